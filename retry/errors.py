@@ -4,6 +4,7 @@ RetryError
 ├── SettingsInvalid        correct the environment variable that the message names, and start again
 ├── PolicyFileInvalid      correct the line that the message names; a running service keeps the old file
 ├── BrokersUnreachable     start the brokers, or correct RETRY_BOOTSTRAP_SERVERS and the security settings
+│   └── BrokersRefused     correct the login, or see that the certificate of the brokers is valid and trusted
 ├── TopicsInvalid          run the command that the message names
 ├── RightMissing           have somebody grant it with the command that the message names
 ├── ChangelogReplaced      find out who deleted the topic, then start without what waited in it, as the message says
@@ -73,6 +74,14 @@ class BrokersUnreachable(RetryError):
         super().__init__(
             f"no broker answered at {address} ({reason}); is it RETRY_BOOTSTRAP_SERVERS, or RETRY_KAFKA_*?"
         )
+        self.address, self.reason = address, reason
+
+
+class BrokersRefused(BrokersUnreachable):
+    """A broker was reached that does not let this user in, or is none that is trusted."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        RetryError.__init__(self, f"the brokers at {address} were reached, but {reason}")
         self.address, self.reason = address, reason
 
 

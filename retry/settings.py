@@ -153,6 +153,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
+        for properties in (self.kafka, self.kafka_consumer):
+            if (protocol := properties.get("group.protocol", "classic")).lower() != "classic":
+                fault = (
+                    f"{protocol!r} is not supported, since brokers decide then when a worker that is silent loses its shards; "
+                    "unset it, or set it to classic"
+                )
+                raise SettingsInvalid("RETRY_KAFKA_GROUP_PROTOCOL", fault)
         self.http_host_port()
         self.api_host_port()
         self.console_host_port()

@@ -40,7 +40,7 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file.")
 @click.option(
     "--newest", type=click.IntRange(1), default=1_000_000, show_default=True,
-    help="Parked records that are looked at: the newest offsets of each partition.",
+    help="Parked records that are looked at: the newest of each partition.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def act(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--newest", type=click.IntRange(1, 10_000), default=20, show_default=True,
-    help="Letters that are looked at: the newest offsets of each partition. Of topics with other names fewer.",
+    help="Letters that are looked at: the newest of each partition. Of topics with other names fewer.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="NEW",

@@ -17,7 +17,7 @@ POLICIES = click.option(
 )
 NEWEST = click.option(
     "--newest", type=click.IntRange(1), default=10_000, show_default=True,
-    help="Parked records that are looked at: the newest offsets of each partition.",
+    help="Parked records that are looked at: the newest of each partition.",
 )  # fmt: skip
 # A term that begins with - is no option, and -header.tenant:acme asks for no help.
 TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}

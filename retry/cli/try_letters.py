@@ -23,7 +23,7 @@ _SECOND_MS, _MINUTE_MS = 1_000, 60_000
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only letters of this topic, not all that it attaches.")
 @click.option(
     "--newest", type=click.IntRange(1), default=1_000, show_default=True,
-    help="Letters that are tried: the newest offsets of each partition.",
+    help="Letters that are tried: the newest of each partition.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most exceptions to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with all exceptions.")

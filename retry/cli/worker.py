@@ -35,16 +35,20 @@ _PROCESSES_MAX = 64
     "--timers-only", is_flag=True,
     help="Run without a policy file: only HTTP timers are called. Give it to all workers of an app id, or to none.",
 )
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Let a policy file without teams and tasks take the place of one that has some; it is refused otherwise.",
+)
 @click.option("--supervised", type=int, hidden=True, help="Inherited socket for health and metrics.")
-def worker(*, adopt: bool, processes: int, timers_only: bool, supervised: int | None) -> None:
+def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool, supervised: int | None) -> None:
     """Run one worker, or several, until stopped. Settings come from RETRY_* variables; see docs/reference/settings.md."""
 
     if processes > 1:
-        sys.exit(_together(processes, adopt=adopt, timers_only=timers_only))
-    _alone(adopt=adopt, timers_only=timers_only, listening=supervised)
+        sys.exit(_together(processes, adopt=adopt, timers_only=timers_only, allow_empty=allow_empty))
+    _alone(adopt=adopt, timers_only=timers_only, allow_empty=allow_empty, listening=supervised)
 
 
-def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
+def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int | None) -> None:
     from retry import settings as environment
     from retry.errors import SettingsInvalid
     from retry.scheduling.entry_sources import entry_source_factory
@@ -69,12 +73,12 @@ def _alone(*, adopt: bool, timers_only: bool, listening: int | None) -> None:
         with ThreadPoolExecutor(1) as beside:
             # Faust takes as long to import as the brokers take to answer what is asked of them here.
             shell = beside.submit(import_module, "retry.worker.faust_app")
-            engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings))
+            engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings), allow_empty=allow_empty)
         show(certificate, engine.metrics.registry)
         shell.result().run(engine, settings, own)
 
 
-def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:
+def _together(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
     from retry import settings as environment
     from retry.worker.logs import LOGGING
     from retry.worker.self_restart import ONCE
@@ -82,5 +86,6 @@ def _together(processes: int, *, adopt: bool, timers_only: bool) -> int:
 
     settings = environment.from_environment()
     logging.config.dictConfig(LOGGING)
-    supervisor = Supervisor(environment.environments(settings, processes), ["--timers-only"] * timers_only, [ONCE] * adopt)
+    options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
+    supervisor = Supervisor(environment.environments(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))

@@ -127,7 +127,7 @@ class EntryActions:
 
     def _fits(self, acted: ActedEntry) -> bool:
         """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
-        kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept)
+        kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept, may_compress=False)
         return kept and self.judge.fits(acted.move.packed.envelope, acted.entry)
 
     def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:

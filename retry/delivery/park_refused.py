@@ -16,6 +16,7 @@ What is to be parked already, or could only be parked without its payload, is he
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -130,7 +131,8 @@ def _try_each(
     entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
 ) -> dict[int, str | None]:
     """Which of some entries are refused, by position, and why; None where that was not found out in time."""
-    known = with_what_is_beside(entries, context.gate.record_limits.look, context.now_ms)
+    find_refused = partial(context.gate.record_limits.look, may_compress=True)
+    known = with_what_is_beside(entries, find_refused, context.now_ms)
     refused = {n: refusal.why if is_for_good(refusal) else None for n, refusal in known.items()}
     left = [n for n in range(len(entries)) if n not in known]
     refused |= dict.fromkeys(left)
@@ -162,7 +164,8 @@ def _diagnose(
     if not positions:
         return {}
     anchor = Anchor(*changelog, rows[positions[0]][0])
-    targets, single = diagnose([entries[n] for n in positions], context.writer, context.gate, context.now_ms, anchor)
+    targets, single = diagnose([entries[n] for n in positions], context.writer, context.gate, context.now_ms, anchor,
+                               context.writer.open_compressing)  # fmt: skip
     for target, why in targets.items():
         context.gate.refused(target, why, context.now_ms)
     refused = {positions[at]: refusal for at, refusal in single.items()}

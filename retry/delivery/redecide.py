@@ -151,9 +151,9 @@ class Redecider:
         allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
         return target in allowed and target not in self.registry.parking()
 
-    def fits(self, envelope: bytes, entry: Entry) -> bool:
-        """Whether its topic and the changelog take an entry."""
-        return self.packer.fits(envelope, entry.headers, entry.destination)
+    def fits(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
+        """Whether its topic and the changelog take an entry; see `EntryBuilder.fits`."""
+        return self.packer.fits(envelope, entry, may_compress=may_compress)
 
     def _anew(
         self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken

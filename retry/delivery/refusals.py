@@ -8,6 +8,7 @@ for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from retry.delay_queue.envelopes import Entry, Named
@@ -46,22 +47,35 @@ class Refusals(NamedTuple):
 
 
 def diagnose(
-    entries: list[Entry], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor | None
-) -> Refusals:
+    entries: list[Entry], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor | None,
+    compressing: Callable[[], Rehearsing] | None = None,
+) -> Refusals:  # fmt: skip
     """Which targets and which entries are refused; both empty where nobody is.
 
     What the cluster says of the targets, and of what their topics take, comes first: it takes milliseconds, a rehearsal seconds.
+
+    Args:
+      compressing: opens the producer for what its topic takes only compressed, which is not refused then; without it all goes as
+        it is.
     """
     if targets := gate.look({e.destination for e in entries}):
         return Refusals(targets, {})
-    if refused := with_what_is_beside(entries, gate.record_limits.look, now_ms):
+    limits, may_compress = gate.record_limits, compressing is not None
+    if refused := with_what_is_beside(entries, partial(limits.look, may_compress=may_compress), now_ms):
         return Refusals({}, refused)
     records, partitions = with_side_records(entries)
-    errors = writer.rehearse(records, now_ms, partitions, anchor)
+    compressed = compressing is not None and limits.needs_compression(records)
+    rehearsing = compressing() if compressing is not None and compressed else writer
+    errors = rehearsing.rehearse(records, now_ms, partitions, anchor)
     causes = {n: _cause(error, records[n], now_ms) for n, error in errors.items()}
     for n, cause in causes.items():
         if cause is not None:
-            gate.record_limits.learn_refusal(records[n], cause, now_ms)
+            limits.learn_refusal(records[n], cause, now_ms, compressed=compressed)
+    if may_compress and not compressed and limits.needs_compression(records):
+        # Brokers did not tell what their topics take; what is refused compressed, too, is found at the next try.
+        unsendable = limits.find_refused(records, now_ms, may_compress=True)
+        errors = {n: error for n, error in errors.items() if causes[n] is not RefusedFor.SIZE or n in unsendable}
+        causes = {n: causes[n] for n in errors}
     beside = _owners_of_side_records(entries)
     at = len(beside)
     targets = {records[n].destination: error.str() for n, error in errors.items() if n >= at and causes[n] is None}

@@ -169,7 +169,7 @@ class LetterReturns:
         if isinstance(entry, str):
             return Refusal(entry)
         envelope, kept = self.codec.encode(packed.key, entry), self._kept(state, record, entry)
-        if not (self._builder.fits(envelope, entry.headers, entry.destination) and (kept is None or self._fits(kept))):
+        if not (self._builder.fits(envelope, entry) and (kept is None or self._fits(kept))):
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
         row = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
@@ -204,7 +204,7 @@ class LetterReturns:
         return Entry(self._discarded, record.key(), record.value(), headers, at_ms if at_ms > 0 else None, entry.team)
 
     def _fits(self, kept: Entry) -> bool:
-        return self._builder.fits(envelopes.encode(kept), kept.headers, kept.destination)
+        return self._builder.fits(envelopes.encode(kept), kept, may_compress=False)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
         """Where intake put it."""

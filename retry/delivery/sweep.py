@@ -15,7 +15,7 @@ A batch takes from every lane that the gate lets through, the teams in turn, so 
 on time. Where the transaction is aborted, steps 2 to 6 are done again with less, by these strategies in turn:
 
 - everything: a single entry is deferred without being tried where its topic has refused one like it before; see
-  `retry.kafka.record_limits`.
+  `retry.kafka.record_limits`. Where one is taken only compressed, a producer that compresses carries the whole transaction.
 - without what was refused: rows of a target that refuses stay where they are until the gate opens again. A single entry
   that its topic will not have is deferred: its key deleted and put again, due later, in the same transaction. One that is
   too old is sent with the time of now, unless its policy says otherwise.
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, compress
 from typing import Any, NamedTuple, Protocol
 
@@ -72,6 +73,7 @@ class SweepWriter(Rehearsing, Protocol):
     def arrived(self, within_s: float) -> bool: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
+    def open_compressing(self) -> SweepWriter: ...
 
 
 class ChangelogPartition(NamedTuple):
@@ -232,20 +234,34 @@ def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBa
 
 def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     trying = [_everything(shard, context) for shard in shards]
-    for reduced in (_without_refused, _only_deferred):
+    strategies, compresses = iter(_STRATEGIES), False
+    while True:
+        if not compresses and _needs_compression(trying, context):
+            # What is refused compressed has still to be found out.
+            strategies, compresses = iter(_STRATEGIES), True
         try:
-            return _committed(trying, context)
+            writer = context.writer.open_compressing() if compresses else context.writer
+            return _committed(trying, context._replace(writer=writer))
         except TransactionSlow:
             # No record is to blame, and to try them once more would take as long.
             raise
         except TransactionAborted:
-            smaller = reduced(trying, context)
-            if smaller is None:
+            strategy = next(strategies, None)
+            smaller = strategy(trying, context) if strategy is not None else None
+            if smaller is None and (compresses or not _needs_compression(trying, context)):
                 raise
-        trying = smaller
+        trying = trying if smaller is None else smaller
         if not any(shard.batch.rows for shard in trying):
             return [shard.nothing() for shard in trying]
-    return _committed(trying, context)
+
+
+def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> bool:
+    """Whether the topic of anything that is to be published takes it only compressed."""
+    limits, now_ms = context.gate.record_limits, context.now_ms
+    if not limits.has_limits():
+        return False
+    records, _ = with_side_records(list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards)))
+    return limits.needs_compression(records)
 
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
@@ -253,7 +269,8 @@ def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
     limits, batch = context.gate.record_limits, shard.batch
     if not limits.has_limits():
         return shard
-    refused = with_what_is_beside(batch.entries, limits.find_refused, context.now_ms)
+    find_refused = partial(limits.find_refused, may_compress=True)
+    refused = with_what_is_beside(batch.entries, find_refused, context.now_ms)
     skipped = batch.skipped_runs(context.now_ms) if refused else ()
     return shard.set_aside({n: why for n, why in refused.items() if n not in skipped}, context)
 
@@ -267,7 +284,8 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
     if tried:
         first = shards[tried[0][0]]
         anchor = Anchor(*first.changelog, first.batch.rows[tried[0][1]][0])
-    targets, single = diagnose([shards[at].batch.entries[n] for at, n in tried], context.writer, gate, now_ms, anchor)
+    entries = [shards[at].batch.entries[n] for at, n in tried]
+    targets, single = diagnose(entries, context.writer, gate, now_ms, anchor, context.writer.open_compressing)
     if not targets and not single:
         return None
     for target, why in targets.items():
@@ -288,6 +306,9 @@ def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list
     smaller = [shard.reduced(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
     # Of their lanes something is left below what the scan has reached: `forget` would pass over it.
     return [shard._replace(forget=shard.table.drop) for shard in smaller]
+
+
+_STRATEGIES = (_without_refused, _only_deferred)
 
 
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:

@@ -11,6 +11,7 @@ from retry.delay_queue import entry_keys
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.intake.decide import DecidedLetter
+from retry.kafka.compressed_size import fits_compressed
 from retry.record import Headers
 
 _RECORD_BYTES = 1_048_588 - 256
@@ -57,7 +58,7 @@ class EntryBuilder:
         self.safe_bytes = min([_FEW_HEADERS_BYTES, _RECORD_BYTES, *bytes_max.values()])
 
     def pack(self, case: DecidedLetter) -> BuiltEntry:
-        """The entry; by reference, without payload, where the whole of it fits nowhere."""
+        """The entry; by reference, without payload, where the whole of it fits nowhere, compressed neither."""
         letter = case.letter
         if not letter.copyable():
             return self._reference(case)
@@ -66,14 +67,15 @@ class EntryBuilder:
         entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
         key = _key(case, target)
         envelope = self.codec.encode(key, entry)
-        if len(envelope) <= self.safe_bytes or self.fits(envelope, headers, target):
+        if len(envelope) <= self.safe_bytes or self.fits(envelope, entry, may_compress=False):
             return BuiltEntry(key, envelope, entry, case.reason)
         essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
         headers = letter.original_headers + [header for header in ours if header[0] in essential]
-        entry = msgspec.structs.replace(entry, headers=headers)
-        envelope = self.codec.encode(key, entry)
-        if self.fits(envelope, headers, target):
-            return BuiltEntry(key, envelope, entry, case.reason)
+        lean = msgspec.structs.replace(entry, headers=headers)
+        for each, may_compress in ((lean, False), (entry, True), (lean, True)):
+            envelope = self.codec.encode(key, each)
+            if self.fits(envelope, each, may_compress=may_compress):
+                return BuiltEntry(key, envelope, each, case.reason)
         if case.reason is None:
             park_to, now_ms = case.plan.park_to, case.decided_at_ms
             case = msgspec.structs.replace(case, reason="too_large", target=park_to, due_at_ms=now_ms)
@@ -87,10 +89,16 @@ class EntryBuilder:
         entry_key = _key(case, target)
         return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, case.reason)
 
-    def fits(self, envelope: bytes, headers: Headers, topic: str) -> bool:
-        """Whether topic and changelog take an entry of this envelope."""
-        limits = self._bytes_max.get(topic, _RECORD_BYTES), self._bytes_max.get(self._changelog, _RECORD_BYTES)
-        return len(envelope) <= min(limits) and len(headers) <= HEADERS_MAX
+    def fits(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
+        """Whether the changelog takes an entry as it is, and its topic takes it, compressed if need be.
+
+        Args:
+          may_compress: False where it is not sent by a sweep, which compresses what its topic takes only so.
+        """
+        if len(envelope) > self._bytes_max.get(self._changelog, _RECORD_BYTES) or len(entry.headers) > HEADERS_MAX:
+            return False
+        topic_bytes_max = self._bytes_max.get(entry.destination, _RECORD_BYTES)
+        return len(envelope) <= topic_bytes_max or (may_compress and fits_compressed(entry, topic_bytes_max))
 
 
 def _ours(case: DecidedLetter) -> Headers:

@@ -6,17 +6,16 @@ The operator's `RETRY_KAFKA_*` properties come after our preferences and before 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from retry.clock import monotonic_s
-from retry.errors import BrokersUnreachable, SettingsInvalid
-from retry.kafka import client_certificate
+from retry.errors import BrokersRefused, BrokersUnreachable, SettingsInvalid
+from retry.kafka import client_certificate, refused_connection
 from retry.kafka.asked_again import until_answered
 from retry.settings import Settings
 
@@ -56,9 +55,6 @@ log.addFilter(Sparing(*_OFTEN))
 SESSION_TIMEOUT_MS = 6_000
 MESSAGE_BYTES_MAX = 16 << 20
 _REACH_S = 10.0
-_OF_CONNECTIONS = (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
-_TOOK = re.compile(r" \(after \d+ms in state .*")
-_SILENT = logging.Logger("nobody", logging.CRITICAL + 1)
 
 _FETCHING = {
     "queued.min.messages": 50_000,
@@ -71,6 +67,8 @@ _FETCHING = {
     "fetch.queue.backoff.ms": 5,
 }
 
+_COMPRESSION = ("compression.type", "compression.codec")
+
 Config = dict[str, Any]
 _Client = TypeVar("_Client")
 
@@ -79,13 +77,17 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
     """A client for topics and configurations, connected.
 
     Raises:
+      BrokersRefused: they refuse the login, or their certificate is not trusted.
       BrokersUnreachable: nobody answered in that time.
       SettingsInvalid: as `consumer`.
     """
-    client = _made(AdminClient, {**_common(settings), **settings.kafka})
+    config = {**_common(settings), **settings.kafka}
+    client = _made(AdminClient, config)
     try:
         until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
+        if refusal := refused_connection.find_refusal(config):
+            raise BrokersRefused(settings.bootstrap_servers, refusal) from error
         raise BrokersUnreachable(settings.bootstrap_servers, error.args[0].str()) from error
     return client
 
@@ -97,22 +99,18 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
       BrokersUnreachable: nobody answered in that time, and why the last connection failed.
       SettingsInvalid: as `consumer`.
     """
-    failed: list[str] = []
-
-    def on_error(error: KafkaError) -> None:
-        if error.code() in _OF_CONNECTIONS:
-            failed.append(_TOOK.sub("", error.str()))
+    errors = refused_connection.ConnectionErrors()
 
     def answered(client: AdminClient) -> None:
         try:
             until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
         except KafkaException as error:
             client.poll(0)
-            why = failed[-1] if failed else error.args[0].str()
+            why = errors.find_newest() or error.args[0].str()
             raise BrokersUnreachable(settings.bootstrap_servers, why) from error
         see(client)
 
-    config = {**_common(settings), **settings.kafka, "logger": _SILENT, "error_cb": on_error}
+    config = refused_connection.quiet_config({**_common(settings), **settings.kafka}, errors)
     _made(AdminClient, config, partial(client_certificate.tried, see=answered))
 
 
@@ -221,9 +219,15 @@ def producer_config(settings: Settings, transactional_id: str, compression: str 
     return {**_common(settings), **preferred, **settings.kafka, **settings.kafka_producer, **demanded}
 
 
+def compressed_with_gzip(config: Config) -> Config:
+    """Change the configuration of a producer so that it compresses with what every client reads."""
+    named = {name: value for name, value in config.items() if name not in _COMPRESSION}
+    return {**named, "compression.type": "gzip"}
+
+
 def compresses(config: Config) -> bool:
     """Whether a producer with this configuration compresses, so that the size of a record says nothing of what is sent."""
-    return any(config.get(name, "none") != "none" for name in ("compression.type", "compression.codec"))
+    return any(config.get(name, "none") != "none" for name in _COMPRESSION)
 
 
 def records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Config:

@@ -29,13 +29,13 @@ class KafkaCluster:
     def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
 
-    def writer(self, name: str) -> KafkaTransactionalProducer:
+    def writer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
         """See `Log.writer`."""
         # Intake writes to the service's own topics alone.
-        compression = "lz4" if name.startswith("intake-") else "none"
-        return KafkaTransactionalProducer(
-            client_config.producer_config(self._settings, f"{self._settings.app_id}-{name}", compression)
+        config = client_config.producer_config(
+            self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
         )
+        return KafkaTransactionalProducer(client_config.compressed_with_gzip(config) if compressing else config)
 
     def follower(self) -> KafkaPartitionReader:
         """See `Log.follower`."""

@@ -72,6 +72,18 @@ class TransactionalProducer(Protocol):
     def close(self) -> None: ...
 
 
+class SweepProducer(TransactionalProducer, Protocol):
+    """A producer of sweeps; see `retry.kafka.sweep_producers`."""
+
+    def open_compressing(self) -> SweepProducer:
+        """Open a producer that carries one transaction in place of this one, and compresses what it sends.
+
+        Raises:
+          TransactionAborted: it is not open yet.
+        """
+        ...
+
+
 class PartitionReader(Protocol):
     """Committed records of partitions, from given offsets on; see `retry.kafka.partition_reader`."""
 
@@ -101,8 +113,12 @@ class GroupMember(Protocol):
 class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
-    def writer(self, name: str) -> TransactionalProducer:
-        """A producer of this deployment whose transactional id ends in `name`; not opened yet."""
+    def writer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
+        """A producer of this deployment whose transactional id ends in `name`; not opened yet.
+
+        Args:
+          compressing: whether it is for records that their topics take only compressed.
+        """
         ...
 
     def follower(self) -> PartitionReader:

@@ -161,27 +161,31 @@ def _offsets(
     return until_answered(ask, _ASK_S, NOT_KNOWN_YET) if request else {}
 
 
-def batches(config: Config, spans: Collection[Span], deadline: Deadline | None = None) -> Iterator[list[Message]]:
+def batches(
+    config: Config, spans: Collection[Span], deadline: Deadline | None = None, records_max: int | None = None
+) -> Iterator[list[Message]]:
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
 
     Args:
       config: of a reader, see `retry.kafka.client_config.reader_config`.
+      records_max: of each span no more than its first so many; None for all.
 
     Raises:
       TopicsInvalid: a topic cannot be read, or nothing came for 30 s.
     """
-    stops = {(span.topic, span.partition): span.stop for span in spans if span.start < span.stop}
+    spans = [span for span in spans if span.start < span.stop]
     consumer = client_config.consumer(config)
     try:
-        consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in spans if span.start < span.stop])
+        consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in spans])
+        unread = _UnreadSpans(consumer, spans, records_max)
         loop, silence = ReadingLoop(consumer, ErrorLog(), _decides), Deadline(_SILENCE_S)
-        for messages in loop.until(lambda: _BATCH if stops else 0, _WAIT_S, deadline):
+        for messages in loop.until(lambda: _BATCH if unread.stops else 0, _WAIT_S, deadline):
             if messages:
                 silence = Deadline(_SILENCE_S)
             elif silence.passed():
-                topics = ", ".join(sorted({topic for topic, _ in stops}))
+                topics = ", ".join(sorted({topic for topic, _ in unread.stops}))
                 raise TopicsInvalid([f"{topics}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
-            if records := [message for message in messages if _is_within(message, consumer, stops)]:
+            if records := [message for message in messages if unread.include(message)]:
                 yield records
     finally:
         consumer.close()
@@ -191,20 +195,43 @@ def _decides(error: KafkaError) -> bool:
     return is_end(error) or error.code() in (*MISSING_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _is_within(message: Message, consumer: Consumer, stops: dict[Partition, int]) -> bool:
-    """Whether it is a record of a span that is still read. A span ends with its last record, or where its partition does."""
-    error, partition = message.error(), (message.topic() or "", message.partition() or 0)
-    if error is not None and not is_end(error):
-        if authorization.refused(KafkaException(error)):
-            raise authorization.lacking(Right(authorization.TOPIC, partition[0], authorization.READ))
-        raise TopicsInvalid([f"{partition[0]}: {error.str()}"], "look at the topic's name")
-    stop, offset = stops.get(partition), message.offset() or 0
-    if stop is None:
-        return False
-    if offset >= stop - (error is None):
-        del stops[partition]
-        consumer.pause([TopicPartition(*partition)])
-    return error is None and offset < stop
+class _UnreadSpans:
+    """Spans that are still read. A span ends with its last record, where its partition does, or after its first so many records.
+
+    Attributes:
+      stops: by partition, the offset before which its span ends.
+    """
+
+    def __init__(self, consumer: Consumer, spans: Collection[Span], records_max: int | None) -> None:
+        self._consumer = consumer
+        self.stops = {(span.topic, span.partition): span.stop for span in spans}
+        self._left = None if records_max is None else dict.fromkeys(self.stops, records_max)
+
+    def include(self, message: Message) -> bool:
+        """Whether it is a record of a span that is still read; where it is the last one, the span is read no more.
+
+        Raises:
+          TopicsInvalid: it says that its topic cannot be read.
+        """
+        error, partition = message.error(), (message.topic() or "", message.partition() or 0)
+        if error is not None and not is_end(error):
+            if authorization.refused(KafkaException(error)):
+                raise authorization.lacking(Right(authorization.TOPIC, partition[0], authorization.READ))
+            raise TopicsInvalid([f"{partition[0]}: {error.str()}"], "look at the topic's name")
+        stop, offset = self.stops.get(partition), message.offset() or 0
+        if stop is None:
+            return False
+        is_record = error is None and offset < stop
+        if offset >= stop - (error is None) or (is_record and self._is_last(partition)):
+            del self.stops[partition]
+            self._consumer.pause([TopicPartition(*partition)])
+        return is_record
+
+    def _is_last(self, partition: Partition) -> bool:
+        if self._left is None:
+            return False
+        self._left[partition] -= 1
+        return not self._left[partition]
 
 
 def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Partition, ReadableEnd]:

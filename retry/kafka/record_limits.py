@@ -2,12 +2,12 @@
 
 What is known to be refused need not be tried, which undoes a whole transaction. Topics that have refused no record cost nothing
 here. What brokers do not tell, since this user may not ask or no configuration says it, is found out by trying:
-see `retry.kafka.refused_records`.
+see `retry.kafka.refused_records`. A record that its topic takes only compressed is sent so, by another producer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError
 
 from retry.clock import monotonic_s
 from retry.delay_queue.envelopes import Entry
+from retry.kafka.compressed_size import BATCH_HEADER_BYTES, compressed_batch_bytes, fits_compressed
 
 # Less than a record that is refused is put back for: where a limit was raised, nothing is put back twice for the old one.
 _BELIEVED_S = 20.0
 # Records that were put back come again long before that.
 _FORGET_S = 120.0
-_BATCH_HEADER = 61
 # Attributes, and how much later than the batch's a record's time and offset are.
 _FIXED = 3
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
@@ -81,7 +81,7 @@ class RecordLimits:
 
     Args:
       ask: None where nobody is to be asked.
-      compressed: whether records are compressed on their way: their sizes say nothing then, and all are tried.
+      compressed: whether all producers compress: the sizes of records say nothing then, and all are tried.
     """
 
     def __init__(self, ask: Ask | None = None, *, compressed: bool = False) -> None:
@@ -94,25 +94,45 @@ class RecordLimits:
         """Whether any topic has refused a record for what the record is."""
         return bool(self._limits)
 
-    def find_refused(self, records: Sequence[Entry], now_ms: int) -> dict[int, RecordRefusal]:
-        """Records that their topics do not take as far as is known: by position, why."""
-        return self._beyond(records, self._list_believed(), now_ms)
+    def find_refused(
+        self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False
+    ) -> dict[int, RecordRefusal]:
+        """Records that their topics do not take as far as is known: by position, why.
 
-    def look(self, records: Sequence[Entry], now_ms: int) -> dict[int, RecordRefusal]:
-        """Ask what all their topics take, and find those that are refused."""
+        Args:
+          may_compress: whether what its topic takes only compressed is left out, since it can be sent so.
+        """
+        return self._beyond(records, self._list_believed(), now_ms, may_compress=may_compress)
+
+    def look(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
+        """Ask what all their topics take, and find those that are refused; the arguments are those of `find_refused`."""
         limits = self._ask({record.destination for record in records}) if self._ask else {}
-        beyond = self._beyond(records, limits, now_ms)
-        self._hear({records[at].destination: limits[records[at].destination] for at in beyond})
+        beyond = self._beyond(records, limits, now_ms, may_compress=may_compress)
+        met = {records[at].destination for at in [*beyond, *self._find_larger(records, limits)]}
+        self._hear({topic: limits[topic] for topic in met})
         return beyond
 
-    def learn_refusal(self, record: Entry, cause: RefusedFor, now_ms: int) -> None:
-        """A topic refused a record, and brokers do not tell what it takes: nothing larger or older is tried for a while."""
-        if self._ask is None or cause not in (RefusedFor.SIZE, RefusedFor.TIME) or self._is_hidden(cause):
+    def needs_compression(self, records: Sequence[Entry]) -> bool:
+        """Whether any of these is known to be taken by its topic only compressed."""
+        if not self._limits:
+            return False
+        limits = self._list_believed()
+        larger = self._find_larger(records, limits)
+        return any(fits_compressed(records[n], limits[records[n].destination].bytes_max or 0) for n in larger)
+
+    def learn_refusal(self, record: Entry, cause: RefusedFor, now_ms: int, *, compressed: bool = False) -> None:
+        """A topic refused a record, and brokers do not tell what it takes: nothing larger or older is tried for a while.
+
+        Args:
+          compressed: whether the producer for what goes only compressed was refused it.
+        """
+        is_hidden = self._compressed and not compressed and cause is RefusedFor.SIZE
+        if self._ask is None or cause not in (RefusedFor.SIZE, RefusedFor.TIME) or is_hidden:
             return
         topic = record.destination
         known = self._list_believed().get(topic, TopicLimits())
         if cause is RefusedFor.SIZE:
-            size = batch_bytes(record) - 1
+            size = (compressed_batch_bytes(record) if compressed else batch_bytes(record)) - 1
             known = known._replace(bytes_max=size if known.bytes_max is None else min(size, known.bytes_max))
         else:
             age_ms = max(0, now_ms - (record.timestamp_ms or now_ms) - 1)
@@ -129,9 +149,6 @@ class RecordLimits:
         if self._ask and self._limits:
             self._hear(self._ask(set(self._limits)))
 
-    def _is_hidden(self, cause: RefusedFor) -> bool:
-        return self._compressed and cause is RefusedFor.SIZE
-
     def _list_believed(self) -> dict[str, TopicLimits]:
         now_s = monotonic_s()
         return {topic: known for topic, (known, at_s) in list(self._limits.items()) if now_s - at_s < _BELIEVED_S}
@@ -141,21 +158,34 @@ class RecordLimits:
         self._limits |= {topic: (known, now_s) for topic, known in limits.items()}
 
     def _beyond(
-        self, records: Sequence[Entry], limits: Mapping[str, TopicLimits], now_ms: int
+        self, records: Sequence[Entry], limits: Mapping[str, TopicLimits], now_ms: int, *, may_compress: bool
     ) -> dict[int, RecordRefusal]:
         limited = ((n, e, limits[e.destination]) for n, e in enumerate(records) if e.destination in limits)
-        found = {n: why for n, e, known in limited if (why := self._why(e, known, now_ms)) is not None}
-        self._met_at_s |= dict.fromkeys((records[n].destination for n in found), monotonic_s())
+        found = {n: why for n, e, known in limited if (why := self._why(e, known, now_ms, may_compress=may_compress)) is not None}
+        self._note_met(records, found)
         return found
 
-    def _why(self, e: Entry, limits: TopicLimits, now_ms: int) -> RecordRefusal | None:
+    def _find_larger(self, records: Sequence[Entry], limits: Mapping[str, TopicLimits]) -> list[int]:
+        """Positions of records that are larger than what their topics take, uncompressed."""
+        sizes = ((n, e, limits[e.destination].bytes_max) for n, e in enumerate(records) if e.destination in limits)
+        larger = [n for n, e, bytes_max in sizes if bytes_max is not None and batch_bytes(e) > bytes_max]
+        self._note_met(records, larger)
+        return larger
+
+    def _note_met(self, records: Sequence[Entry], positions: Iterable[int]) -> None:
+        self._met_at_s |= dict.fromkeys((records[n].destination for n in positions), monotonic_s())
+
+    def _why(self, e: Entry, limits: TopicLimits, now_ms: int, *, may_compress: bool) -> RecordRefusal | None:
         topic, (bytes_max, age_ms_max, needs_key) = e.destination, limits
         if needs_key and e.key is None:
             why = f"{topic} is compacted (cleanup.policy), and takes no record without a key"
             return RecordRefusal(RefusedFor.CONTENT, why)
         if bytes_max is not None and not self._compressed and batch_bytes(e) > bytes_max:
             why = f"{topic} takes at most {bytes_max} bytes at once (max.message.bytes)"
-            return RecordRefusal(RefusedFor.SIZE, why)
+            if not may_compress:
+                return RecordRefusal(RefusedFor.SIZE, why)
+            if not fits_compressed(e, bytes_max):
+                return RecordRefusal(RefusedFor.SIZE, f"{why}, and it is larger even compressed")
         if age_ms_max is not None and e.timestamp_ms is not None and now_ms - e.timestamp_ms > age_ms_max:
             why = f"{topic} takes no record whose timestamp is older than {age_ms_max} ms (message.timestamp.before.max.ms)"
             return RecordRefusal(RefusedFor.TIME, why)
@@ -166,7 +196,7 @@ def batch_bytes(e: Entry) -> int:
     """How large the batch is in which a record goes alone and uncompressed; brokers hold that against `max.message.bytes`."""
     body = _FIXED + _field(e.key) + _field(e.value) + _varint(len(e.headers))
     body += sum(_field(name.encode()) + _field(value) for name, value in e.headers)
-    return _BATCH_HEADER + _varint(body) + body
+    return BATCH_HEADER_BYTES + _varint(body) + body
 
 
 def _field(value: bytes | None) -> int:

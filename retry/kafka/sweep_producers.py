@@ -13,6 +13,9 @@ There are two producers so that one batch is gathered while another is committed
 aborted has ended only when each partition that it touched has a marker of that. A partition without a leader takes none, and
 until it is led again that producer begins no other transaction (`CONCURRENT_TRANSACTIONS`). The other one goes on.
 
+A record that its topic takes only compressed goes by a third one or a fourth, which is made when it is needed first: compression
+belongs to a whole producer, and what is ordinary goes uncompressed (decision 13).
+
 After a commit in doubt a producer is closed, and another one with the same `transactional.id` has the brokers decide.
 """
 
@@ -22,14 +25,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, TopicPartition
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed, TransactionSlow
-from retry.kafka.interface import TransactionalProducer
+from retry.kafka.interface import SweepProducer, TransactionalProducer
 from retry.kafka.refused_records import Anchor
 
 log = logging.getLogger(__name__)
@@ -40,23 +44,31 @@ _SILENT_S, _ARRIVE_S = 0.5, 4.5
 _ASK_EVERY_S, _ASK_S = 1.0, 0.1
 # A worker that was taken for dead learns in this time that it was, and does not fence whoever has its name now.
 _FENCED_S = 2.0
+# For one that is made in a sweep, and that much of it waits for.
+_OPEN_COMPRESSING_S = 2.0
 
 _Answer = TypeVar("_Answer")
 # For changelog partitions: how far each is folded, and the proof of membership. Raises TransactionAborted where there is none.
 Prove = Callable[[Iterable[int]], tuple[list[TopicPartition], object]]
 
 
+class Make(Protocol):
+    """Makes a producer; see `retry.kafka.interface.Log.writer`."""
+
+    def __call__(self, name: str, *, compressing: bool = False) -> TransactionalProducer: ...
+
+
 class SweepProducers:
     """The producers of a worker's sweeps, each used by one sweep at a time.
 
     Args:
-      make: a producer of a transactional id, not opened yet.
+      make: a producer of a transactional id, not opened yet; with `compressing=True` one that compresses what it sends.
       names: the ids; no other worker has the same.
       changelog: the topic whose partitions are shards.
     """
 
     def __init__(
-        self, make: Callable[[str], TransactionalProducer], names: Sequence[str], changelog: str, prove: Prove
+        self, make: Make, names: Sequence[str], changelog: str, prove: Prove
     ) -> None:
         self._all = [_Producer(make, name, self, changelog, prove) for name in names]
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -83,7 +95,7 @@ class SweepProducers:
                 raise failed
 
     @contextmanager
-    def taken(self) -> Iterator[TransactionalProducer | None]:
+    def taken(self) -> Iterator[SweepProducer | None]:
         """One that is free, until the end of the block; None where each of them is in use, or cannot be opened yet."""
         for producer in self._all:
             if self._take(producer):
@@ -118,9 +130,10 @@ class _Producer:
     """See `retry.kafka.interface.TransactionalProducer`; what it cannot go on with is replaced by another of the same id."""
 
     def __init__(
-        self, make: Callable[[str], TransactionalProducer], name: str, among: SweepProducers, changelog: str, prove: Prove
+        self, make: Make, name: str, among: SweepProducers, changelog: str, prove: Prove
     ) -> None:
         self._make, self._name, self._among, self._changelog, self._prove = make, name, among, changelog, prove
+        self._compressing: _Producer | None = None
         self._client = make(name)
         self.is_open = self.is_taken = False
         self._ask_at_s = 0.0
@@ -138,12 +151,21 @@ class _Producer:
             raise
         self.is_open = True
 
-    def is_ready(self) -> bool:
+    def open_compressing(self) -> SweepProducer:
+        """Open the producer that goes with this one; see `SweepProducer.open_compressing`."""
+        if self._compressing is None:
+            make = partial(self._make, compressing=True)
+            self._compressing = _Producer(make, f"{self._name}-gzip", self._among, self._changelog, prove=self._prove)
+        if not self._compressing.is_ready(_OPEN_COMPRESSING_S):
+            raise TransactionAborted(f"{self._name}-gzip, for what goes only compressed, is not open yet")
+        return self._compressing
+
+    def is_ready(self, within_s: float = _ASK_S) -> bool:
         """Whether it is open, or could be opened just now."""
         if self.is_open or clock.monotonic_s() < self._ask_at_s:
             return self.is_open
         try:
-            self.open(_ASK_S)
+            self.open(within_s)
         except TransactionFailed as error:
             log.debug("%s: not free yet: %s", self._name, error)
             self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
@@ -224,6 +246,8 @@ class _Producer:
         """See `TransactionalProducer.close`."""
         self.is_open = False
         self._client.close()
+        if self._compressing is not None:
+            self._compressing.close()
 
     def _do(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
         if not self.is_open:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from retry.errors import TopicsInvalid
@@ -10,6 +11,7 @@ from retry.intake.pointer_letters import Fetch
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
 from retry.kafka.interface import KafkaException
+from retry.kafka.newest_records import cut_to_newest
 from retry.kafka.offset_ranges import Span
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.refused_headers import RefusedHeaders
@@ -26,8 +28,7 @@ class LetterRange(NamedTuple):
     Attributes:
       partition: the only one; None for all.
       from_offset: the first, in every partition; None for the oldest.
-      limit: how many offsets of each partition: the newest, or the first from `from_offset` on; None for all. Fewer
-        letters where some of these have none.
+      limit: how many letters of each partition: the newest, or the first from `from_offset` on; None for all.
     """
 
     topic: str
@@ -35,14 +36,9 @@ class LetterRange(NamedTuple):
     from_offset: int | None = None
     limit: int | None = None
 
-    def of(self, readable: Span) -> Span:
-        """What that is of one partition."""
-        start, stop = max(readable.start, self.from_offset or 0), readable.stop
-        if self.limit is not None and self.from_offset is None:
-            start = max(start, stop - self.limit)
-        elif self.limit is not None:
-            stop = min(stop, start + self.limit)
-        return readable._replace(start=start, stop=stop)
+    def cut_span(self, readable: Span) -> Span:
+        """Cut off from a partition what lies before the range; `limit` is not looked at, since an offset may have no letter."""
+        return readable._replace(start=max(readable.start, self.from_offset or 0))
 
 
 class Cluster:
@@ -84,7 +80,7 @@ class Cluster:
         return about.partitions
 
     def spans(self, part: LetterRange) -> list[Span]:
-        """A part of a topic by partitions, up to the end that a read_committed reader sees now.
+        """A part of a topic by partitions, up to the end that a read_committed reader sees now, whatever its limit.
 
         Raises:
           TopicsInvalid: there is no such topic or partition.
@@ -94,7 +90,15 @@ class Cluster:
             mend = f"give one from 0 to {count - 1}"
             raise TopicsInvalid([f"{part.topic} has no partition {part.partition}"], mend)
         wanted = range(count) if part.partition is None else [part.partition]
-        return [part.of(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
+        return [part.cut_span(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
+
+    def cut_to_newest(self, spans: Iterable[Span], records_max: int) -> list[Span]:
+        """Cut spans so that each has no more than so many committed records, its newest; reads those whose number is not known.
+
+        Raises:
+          TopicsInvalid: a topic cannot be read.
+        """
+        return cut_to_newest(partial(offset_ranges.batches, self.reader), dict.fromkeys(spans, records_max))
 
     def cut_spans(self, spans: list[Span], at_ms: int) -> list[Span]:
         """Cut off from spans what was written before a time, in milliseconds since 1970."""
@@ -111,20 +115,26 @@ class Cluster:
         Raises:
           TopicsInvalid: there is no such topic or partition, or it cannot be read.
         """
-        return with_refused_headers(self.reader, self.spans(part))
+        spans = self.spans(part)
+        if part.limit is not None and part.from_offset is None:
+            return with_refused_headers(self.reader, self.cut_to_newest(spans, part.limit))
+        return with_refused_headers(self.reader, spans, part.limit)
 
 
-def with_refused_headers(config: Config, spans: list[Span]) -> Iterator[list[Any]]:
+def with_refused_headers(config: Config, spans: list[Span], records_max: int | None = None) -> Iterator[list[Any]]:
     """The committed records of some spans; asking one for headers that the client cannot read raises SystemError.
 
     The client by itself shows a record with more than 100,000 headers as one that has none.
+
+    Args:
+      records_max: of each span no more than its first so many; None for all.
 
     Raises:
       TopicsInvalid: a topic cannot be read, or nobody answered whether records have headers.
     """
     refused = RefusedHeaders(config)
     try:
-        for batch in offset_ranges.batches(config, spans):
+        for batch in offset_ranges.batches(config, spans, records_max=records_max):
             yield refused.mark_unreadable(batch)
     except TimeoutError as error:
         raise TopicsInvalid([str(error)], "look at the brokers, then try again") from error

@@ -141,6 +141,7 @@ def try_newest(
     """Try a registry with the newest letters of each partition of its topics, or only of those named.
 
     Args:
+      newest: how many letters of each partition.
       say: told which topics of the registry are not there, in a line.
 
     Raises:
@@ -148,7 +149,7 @@ def try_newest(
     """
     if strange := [topic for topic in topics if not registry.reads(topic)]:
         raise TopicsInvalid([f"the policy file has nothing on {topic}" for topic in strange], "name a topic that it attaches")
-    spans = _newest(cluster, lambda topic: registry.reads(topic) and (not topics or topic in topics), newest)
+    spans = _readable(cluster, lambda topic: registry.reads(topic) and (not topics or topic in topics))
     missing = [f"there is no topic {topic}" for topic in sorted({*(topics or registry.exact)} - {span.topic for span in spans})]
     if missing and topics:
         raise TopicsInvalid(missing, "look at its name, and at this user's rights")
@@ -156,13 +157,14 @@ def try_newest(
         say(f"{each}, or this user may not see it: it is left out")
     fetch = Remembered(RecordFetcher(cluster.reader).fetch)
     inspector = cluster.inspector(registry, fetch=fetch)
-    return tried(inspector, with_refused_headers(cluster.reader, spans), wall_ms(), fetch.forget)
+    newest_spans = cluster.cut_to_newest(spans, newest)
+    return tried(inspector, with_refused_headers(cluster.reader, newest_spans), wall_ms(), fetch.forget)
 
 
-def _newest(cluster: Cluster, reads: Callable[[str], bool], newest: int) -> list[Span]:
+def _readable(cluster: Cluster, reads: Callable[[str], bool]) -> list[Span]:
     places = offset_ranges.partitions_of(cluster.admin, reads, _ASK_S)
     first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
     last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
     if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
         raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
-    return [Span(*place, max(first[place], last[place] - newest), last[place]) for place in places]
+    return [Span(*place, first[place], last[place]) for place in places]

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -82,7 +82,7 @@ def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
       PolicyFileInvalid: it is not YAML, or uses what is refused here.
     """
     try:
-        node = _Composer(text).get_single_node()
+        node = _compose(text)
         _demand_section(node, name, sections)
         values = _Values(name)
         return Document(name, values.value(node, "") if node else None, values.lines)
@@ -104,11 +104,19 @@ def _demand_section(node: yaml.Node | None, name: str, sections: Collection[str]
         raise PolicyFileInvalid(name, line, "file", f"has none of {', '.join(sections)} at its top; is it the right file?")
 
 
-class _Composer(yaml.SafeLoader):
+if TYPE_CHECKING:
+    from yaml.composer import Composer as _Base
+else:
+    _Base = object
+
+
+class _Limits(_Base):
+    """Composes nodes of a parser's events, and refuses what unfolds to more than was written."""
+
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[attr-defined]
         if event.anchor is not None:
             raise yaml.MarkedYAMLError(problem="anchors and aliases are not allowed", problem_mark=event.start_mark)
         if self._depth >= _DEPTH_MAX:
@@ -117,6 +125,32 @@ class _Composer(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+
+class _Composer(_Limits, yaml.SafeLoader):
+    """Parses in Python, slowly, with the clearer messages."""
+
+
+if yaml.__with_libyaml__:
+
+    class _FastComposer(_Limits, yaml.composer.Composer, yaml.cyaml.CParser, yaml.resolver.Resolver):  # type: ignore[name-defined]
+        """Parses with libyaml, which takes a fraction of the time."""
+
+        def __init__(self, text: str) -> None:
+            yaml.cyaml.CParser.__init__(self, text)  # type: ignore[attr-defined]
+            yaml.composer.Composer.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+else:
+    _FastComposer = _Composer  # type: ignore[misc,assignment]
+
+
+def _compose(text: str) -> yaml.Node | None:
+    try:
+        return _FastComposer(text).get_single_node()
+    except (yaml.YAMLError, UnicodeEncodeError):
+        # What is refused is refused in the words of the other one.
+        return _Composer(text).get_single_node()
 
 
 class _Values:

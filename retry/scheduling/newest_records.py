@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from retry import clock
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import Message
+from retry.kafka.newest_records import cut_to_newest
 from retry.record import Headers
 from retry.settings import Settings
 
-_READ_S = 10.0
+# Where they begin has to be looked for, since ends of transactions lie between them.
+_SEARCH_S, _READ_S = 3.0, 7.0
 
 
 def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
@@ -32,7 +35,8 @@ def newest_records(settings: Settings, topic: str, partition_max: Callable[[int]
         return
     records_max = partition_max(about.partitions)
     spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
-    newest = [span._replace(start=max(span.start, span.stop - records_max)) for span in spans]
+    read = partial(offset_ranges.batches, reader, deadline=clock.Deadline(_SEARCH_S))
+    newest = cut_to_newest(read, dict.fromkeys(spans, records_max), clock.Deadline(_SEARCH_S))
     for batch in offset_ranges.batches(reader, newest, clock.Deadline(_READ_S)):
         for message in batch:
             try:

@@ -83,7 +83,7 @@ WORKER = (
            "share of the changelog records that are read, of those that the shard had to read when it was opened"),
     Metric("retry_restore_remaining_records", GAUGE, (), "changelog records that restoring shards have still to read"),
     Metric("retry_shards_standby", GAUGE, (), "standbys: copies of shards that other workers own"),
-    Metric("retry_standby_lag_records", GAUGE, (), "changelog records that these copies are behind"),
+    Metric("retry_standby_lag_records", GAUGE, (), "changelog offsets that these copies are behind"),
     Metric("retry_intake_read_only", GAUGE, (),
            "1 while no letter is taken in because a newer version wrote how far letters were taken in"),
     Metric("retry_blocked", GAUGE, ("reason",),
@@ -131,7 +131,7 @@ CONSOLE = (
     Metric("retry_console_requests_total", COUNTER, ("method", "status"), "requests that were answered"),
     Metric("retry_console_request_seconds", HISTOGRAM, (), "how long these took to begin to be answered"),
     Metric("retry_console_streams", GAUGE, (), "open pages that are kept fresh"),
-    Metric("retry_console_lag_records", GAUGE, (), "records that are there and not shown yet"),
+    Metric("retry_console_lag_records", GAUGE, (), "offsets that are there and not shown yet"),
     Metric("retry_console_ready", GAUGE, (), "1 once everything that was there at the start is read"),
 )
 

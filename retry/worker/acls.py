@@ -88,7 +88,7 @@ _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", READ, "its letters are not taken in"),
     Need(WORKER, TOPIC, "dead letters", DESCRIBE_CONFIGS, "retry_retention_left_seconds says nothing of it"),
     Need(WORKER, TOPIC, "targets", WRITE, "what goes there waits"),
-    Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters larger than 1 MB are parked, too large ones tried in vain"),
+    Need(WORKER, TOPIC, "targets", DESCRIBE_CONFIGS, "letters over 1 MB compressed are parked, too large ones tried in vain"),
     Need(WORKER, TOPIC, "retry topics", READ, "ramps and the console go by silence, not by what groups have passed"),
     Need(WORKER, TOPIC, "teams' parking topics", READ, "letters that are parked there are not returned"),
     Need(WORKER, TOPIC, "origins", READ, "letters that only point to their payload are parked"),

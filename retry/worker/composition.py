@@ -97,12 +97,13 @@ class DeliverySide(NamedTuple):
 
 def build(
     settings: Settings, *, adopt: bool = False, make_sources: MakeSources = entry_source.none, metrics: Metrics | None = None,
-    backlog: StartupBacklog | None = None,
+    backlog: StartupBacklog | None = None, allow_empty: bool = False,
 ) -> Engine:  # fmt: skip
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before.
+      allow_empty: see `PolicyFile`.
       make_sources: what comes in besides dead letters, under a policy file.
       metrics: where the engine counts.
       backlog: what is to be taken in before anything is sent.
@@ -115,7 +116,7 @@ def build(
     """
     if settings.policies is None and make_sources is entry_source.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
-    context = connect(settings, make_sources, metrics or Metrics())
+    context = connect(settings, make_sources, metrics or Metrics(), allow_empty=allow_empty)
     registry = context.policies.registry
     sources, tables = context.sources(registry), open_tables(context, adopt=adopt)
     if not adopt:

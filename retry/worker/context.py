@@ -93,9 +93,9 @@ class Context(NamedTuple):
         return EntryBuilder(self.names.changelog, self.names.parked, limits, self.codec)
 
 
-def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics) -> Context:
+def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, allow_empty: bool = False) -> Context:
     """Read the policy file, lock the data directory, connect, and see that topics and rights are as they must be."""
-    policies, names = PolicyFile(settings), topics.names(settings.app_id)
+    policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.names(settings.app_id)
     insecure_settings.warn(settings)
     data_directory.claim(settings.data_dir)
     instance, first = data_directory.instance(settings), client_config.admin(settings)

@@ -260,7 +260,7 @@ class Engine:
         opening = [Blocked(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
         shards = [s for s in self._shards.shards() if s.phase is not Phase.READY]
         phases = [
-            Blocked(REASONS.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} records to read", s.changelog.partition)
+            Blocked(REASONS.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} offsets to read", s.changelog.partition)
             for s in shards
         ]
         stopped = [Blocked(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []

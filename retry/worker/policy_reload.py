@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from retry import clock
-from retry.errors import RetryError
+from retry.errors import PolicyFileInvalid, RetryError
 from retry.kafka import topics
 from retry.kafka.interface import KafkaException
 from retry.policies.policy_file import load
@@ -18,6 +20,8 @@ from retry.settings import Settings
 log = logging.getLogger(__name__)
 
 _EVERY_S = 2.0
+# A file of 14,000 teams is worked on for seconds; whoever needs the interpreter meanwhile waits so long for it each time.
+_SHARED_S = 0.001
 
 OnPolicies = Callable[[Registry], None]
 
@@ -40,7 +44,8 @@ def newest(settings: Settings) -> Callable[[], Registry]:
     Raises:
       PolicyFileInvalid: the file cannot be used.
     """
-    file, looking = PolicyFile(settings), threading.Lock()
+    # Whether a file without teams may be used, workers have decided.
+    file, looking = PolicyFile(settings, allow_empty=True), threading.Lock()
 
     def registry() -> Registry:
         with looking:
@@ -51,10 +56,14 @@ def newest(settings: Settings) -> Callable[[], Registry]:
 
 
 class PolicyFile:
-    """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is."""
+    """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    Args:
+      allow_empty: whether a file without teams and tasks may take the place of one that has some.
+    """
+
+    def __init__(self, settings: Settings, *, allow_empty: bool = False) -> None:
+        self._settings, self._allow_empty = settings, allow_empty
         self.registry = loaded(settings)
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
@@ -76,8 +85,10 @@ class PolicyFile:
             return
         self._asked.clear()
         try:
-            registry = loaded(self._settings)
-            use(registry)
+            with _share_interpreter():
+                registry = loaded(self._settings)
+                self._refuse_empty(registry)
+                use(registry)
         except (RetryError, KafkaException, TimeoutError) as error:
             self.trouble, self.refusals = str(error), self.refusals + 1
             log.error("the policy file is not used, the old one stays: %s", error)
@@ -87,6 +98,15 @@ class PolicyFile:
         self._seen = stamp
         self.registry, self.trouble, self.used_at_ms = registry, None, clock.wall_ms()
         log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.routes()), registry.digest)
+
+    def _refuse_empty(self, registry: Registry) -> None:
+        """A file that was truncated, or mounted empty, would stop everybody's retries."""
+        if not self._allow_empty and _is_empty(registry) and not _is_empty(self.registry):
+            reason = (
+                f"has no team and no task, while the one in use has {len(self.registry.routes()):,} topics and patterns; "
+                "if that is meant, start the worker with --allow-empty"
+            )
+            raise PolicyFileInvalid(str(self._settings.policies), 1, "file", reason)
 
     def about(self) -> dict[str, object]:
         """For health."""
@@ -100,3 +120,18 @@ class PolicyFile:
         except OSError:
             return ()
         return (about.st_mtime_ns, about.st_size, about.st_ino) if about else ()
+
+
+def _is_empty(registry: Registry) -> bool:
+    return not registry.routes() and registry.tasks is None
+
+
+@contextmanager
+def _share_interpreter() -> Iterator[None]:
+    """Have this thread give the interpreter up sooner than usual, since others must not wait for what it does."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(before_s, _SHARED_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)

@@ -139,6 +139,33 @@ def test_a_letter_that_even_its_parking_topic_refuses_is_held_by_name_until_that
     worker.terminate()
 
 
+@pytest.mark.fault("a letter that its topics take only compressed")
+def test_a_letter_that_came_compressed_is_retried_and_parked_with_its_value(deploy: Deploy) -> None:
+    """3 MB of JSON, gzip, of topics that take 1 MB."""
+    deployment, name, target = deployed(deploy, {"max.message.bytes": "1000000"})
+    for topic in (name, deployment.parked):
+        configure(deployment.admin, topic, max_message_bytes="1000000")
+    value = json.dumps([{"order": n, "items": [f"item-{n % 97}"] * 4} for n in range(48_000)]).encode()
+    assert len(value) > 3_000_000
+    worker = deployment.worker().start().await_ready()
+    sender = Sender(deployment.bootstrap_servers, **{"compression.type": "gzip", "message.max.bytes": 16 << 20})
+    sender.send(name, b"large", value)
+    sender.send(name, b"large, parks", value, [("retry-attempt", b"bad")])
+    for n in range(OTHERS):
+        sender.send(name, b"k%d" % n, b"v%d" % n)
+    assert len(sender.finish()) == OTHERS + 2
+    tail = Tail(deployment.bootstrap_servers, [target, deployment.parked])
+    tail.await_seen(OTHERS + 2)
+    tail.close()
+    came = {record.key: record for record in tail.records}
+    assert (came[b"large"].topic, came[b"large"].value) == (target, value)
+    parked = came[b"large, parks"]
+    assert (parked.topic, parked.header("retry-parked-reason"), parked.value) == (deployment.parked, "bad_attempt", value)
+    await_that("nothing waits", lambda: worker.metric("retry_entries_waiting") == 0)
+    assert health(worker)["refused"] == {}
+    worker.terminate()
+
+
 def test_explain_of_a_letter_that_waits_behind_a_refused_one_names_that(deploy: Deploy) -> None:
     deployment, name, _ = deployed(deploy, YOUNG, "old_timestamp: park, ordered: true")
     worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)

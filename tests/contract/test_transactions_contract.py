@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from retry.clock import wall_ms
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
 from retry.kafka import topics, transactional_producer
-from retry.kafka.client_config import producer_config
+from retry.kafka.client_config import Config, compressed_with_gzip, producer_config
+from retry.kafka.compressed_size import fits_compressed
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.record_limits import batch_bytes
 from retry.kafka.refused_records import Anchor
@@ -69,6 +71,10 @@ class InMemory:
         """Not opened yet."""
         return MemoryTransactionalProducer(self.log, transactional_id)
 
+    def compressing_writer(self, transactional_id: str) -> Writer:
+        """The same for what its topic takes only compressed."""
+        return MemoryTransactionalProducer(self.log, transactional_id, compresses=True)
+
     def seen(self, topic: str | None = None) -> list[Seen]:
         """Everything committed, partition by partition."""
         return [
@@ -107,8 +113,17 @@ class OnBroker:
     def writer(self, transactional_id: str) -> Writer:
         """Not opened yet."""
         # Nothing is compressed, so that what is too large does not shrink below the limit.
-        more = {"compression.type": "none", "transaction.timeout.ms": _PATIENT_S * 1_000}
-        config = producer_config(self._settings, f"{self._run}-{transactional_id}") | more
+        return self._made(self._config(transactional_id) | {"compression.type": "none"})
+
+    def compressing_writer(self, transactional_id: str) -> Writer:
+        """The same for what its topic takes only compressed."""
+        return self._made(compressed_with_gzip(self._config(transactional_id)))
+
+    def _config(self, transactional_id: str) -> Config:
+        config = producer_config(self._settings, f"{self._run}-{transactional_id}")
+        return config | {"transaction.timeout.ms": _PATIENT_S * 1_000}
+
+    def _made(self, config: Config) -> Writer:
         self._writers.append(KafkaTransactionalProducer(config))
         return self._writers[-1]
 
@@ -433,6 +448,22 @@ def test_a_rehearsal_singles_out_who_is_refused_for_what_it_is(
 def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, writer: Writer) -> None:
     assert writer.rehearse([entry(log, b"k", b"%d" % n) for n in range(100)], NOW_MS) == {}
     assert log.seen() == []
+
+
+def test_what_is_told_to_fit_compressed_is_taken_compressed_and_what_is_larger_is_named(log: Log, writer: Writer) -> None:
+    """As large as the limit lets a record be, of hexadecimal digits, which shrink to about half."""
+    digits = random.Random(1).randbytes(NARROW_BYTES).hex().encode()
+    headers: Headers = [("theirs", b"1"), ("null", None)]
+    sized = (Entry(log.narrow, b"k", digits[:n], headers, None, "team") for n in range(len(digits), 0, -1))
+    largest = next(each for each in sized if fits_compressed(each, NARROW_BYTES))
+    assert batch_bytes(largest) > 1.5 * NARROW_BYTES
+    assert set(writer.rehearse([largest], NOW_MS)) == {0}
+    compressing = log.compressing_writer("sweep-gzip")
+    compressing.open()
+    larger = entry(log, b"k", digits, to=log.narrow)
+    assert set(compressing.rehearse([largest, larger], NOW_MS)) == {1}
+    committed(compressing, largest, entry(log, b"k", b"small", to=log.narrow))
+    assert [seen.value for seen in log.seen(log.narrow)] == [largest.value, b"small"]
 
 
 def test_a_second_transaction_within_the_first_is_refused(log: Log, writer: Writer) -> None:

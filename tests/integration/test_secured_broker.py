@@ -6,8 +6,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from retry.errors import BrokersRefused
+from retry.kafka import client_config
 from retry.kafka.record_limits import TopicLimits
 from retry.kafka.target_probe import TargetProbe
+from retry.settings import Settings
 from tests.support.process import await_that
 from tests.support.reading import QUIET
 from tests.support.secured import Right, SecuredBroker
@@ -84,3 +87,9 @@ def test_what_a_topic_takes_is_told_to_who_may_describe_its_configuration_and_un
     probe = TargetProbe(client)
     await_that("it is told", lambda: probe.ask_limits({_TOPIC, f"{_TOPIC}.unseen"}) == {_TOPIC: TopicLimits(12_345, 1_000)})
     secured.withdraw([write, describe])
+
+
+def test_a_wrong_password_is_said_to_be_one(secured: SecuredBroker, user: str) -> None:
+    settings = Settings(bootstrap_servers=secured.bootstrap_servers, kafka=secured.client(user, "another"))
+    with pytest.raises(BrokersRefused, match=r"refuse the login \(.*invalid credentials.*RETRY_KAFKA_SASL"):
+        client_config.admin(settings, within_s=1.0)

@@ -30,9 +30,10 @@ class SteppedLog:
     def __init__(self, world: World, name: str) -> None:
         self.name, self._world, self._log = name, world, MemoryCluster(world.log, APP, name)
 
-    def writer(self, name: str) -> SteppedWriter:
+    def writer(self, name: str, *, compressing: bool = False) -> SteppedWriter:
         """See `Log.writer`."""
-        return SteppedWriter(self._world, self._log.writer(name), name.split("-")[0])
+        self._world.happened["producer that compresses"] += compressing
+        return SteppedWriter(self._world, self._log.writer(name, compressing=compressing), name.split("-")[0])
 
     def follower(self) -> SteppedFollower:
         """See `Log.follower`."""

@@ -56,8 +56,10 @@ class WatchedLog(MemoryLog):
         self.judged_by: dict[str, set[str]] = {}
         self.outward = {*map(retry_of, DEAD_LETTERS), SLOW, "shop.parked", world.own.parked, world.own.discarded}
 
-    def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
-        super().append(transaction, e, partition, stamp_ms)
+    def append(
+        self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False
+    ) -> None:
+        super().append(transaction, e, partition, stamp_ms, compressed=compressed)
         process = self._world.current
         self.judged_by[transaction.id] = set() if process is None else process.judged_by
         if (

@@ -35,7 +35,7 @@ class Letter(NamedTuple):
 class Sender:
     """Sends letters, idempotently, and remembers every one that was acknowledged."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, **more: object) -> None:
         self.sent: dict[str, Letter] = {}
         self.refused: list[str] = []
         self._producer = Producer({
@@ -45,6 +45,7 @@ class Sender:
             "partitioner": "murmur2_random",
             "reconnect.backoff.max.ms": 500,
             "logger": QUIET,
+            **more,
         })
 
     def send(

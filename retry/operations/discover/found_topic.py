@@ -32,13 +32,14 @@ class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       attached: whether the policy file has it; else it is named in a comment.
-      letters: how many lie there, by offsets: ends of transactions and compacted letters count, too.
+      letters: how many lie there.
+      is_letters_estimate: whether that was reckoned from some of its offsets, since not all were read.
       sampled: how many were looked at.
       families, groups, origins, exceptions: what those say, and how many of them.
       readers: groups that have committed an offset here.
       origin_readers: by origin, groups that have committed an offset there.
       newest_ms, oldest_ms: times of the newest letters and of the oldest.
-      per_second, window: letters a second, by offsets and timestamps, and in which time before now.
+      per_second, window: letters a second, reckoned by offsets and timestamps, and in which time before now.
       copied_times: whether times are those of the records that failed.
       aliases: header names by field, where nobody knows the headers.
       pointers: how many of those looked at have no payload.
@@ -52,6 +53,7 @@ class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
     found_by: str
     attached: bool
     letters: int
+    is_letters_estimate: bool = False
     sampled: int
     families: dict[str, int]
     groups: dict[str, int]
@@ -79,12 +81,8 @@ class Known(msgspec.Struct, frozen=True):
     groups: Collection[str]
 
 
-def found(sample: TopicSample, letters: int, known: Known) -> FoundTopic | None:
-    """What a sample comes to; None where nothing speaks for dead letters.
-
-    Args:
-      letters: how many lie in the topic.
-    """
+def found(sample: TopicSample, known: Known) -> FoundTopic | None:
+    """What a sample comes to, as if there were no more letters; None where nothing speaks for dead letters."""
     topic, families = sample.topic, sample.recognised()
     named, maybe = topic_words.is_dead(topic), topic_words.may_be_dead(topic)
     guessed = header_guess.guess(sample.strange, known.topics.keys(), known.groups)
@@ -98,7 +96,7 @@ def found(sample: TopicSample, letters: int, known: Known) -> FoundTopic | None:
     found_by = BY_BOTH if named and tells else BY_NAME if named else BY_LETTERS if tells else BY_NAME
     why = _why_not(sample, named, readers, ours)
     return FoundTopic(
-        topic=topic, partitions=known.topics.get(topic, 0), found_by=found_by, attached=why is None, letters=letters,
+        topic=topic, partitions=known.topics.get(topic, 0), found_by=found_by, attached=why is None, letters=sample.letters,
         sampled=sample.letters, families=_most(sample.families), readers=readers, origins=_most(origins),
         groups=_most(sample.groups or _said(sample, aliases.get("consumer_group"))),
         exceptions=_most(sample.exceptions + _said(sample, aliases.get("exception"))),

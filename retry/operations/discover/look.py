@@ -6,8 +6,10 @@ that dead letters lie there, a few of a few partitions of all others.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import NamedTuple
 
 from retry.errors import TopicsInvalid
@@ -15,16 +17,18 @@ from retry.kafka import authorization, consumer_groups, offset_ranges
 from retry.kafka import topics as own_topics
 from retry.kafka.authorization import Right
 from retry.kafka.interface import Message, Partition
+from retry.kafka.newest_records import cut_to_newest
 from retry.kafka.offset_ranges import OffsetSpec, Span
 from retry.operations.cluster import Cluster
 from retry.operations.discover import topic_words
+from retry.operations.discover.letter_count import LetterCount
 from retry.operations.discover.topic_sample import TopicSample
 from retry.policies.topic_patterns import is_of_kafka
 
 _ASK_S, _GROUPS_S = 20.0, 15.0
 _OTHERS_NEWEST, _OTHERS_PARTITIONS = 3, 4
-# Where the first offsets have no record any more, one of the next has.
-_OLDEST_OFFSETS = 10
+# As much of a topic is read to count its letters.
+_SMALL_OFFSETS, _SMALL_BYTES = 10_000, 4 << 20
 # Brokers answer with a whole batch of records at least; more than that is read in vain here.
 _FETCH_BYTES = 64 << 10
 Say = Callable[[str], None]
@@ -39,6 +43,8 @@ class View(NamedTuple):
       readers: by topic, groups that have committed an offset in it.
       groups: all that were seen.
       spans: where partitions begin and end, of topics that were looked at.
+      unread: what lies before the letters that were read, of the partitions in `spans`.
+      counts: by topic, how many letters there are, of topics that were looked at.
       samples: by topic, of those that were looked at and have letters, or a name of dead letters.
       unreadable: topics that look like dead letters by name and may not be read.
     """
@@ -47,6 +53,8 @@ class View(NamedTuple):
     readers: Mapping[str, set[str]]
     groups: set[str]
     spans: Spans
+    unread: list[Span]
+    counts: Mapping[str, LetterCount]
     samples: Mapping[str, TopicSample]
     unreadable: list[str]
 
@@ -55,7 +63,7 @@ def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> V
     """Look at the topics whose names match any of `globs`.
 
     Args:
-      newest: of each partition of a topic of dead letters, how many offsets are read.
+      newest: of each partition of a topic of dead letters, how many letters are read.
       say: told what could not be seen, in a line.
 
     Raises:
@@ -71,26 +79,44 @@ def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> V
     may_be_read = {name for name in wanted if name not in missing}
     spans = _spans(cluster, [place for place in partitions if place[0] in may_be_read], say)
     samples = {name: TopicSample(name) for name in sorted(may_be_read)}
-    for message in _read_spans(cluster, _newest(spans, newest)):
-        samples[message.topic() or ""].add(message)
+    newest_spans = cut_to_newest(partial(_read_spans, cluster), _count_wanted(spans, newest))
+    counts = _count_offsets(spans, newest_spans)
+    for batch in _read_spans(cluster, newest_spans):
+        for message in batch:
+            samples[message.topic() or ""].add(message)
+            counts[message.topic() or ""].add_letter(_size(message))
     readers, groups = _readers(cluster, say)
     unreadable = sorted(name for name in missing if topic_words.is_dead(name))
-    return View(topics, readers, groups, spans, samples, unreadable)
+    unread_spans = _unread(spans, newest_spans)
+    return View(topics, readers, groups, spans, unread_spans, counts=counts, samples=samples, unreadable=unreadable)
+
+
+def count_small_topics(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
+    """Read what was not read yet of topics in which that is little, so that their letters are counted and not reckoned."""
+    small = {topic for topic in topics if _is_small(view.counts[topic])}
+    unread = [span for span in view.unread if span.topic in small]
+    for batch in _read_spans(cluster, unread):
+        for message in batch:
+            view.counts[message.topic() or ""].add_letter(_size(message))
+    for span in unread:
+        view.counts[span.topic].read_offsets += span.stop - span.start
+
+
+def _is_small(count: LetterCount) -> bool:
+    return count.offsets - count.read_offsets <= _SMALL_OFFSETS and count.unread_bytes <= _SMALL_BYTES
 
 
 def note_oldest(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
     """Read the oldest letter of each partition of some topics, for its time alone."""
     wanted = set(topics)
-    first = [
-        span._replace(stop=min(span.stop, span.start + _OLDEST_OFFSETS))
-        for (topic, _), span in view.spans.items() if topic in wanted
-    ]  # fmt: skip
-    for message in _read_spans(cluster, first):
-        view.samples[message.topic() or ""].note_time(message)
+    spans = [span for (topic, _), span in view.spans.items() if topic in wanted]
+    for batch in _read_spans(cluster, spans, records_max=1):
+        for message in batch:
+            view.samples[message.topic() or ""].note_time(message)
 
 
 def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
-    """By topic, how many offsets lie behind a moment, by the timestamps of its records."""
+    """By topic, how many letters lie behind a moment, by the timestamps of its records."""
     wanted = set(topics)
     places = [place for place in view.spans if place[0] in wanted]
     began = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.for_timestamp(at_ms), _ASK_S)
@@ -98,7 +124,25 @@ def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: in
     for place, offset in began.items():
         span = view.spans[place]
         counts[place[0]] += max(0, span.stop - max(offset, span.start))
+    return {topic: view.counts[topic].count_in(offsets) for topic, offsets in counts.items()}
+
+
+def _count_offsets(spans: Spans, read: list[Span]) -> dict[str, LetterCount]:
+    counts: dict[str, LetterCount] = defaultdict(LetterCount)
+    for (topic, _), span in spans.items():
+        counts[topic].offsets += span.stop - span.start
+    for span in read:
+        counts[span.topic].read_offsets += span.stop - span.start
     return counts
+
+
+def _unread(spans: Spans, read: list[Span]) -> list[Span]:
+    starts = {(span.topic, span.partition): span.start for span in read}
+    return [span._replace(stop=starts.get(place, span.stop)) for place, span in spans.items()]
+
+
+def _size(message: Message) -> int:
+    return len(message) + len(message.key() or b"")
 
 
 def _read(topic: str) -> Right:
@@ -115,30 +159,30 @@ def _spans(cluster: Cluster, places: list[Partition], say: Say) -> Spans:
     return spans
 
 
-def _newest(spans: Spans, newest: int) -> list[Span]:
+def _count_wanted(spans: Spans, newest: int) -> dict[Span, int]:
+    """By span that is looked at, how many letters are wanted of it."""
     looked_at: dict[str, int] = {}
-    found = []
+    wanted = {}
     for (topic, _), span in spans.items():
         dead = topic_words.is_dead(topic) or topic_words.may_be_dead(topic)
         if span.start == span.stop or (not dead and looked_at.get(topic, 0) >= _OTHERS_PARTITIONS):
             continue
         looked_at[topic] = looked_at.get(topic, 0) + 1
-        count = newest if dead else min(newest, _OTHERS_NEWEST)
-        found.append(span._replace(start=max(span.start, span.stop - count)))
-    return found
+        wanted[span] = newest if dead else min(newest, _OTHERS_NEWEST)
+    return wanted
 
 
-def _read_spans(cluster: Cluster, spans: list[Span]) -> Iterator[Message]:
-    """Their records; a topic that is deleted meanwhile is left out."""
+def _read_spans(cluster: Cluster, spans: list[Span], records_max: int | None = None) -> Iterator[list[Message]]:
+    """Their records, of each span all or the first so many; a topic that is deleted meanwhile is left out."""
     config = {**cluster.reader, "fetch.message.max.bytes": _FETCH_BYTES}
     left = {(span.topic, span.partition): span for span in spans}
     while left:
         try:
-            for batch in offset_ranges.batches(config, list(left.values())):
+            for batch in offset_ranges.batches(config, list(left.values()), records_max=records_max):
                 for message in batch:
                     place = message.topic() or "", message.partition() or 0
                     left[place] = left[place]._replace(start=(message.offset() or 0) + 1)
-                    yield message
+                yield batch
             return
         except TopicsInvalid:
             there = {topic for topic, _ in offset_ranges.partitions_of(cluster.admin, lambda _: True, _ASK_S)}

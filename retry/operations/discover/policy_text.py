@@ -70,7 +70,8 @@ def facts_of(topic: FoundTopic, now_ms: int) -> list[str]:
     old = [f"{word} {_ago(now_ms - at)} ago" for word, at in (("newest", topic.newest_ms), ("oldest", topic.oldest_ms)) if at]
     rate = [f"{topic.per_second:.3g} a second in the last {topic.window}"] if topic.per_second is not None else []
     when = "; ".join(old + rate) + (" (times of the records that failed)" if topic.copied_times and old else "")
-    facts = [f"{_count(topic.letters, 'letter')} in {_count(topic.partitions, 'partition')}" + (f", {when}" if when else "")]
+    letters = ("about " if topic.is_letters_estimate else "") + _count(topic.letters, "letter")
+    facts = [f"{letters} in {_count(topic.partitions, 'partition')}" + (f", {when}" if when else "")]
     if topic.sampled:
         by = f", group {_shown(topic.groups)}" if topic.groups else ""
         facts.append(f"written by {_shown(topic.families)} of {topic.sampled} looked at{by}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -39,10 +38,7 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
     now_ms = clock.wall_ms()
     view = look.looked(cluster, globs, newest, say)
     known = Known(view.topics, view.readers, view.groups)
-    letters = Counter[str]()
-    for (topic, _), span in view.spans.items():
-        letters[topic] += span.stop - span.start
-    judged = [found(sample, letters[name], known) for name, sample in view.samples.items()]
+    judged = [found(sample, known) for sample in view.samples.values()]
     topics = _timed(cluster, view, [topic for topic in judged if topic], now_ms)
     teams = proposed(topics, known, own_topics.internal(cluster.settings.app_id))
     others = [topic for topic in topics if not topic.attached]
@@ -51,12 +47,16 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
 
 
 def _timed(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
-    """The same with how old the oldest is, and how many come in a second."""
-    names = [topic.topic for topic in topics if topic.letters]
+    """Topics with how many letters they have, how old the oldest is, and how many come in a second."""
+    names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
+    look.count_small_topics(cluster, view, names)
     look.note_oldest(cluster, view, names)
     since = {window_ms: look.written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names}
     timed = []
     for topic in topics:
-        oldest = msgspec.structs.replace(topic, oldest_ms=view.samples[topic.topic].oldest_ms)
-        timed.append(with_rate(oldest, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
+        count = view.counts[topic.topic]
+        counted = msgspec.structs.replace(
+            topic, oldest_ms=view.samples[topic.topic].oldest_ms, letters=count.letters, is_letters_estimate=count.is_estimate
+        )
+        timed.append(with_rate(counted, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
     return timed

@@ -56,7 +56,7 @@ class Listing(NamedTuple):
     """Where letters are looked for.
 
     Attributes:
-      newest: of each partition of a parking topic, how many offsets are looked at.
+      newest: of each partition of a parking topic, how many records are looked at.
       say: told what is left out, in a line.
     """
 
@@ -109,10 +109,10 @@ class Listing(NamedTuple):
         return {topic: there[topic].partitions for topic in names if topic in there}
 
     def _partition(self, readable: Span, first: int) -> Iterator[list[FoundLetter]]:
-        span = LetterRange(readable.topic, limit=self.newest).of(readable)
+        (span,) = self.cluster.cut_to_newest([readable], self.newest)
         if span.start > max(readable.start, first):
             where = f"{span.topic}/{span.partition}"
-            self.say(f"{where}: only the newest {self.newest:,} offsets are looked at, from offset {span.start} on")
+            self.say(f"{where}: only the newest {self.newest:,} records are looked at, from offset {span.start} on")
         span = span._replace(start=max(span.start, first))
         is_discarded = span.topic == self.cluster.names.discarded
         if span.start < span.stop:
@@ -146,8 +146,8 @@ class Listing(NamedTuple):
         known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
-        spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset, limit=1))
-        found = (message for batch in offset_ranges.batches(self.cluster.reader, spans) for message in batch)
+        spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset))
+        found = (m for batch in offset_ranges.batches(self.cluster.reader, spans, records_max=1) for m in batch)
         # Where retention has removed it, the first that is left comes instead.
         there = (message for message in found if message.offset() == where.offset)
         is_discarded = where.topic == self.cluster.names.discarded

@@ -22,9 +22,9 @@ class MemoryCluster:
     def __init__(self, log: MemoryLog, app_id: str, instance: str) -> None:
         self._log, self._app_id, self._instance = log, app_id, instance
 
-    def writer(self, name: str) -> MemoryTransactionalProducer:
+    def writer(self, name: str, *, compressing: bool = False) -> MemoryTransactionalProducer:
         """See `Log.writer`."""
-        return MemoryTransactionalProducer(self._log, f"{self._app_id}-{name}")
+        return MemoryTransactionalProducer(self._log, f"{self._app_id}-{name}", compresses=compressing)
 
     def follower(self) -> MemoryPartitionReader:
         """See `Log.follower`."""

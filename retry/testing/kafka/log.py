@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
+from retry.kafka.compressed_size import compressed_batch_bytes
 from retry.kafka.interface import CommittedOffset, OffsetBounds, Partition
 from retry.kafka.record_limits import TopicLimits, batch_bytes
 from retry.record import Headers
@@ -117,22 +118,26 @@ class MemoryLog:
         sizes = ((topic, self.bytes_max[topic]) for topic in topics if topic in self.bytes_max)
         return {topic: TopicLimits(size, self.age_ms_max.get(topic), topic in self.needs_key) for topic, size in sizes}
 
-    def refusal(self, e: Entry, partition: int, stamp_ms: int) -> KafkaError | None:
+    def refusal(self, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False) -> KafkaError | None:
         """Why a broker would not take this as a record, or None."""
         if e.destination not in self.topics or e.destination in self.closed:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
         if partition >= len(self.topics[e.destination]):
             return KafkaError(KafkaError._UNKNOWN_PARTITION, f"no partition {partition}")
-        if batch_bytes(e) > self.bytes_max[e.destination]:
+        size = compressed_batch_bytes(e) if compressed else batch_bytes(e)
+        if size > self.bytes_max[e.destination]:
             return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
         if (e.destination, e.value) in self.invalid or (e.key is None and e.destination in self.needs_key):
             return KafkaError(KafkaError.INVALID_RECORD)
         is_old = self.now_ms() - stamp_ms > self.age_ms_max.get(e.destination, 1 << 62)
         return KafkaError(KafkaError.INVALID_TIMESTAMP) if is_old else None
 
-    def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> None:
+    def append(
+        self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False
+    ) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
-        unwritable = forbidden() if e.destination in self.forbidden else self.refusal(e, partition, stamp_ms)
+        refusal = self.refusal(e, partition, stamp_ms, compressed=compressed)
+        unwritable = forbidden() if e.destination in self.forbidden else refusal
         transaction.refused = transaction.refused or unwritable
         if e.destination in self.leaderless:
             transaction.refused = transaction.refused or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)

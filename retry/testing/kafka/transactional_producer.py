@@ -36,10 +36,14 @@ class Fault(Enum):
 
 
 class MemoryTransactionalProducer:
-    """Transactions of one id; see `retry.kafka.interface`."""
+    """Transactions of one id; see `retry.kafka.interface`.
 
-    def __init__(self, log: MemoryLog, transactional_id: str) -> None:
-        self._log, self._id, self._epoch = log, transactional_id, 0
+    Args:
+      compresses: whether records are as large as gzip makes them.
+    """
+
+    def __init__(self, log: MemoryLog, transactional_id: str, *, compresses: bool = False) -> None:
+        self._log, self._id, self._epoch, self._compresses = log, transactional_id, 0, compresses
         self._under_way: Transaction | None = None
         self._broken: TransactionFailed | None = None
         self._waits = 0
@@ -76,7 +80,7 @@ class MemoryTransactionalProducer:
         # What a fenced producer sends reaches no log, and it learns of that when it commits.
         transaction = self._current()
         if transaction is self._log.under_way.get(self._id):
-            self._log.append(transaction, e, partition, stamp_ms)
+            self._log.append(transaction, e, partition, stamp_ms, compressed=self._compresses)
 
     def rehearse(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None,
@@ -85,12 +89,13 @@ class MemoryTransactionalProducer:
         """Say by position which entries would be refused and why; nothing is written."""
         sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(sent)]
-        return refusals(records, lambda some: self._tried(some, now_ms), BatchSizeLimits(), Deadline(_REHEARSE_S))
+        limits = BatchSizeLimits(compressed=self._compresses)
+        return refusals(records, lambda some: self._tried(some, now_ms), limits, Deadline(_REHEARSE_S))
 
     def _tried(self, records: list[RehearsedRecord], now_ms: int) -> RehearsalResult:
         if any(record.entry.destination in self._log.forbidden for record in records):
             return RehearsalResult(False, {}, forbidden())
-        refused = {n: error for n, e, at in records if (error := self._log.refusal(e, at, _stamp_ms(e, now_ms))) is not None}
+        refused = {n: error for n, e, at in records if (error := self._refusal(e, at, now_ms)) is not None}
         if not refused:
             return RehearsalResult(True, {})
         first = next(record for record in records if record.position in refused)
@@ -103,6 +108,9 @@ class MemoryTransactionalProducer:
         if len(to_blame) > 1 or len(batch) == 1:
             return RehearsalResult(False, to_blame)
         return RehearsalResult(False, {}, None, [Suspects(frozenset(batch), error)])
+
+    def _refusal(self, e: Entry, partition: int, now_ms: int) -> KafkaError | None:
+        return self._log.refusal(e, partition, _stamp_ms(e, now_ms), compressed=self._compresses)
 
     def _batch_with(self, first: RehearsedRecord, records: list[RehearsedRecord]) -> list[int]:
         """Positions of the records that go to the same partition as this one."""
@@ -162,6 +170,12 @@ class MemoryTransactionalProducer:
         self._end_or_doubt()
         self._log.end(self._id, committed=False)
         self._under_way = None
+
+    def open_compressing(self) -> MemoryTransactionalProducer:
+        """Open a producer that compresses; see `retry.kafka.interface.SweepProducer`."""
+        other = MemoryTransactionalProducer(self._log, f"{self._id}-gzip", compresses=True)
+        other.open()
+        return other
 
     def close(self) -> None:
         """Let go; a transaction that is under way stays open until the id is opened again."""

@@ -16,7 +16,7 @@ from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
 from retry.delivery.webhooks import delivery
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
-from retry.kafka.interface import TransactionalProducer
+from retry.kafka.interface import SweepProducer
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
@@ -27,7 +27,7 @@ _FULL = 8
 AT_ONCE = 2
 
 
-def joint_sweep(shards: Sequence[Shard], writer: TransactionalProducer, around: ShardContext, now_ms: int) -> list[Swept]:
+def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, around: ShardContext, now_ms: int) -> list[Swept]:
     """Deliver one batch of what is due in some shards, those that were swept longest ago first.
 
     What goes wrong changes the phases of the shards that it concerns; whoever owns them looks at that.
@@ -53,7 +53,7 @@ def is_full(swept: Sequence[Swept], around: ShardContext) -> bool:
 
 
 def _selected(
-    shards: Sequence[Shard], held: list[Shard], writer: TransactionalProducer, around: ShardContext, now_ms: int
+    shards: Sequence[Shard], held: list[Shard], writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> list[tuple[Shard, ShardBatch]]:
     """What each shard has to be sent, within the bounds of one batch; those that are looked at are `held`."""
     parts: list[tuple[Shard, ShardBatch]] = []
@@ -78,7 +78,7 @@ def _selected(
 
 
 def _select(
-    shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+    shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     """Move one batch of entries, where some are to move, and say what is to be sent."""
     begun_s = clock.monotonic_s()
@@ -90,7 +90,7 @@ def _select(
 
 
 def _moved_or_selected(
-    shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+    shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     if shard.moves.migrate(writer, around) or shard.moves.release(writer, around, now_ms):
         shard.progress.moved()
@@ -138,7 +138,7 @@ def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
     return swept
 
 
-def _call(shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
+def _call(shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
     """Write down what came of HTTP calls, and begin those that are due."""
     calls = around.calls
     if calls is not None and shard.phase is Phase.READY:
@@ -146,7 +146,7 @@ def _call(shard: Shard, writer: TransactionalProducer, around: ShardContext, now
 
 
 def _call_turn(
-    calls: WebhooksInFlight, shard: Shard, writer: TransactionalProducer, around: ShardContext, now_ms: int
+    calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> None:
     turn = delivery.step(calls, shard.table, writer, shard.changelog, around.gate, now_ms, around.rows_max, around.codec)
     if turn.unopened:

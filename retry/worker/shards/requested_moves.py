@@ -21,7 +21,7 @@ from retry.delivery.refused_entries import RefusedEntry, name_letter
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.slice_work import ActContext
 from retry.delivery.sweep import ChangelogPartition
-from retry.kafka.interface import TransactionalProducer
+from retry.kafka.interface import SweepProducer
 from retry.worker.shards.restore import ShardContext
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class RequestedMoves:
         self._rescheduling, self._acting, self._cancelling = Rescheduling(), Acting(changelog, table), Cancelling()
         self._holding = Holding(changelog, table)
 
-    def migrate(self, writer: TransactionalProducer, around: ShardContext) -> bool:
+    def migrate(self, writer: SweepProducer, around: ShardContext) -> bool:
         """Move one batch of entries of the version before lanes; False where there is none left."""
         moved = migrate_v1_keys.step(self._table, writer, self._changelog, around.rows_max, around.bytes_now)
         if moved:
@@ -58,13 +58,13 @@ class RequestedMoves:
             log.info("shard %d: %d entries of the version before lanes moved", self._changelog.partition, moved)
         return moved > 0
 
-    def hold(self, writer: TransactionalProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
+    def hold(self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
         """Move those of some entries that cannot be opened out of the way of others."""
         if self._holding.hold(writer, rows, around.codec, self._end(around)):
             self._held_moved()
 
     def park_refused(
-        self, writer: TransactionalProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
+        self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
     ) -> None:
         """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
 
@@ -92,7 +92,7 @@ class RequestedMoves:
             around.gate.refused_entries.drop_entry(key)
         self._held_moved()
 
-    def release(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> bool:
+    def release(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> bool:
         """Move one batch of what was held and can be sent now; False where there is none."""
         context = _refused_context(writer, around, now_ms)
         still_refused = partial(park_refused.find_refused, changelog=self._changelog, context=context)
@@ -111,7 +111,7 @@ class RequestedMoves:
         """What is held."""
         return self._holding.held
 
-    def step(self, writer: TransactionalProducer, around: ShardContext, now_ms: int) -> None:
+    def step(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
         limits = around.rows_max, around.bytes_now
         if self._rescheduling.step(self._table, writer, self._changelog, around.judge, *limits):
@@ -145,5 +145,5 @@ class RequestedMoves:
         return MovesTold(self._rescheduling.about(self._table, judge) or "", self._acting.about(judge.digest))
 
 
-def _refused_context(writer: TransactionalProducer, around: ShardContext, now_ms: int) -> RefusedContext:
+def _refused_context(writer: SweepProducer, around: ShardContext, now_ms: int) -> RefusedContext:
     return RefusedContext(writer, around.gate, around.judge, around.discarded, now_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -225,7 +227,7 @@ def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
 
 def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     # What is fetched from where it failed is not what an edit made of it.
-    key, entry = letter(value=b"x" * 10_000)
+    key, entry = letter(value=random.Random(1).randbytes(10_000))
     packer = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
     actions = EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
     parked = actions.acted(state(action_records.PARK), member(key), packed(entry), NOW_MS)

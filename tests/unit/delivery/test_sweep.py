@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -216,11 +217,42 @@ def test_a_refused_entry_is_found_by_a_rehearsal_and_put_back(bench: Bench) -> N
     assert bench.agrees()
 
 
+def test_letters_with_the_same_coordinates_stay_apart_when_they_are_put_back(bench: Bench) -> None:
+    """Parked letters that were returned may have them; their due times tell them apart."""
+    key = bench.put(NOW_MS - 3, b"x" * 100, to="narrow")
+    (first,) = bench.live().values()
+    bench.write([(entry_keys.postponed(key, NOW_MS - 2), first), (entry_keys.postponed(key, NOW_MS - 1), first)])
+    assert bench.sweep().deferred == {"narrow": 3}
+    assert (len(bench.live()), bench.table.waiting, bench.agrees()) == (3, 3, True)
+    assert {entry_keys.due_at_ms(key) for key in bench.live()} == {NOW_MS + DEFER_MS + n for n in range(3)}
+
+
 def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> None:
     for value in (b"a", b"x" * 100, b"b"):
         bench.put(NOW_MS, value, to="narrow")
     assert bench.sweep().deferred == {"narrow": 1}
     assert bench.delivered("narrow") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])
+def test_what_its_topic_takes_only_compressed_is_sent_so_and_what_it_does_not_take_is_put_back(bench: Bench, told: bool) -> None:
+    """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
+    if not told:
+        bench.gate.record_limits = RecordLimits(lambda _: {})
+    bench.log.bytes_max["narrow"] = 1_000
+    refused = random.Random(1).randbytes(5_000)
+    for value in (b"x" * 5_000, b"small", refused):
+        bench.put(NOW_MS, value, to="narrow")
+    bench.put(NOW_MS, b"other")
+    swept = [bench.sweep(), bench.sweep(NOW_MS + 1)]
+    assert sorted(bench.delivered("narrow")) == [b"small", b"x" * 5_000]
+    assert bench.delivered() == [b"other"]
+    assert sum((each.deferred for each in swept), Counter[str]()) == {"narrow": 1}
+    (waiting,) = bench.live()
+    assert entry_keys.due_at_ms(waiting) >= NOW_MS + DEFER_MS
+    assert bench.agrees()
+    bench.put(NOW_MS + 2, b"y" * 5_000, to="narrow")
+    assert [entry.value for entry in bench.sweep(NOW_MS + 2).sent] == [b"y" * 5_000]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.support.plans import registry_of
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
+INCOMPRESSIBLE = random.Random(1).randbytes(5_000)
 ROOMY = {"changelog": 2_000_000}
 # Of a letter that says nothing of its origin: a fingerprint of topic, key and value.
 ID = silent_id("orders", "orders.DLT", b"key", b"value")
@@ -307,11 +309,22 @@ def test_with_ours_there_are_never_more_headers_than_clients_read_back() -> None
     assert none.header(names.SOURCE) == b"orders.DLT/3/42"
 
 
+def test_a_letter_that_its_topic_takes_only_compressed_keeps_its_value_and_all_headers() -> None:
+    """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
+    limits = {"changelog": 10_000, "orders.retry": 2_000, "orders.parked": 2_000}
+    letter = large(5_000, ("theirs", b"1"))
+    one = prepare(letter, bytes_max=limits)
+    assert (one.parked, one.entry.destination, one.entry.value) == ("", "orders.retry", b"x" * 5_000)
+    assert {"theirs", names.SOURCE} <= set(dict(one.entry.headers))
+    parked = prepare(record((names.ATTEMPT, b"3"), value=b"x" * 5_000), bytes_max=limits)
+    assert (parked.parked, parked.entry.value) == ("max_attempts", b"x" * 5_000)
+
+
 @pytest.mark.parametrize("limits", [{"changelog": 2_000}, {"changelog": 10_000, "orders.retry": 2_000}])
 def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int]) -> None:
-    one = prepare(large(5_000, ("theirs", b"1")), bytes_max=limits)
+    one = prepare(record(("theirs", b"1"), key=None, value=INCOMPRESSIBLE), bytes_max=limits)
     assert (one.parked, one.entry.destination, one.entry.value) == ("too_large", "orders.parked", None)
-    id_ = silent_id("orders", "orders.DLT", None, b"x" * 5_000)
+    id_ = silent_id("orders", "orders.DLT", None, INCOMPRESSIBLE)
     assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", id_)
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000

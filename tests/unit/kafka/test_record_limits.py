@@ -85,11 +85,38 @@ def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_
 def test_the_size_of_a_record_says_nothing_where_a_producer_compresses() -> None:
     sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)), compressed=True)
     sizes.learn_refusal(entry(600), RefusedFor.SIZE, NOW_MS)
-    assert (sizes.look([entry(600)], NOW_MS), sizes.has_limits()) == ({}, False)
+    assert (sizes.look([entry(500)], NOW_MS), sizes.has_limits()) == ({}, False)
+    # But it is known then that another codec may do where this one does not.
+    assert sizes.look([entry(600)], NOW_MS) == {}
+    assert sizes.needs_compression([entry(600)])
     config = client_config.producer_config(Settings(), "id")
     assert not client_config.compresses(config)
     assert client_config.compresses(config | {"compression.type": "lz4"})
     assert client_config.compresses(config | {"compression.codec": "zstd"})
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["limit told", "limit not told"])
+def test_what_a_topic_takes_only_compressed_is_not_refused_where_it_can_be_sent_so(told: bool) -> None:
+    sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)) if told else {})
+    records = [entry(400), entry(5_000)]
+    if told:
+        assert sizes.look(records, NOW_MS, may_compress=True) == {}
+    else:
+        sizes.learn_refusal(records[1], RefusedFor.SIZE, NOW_MS)
+    assert sizes.find_refused(records, NOW_MS, may_compress=True) == {}
+    assert [sizes.needs_compression([record]) for record in records] == [False, True]
+    refused = sizes.find_refused(records, NOW_MS)
+    assert {n: refusal.cause for n, refusal in refused.items()} == {1: RefusedFor.SIZE}
+
+
+def test_what_is_refused_compressed_too_is_not_tried_again() -> None:
+    sizes = RecordLimits(lambda _: {})
+    one = entry(5_000)
+    sizes.learn_refusal(one, RefusedFor.SIZE, NOW_MS)
+    sizes.learn_refusal(one, RefusedFor.SIZE, NOW_MS, compressed=True)
+    assert not sizes.needs_compression([one])
+    (refusal,) = sizes.find_refused([one], NOW_MS, may_compress=True).values()
+    assert (refusal.cause, "even compressed" in refusal.why) == (RefusedFor.SIZE, True)
 
 
 def made_at(timestamp_ms: int | None, topic: str = "t", key: bytes | None = b"k") -> Entry:

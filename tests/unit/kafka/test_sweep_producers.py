@@ -30,8 +30,11 @@ class Worker:
         self.group.heartbeat(instance, self.session, [CHANGELOG], ())
         self.generation = self.group.generation
         self.given_up = False
-        self.producers = SweepProducers(lambda name: Stepped(self, name), names, CHANGELOG, self.prove)
+        self.producers = SweepProducers(self.make, names, CHANGELOG, self.prove)
         self.producers.open()
+
+    def make(self, name: str, *, compressing: bool = False) -> Stepped:
+        return Stepped(self, name, compresses=compressing)
 
     def prove(self, partitions: Iterable[int]) -> tuple[list[TopicPartition], object]:
         if self.given_up:
@@ -49,8 +52,8 @@ class Worker:
 class Stepped(MemoryTransactionalProducer):
     """Tells the order of what is asked of it."""
 
-    def __init__(self, worker: Worker, name: str) -> None:
-        super().__init__(worker.log, name)
+    def __init__(self, worker: Worker, name: str, *, compresses: bool) -> None:
+        super().__init__(worker.log, name, compresses=compresses)
         self._steps, self._worker = worker.steps, worker
 
     def arrived(self, within_s: float) -> bool:
@@ -101,6 +104,21 @@ def test_a_commit_proves_whose_the_shards_are_that_it_touched_when_its_records_h
     assert worker.steps == ["arrived", "proof", "commit"]
     offsets = [worker.log.find_committed(GROUP, CHANGELOG, partition) for partition in (0, 1)]
     assert [offset and offset.offset for offset in offsets] == [7, None]
+
+
+def test_the_producer_that_compresses_proves_whose_the_shards_are_as_well(worker: Worker) -> None:
+    with worker.producers.taken() as producer:
+        assert producer is not None
+        worker.log.bytes_max[TARGET] = 500
+        compressing = producer.open_compressing()
+        assert producer.open_compressing() is compressing
+        put(compressing, b"a")
+        compressing.publish([Entry(TARGET, b"a", b"x" * 5_000, [], None, "")], 1)
+        worker.group.expire("w")
+        with pytest.raises(TransactionAborted):
+            compressing.commit()
+    assert worker.steps == ["arrived", "proof"]
+    assert (seen(worker.log), worker.log.read(TARGET)) == ([], [])
 
 
 def test_what_touches_no_shard_needs_no_proof(worker: Worker) -> None:

@@ -45,7 +45,7 @@ def sample(topic: str, *letters: Headers, value: bytes | None = b"{}", key: byte
 
 
 def seen(topic: str, *letters: Headers, known: Known = KNOWN, **of: bytes | None) -> FoundTopic | None:
-    return found(sample(topic, *letters, **of), len(letters), known)
+    return found(sample(topic, *letters, **of), known)
 
 
 def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPICS) -> tuple[Registry, str]:
@@ -244,7 +244,7 @@ def test_letters_a_second_are_those_of_the_shortest_time_in_which_there_were_any
 def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     there, asked = {"a.DLT", "gone.DLT"}, list[list[Span]]()
 
-    def batches(_: object, spans: Iterable[Span]) -> Iterator[list[Record]]:
+    def batches(_: object, spans: Iterable[Span], records_max: int | None = None) -> Iterator[list[Record]]:
         asked.append([span for span in spans if span.start < span.stop])
         for span in asked[-1]:
             if span.topic == "gone.DLT":
@@ -256,13 +256,13 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice
     monkeypatch.setattr(offset_ranges, "partitions_of", lambda *_: [(topic, 0) for topic in there])
     cluster: Any = SimpleNamespace(reader={}, admin=None)
     spans = [Span("a.DLT", 0, 3, 5), Span("gone.DLT", 0, 0, 5), Span("a.DLT", 1, 0, 1)]
-    found_at = [(message.partition(), message.offset()) for message in look._read_spans(cluster, spans)]
+    found_at = [(m.partition(), m.offset()) for batch in look._read_spans(cluster, spans) for m in batch]
     assert found_at == [(0, 3), (0, 4), (1, 0)]
     assert asked[1] == [Span("a.DLT", 1, 0, 1)]
 
 
 def test_what_cannot_be_read_though_it_is_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> Iterator[list[Record]]:
+    def refused(*_: object, **_options: object) -> Iterator[list[Record]]:
         raise TopicsInvalid(["a.DLT: no answer for 30 s"], "look at the brokers, then try again")
 
     monkeypatch.setattr(offset_ranges, "batches", refused)

@@ -145,3 +145,9 @@ def test_what_is_no_secret_is_shown() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Settings().shards = 3  # type: ignore[misc]
+
+
+def test_the_newer_group_protocol_is_refused_by_the_name_that_was_set() -> None:
+    with pytest.raises(SettingsInvalid, match=r"^RETRY_KAFKA_GROUP_PROTOCOL: 'consumer' is not supported.*unset it"):
+        Settings(kafka={"group.protocol": "consumer"})
+    assert Settings(kafka={"group.protocol": "classic"}).kafka

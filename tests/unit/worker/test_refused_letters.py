@@ -50,6 +50,7 @@ class World:
         for topic in ("changelog", "retry", "parking", "parked", "discarded", "lineage"):
             self.log.create(topic)
         self.log.create("outcomes")
+        self.log.create("lineage")
         registry = parse(POLICIES % keys, "policies.yaml", digest="")
         builder = EntryBuilder("changelog", "parked", {})
         through: Any = [Opened()]
