@@ -223,7 +223,7 @@ def test_letters_with_the_same_coordinates_stay_apart_when_they_are_put_back(ben
     (first,) = bench.live().values()
     bench.write([(entry_keys.postponed(key, NOW_MS - 2), first), (entry_keys.postponed(key, NOW_MS - 1), first)])
     assert bench.sweep().deferred == {"narrow": 3}
-    assert (len(bench.live()), bench.table.waiting, bench.agrees()) == (3, 3, True)
+    assert (bench.agrees(), len(bench.live()), bench.table.waiting) == (True, 3, 3)
     assert {entry_keys.due_at_ms(key) for key in bench.live()} == {NOW_MS + DEFER_MS + n for n in range(3)}
 
 
