@@ -63,13 +63,15 @@ class TransactionBatch(NamedTuple):
     def replacements(self, now_ms: int, codec: EnvelopeCodec) -> list[DueRow]:
         """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs.
 
-        Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times.
+        Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times: these
+        keep their milliseconds within a second, whichever sweep defers which of them.
         """
-        deferred = dict[bytes, bytes]()
+        deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for n in self.deferred:
-            due_at_ms, (key, envelope) = now_ms + DEFER_MS, self.rows[n]
+            key, envelope = self.rows[n]
+            due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
             while (later := entry_keys.postponed(key, due_at_ms)) in deferred:
-                due_at_ms += 1
+                due_at_ms += 1_000
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
         return [*deferred.items(), *(row for row in next_runs if row)]

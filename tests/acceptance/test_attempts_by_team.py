@@ -73,7 +73,7 @@ def deploy_teams(deploy: Deploy, teams: Mapping[str, Collection[str]], keys: str
         for name in of_team:
             topic, more = f"{deployment.app_id}.{name}.DLT", keys.format(name=name)
             retry_to = deployment.retry_of(topic)
-            sections.append(f"      - {{dead_letters: {topic}, retry_to: {retry_to}, park_to: {deployment.parked}{more}}}\n")
+            sections.append(f"      - {{dead_letters: {topic}, retry_to: {retry_to}{more}}}\n")
     deployment.policy_file.write_text(f"defaults: {SOON}\nteams:\n" + "".join(sections))
     return deployment
 
@@ -91,7 +91,7 @@ class Consumers:
     def __init__(self, deployment: Deployment) -> None:
         self.sender = Sender(deployment.bootstrap_servers)
         self.back = {deployment.retry_of(topic): topic for topic in deployment.dead_letters}
-        self._home, self._parking = dict(self.back), deployment.parked
+        self._home, self._parking = dict(self.back), deployment.names.parked
         self._tail = Tail(deployment.bootstrap_servers, [*self.back, self._parking])
         self.sent: dict[Which, list[Record]] = {}
         self.parked: dict[Which, str] = {}

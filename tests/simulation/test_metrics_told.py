@@ -47,8 +47,10 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     composition._watch_backlog(BacklogGauges(shards.shards, dict.fromkeys), metrics)
     context: Any = SimpleNamespace(settings=settings, admin=unused, metrics=metrics, partitions={names.outcomes: 4})
     composition._watch_lag(context, dict, unused)
+    metrics.watch_each("retry_letters_unread", dict)
     page = exported(metrics.text().decode())
-    assert page.keys() == {metric.name for metric in metric_catalogue.WORKER}
+    # Of those that every process has, only this is watched where there are no brokers.
+    assert page.keys() == {metric.name for metric in metric_catalogue.WORKER} | {"retry_unreadable_records_total"}
     for name, (kind, labels) in page.items():
         metric = metric_catalogue.DECLARED[name]
         assert kind == metric.type, name

@@ -81,7 +81,7 @@ class Tasks:
         found: dict[bytes, bytes | None] = {}
         for record in read(self.deployment.bootstrap_servers, [self.deployment.names.changelog], COMMITTED):
             found[record.key or b""] = record.value
-        named = ((key, value) for key, value in found.items() if value is not None and key[:1] == bytes([entry_keys.NAMED]))
+        named = ((key, value) for key, value in found.items() if value is not None and _waits(key))
         return {
             json.loads(entry.key or b"{}").get("taskName", "?"): (entry_keys.due_at_ms(key), entry)
             for key, entry in ((key, envelopes.decode_named(value)) for key, value in named)
@@ -90,6 +90,11 @@ class Tasks:
     def parked(self) -> list[Record]:
         """What could not be used."""
         return read(self.deployment.bootstrap_servers, [self.deployment.parked], COMMITTED)
+
+
+def _waits(key: bytes) -> bool:
+    """Whether it is the key of a task, and not of a cancel, which is remembered for some time."""
+    return key[:1] == bytes([entry_keys.NAMED]) and not key.startswith(entry_keys.CANCEL)
 
 
 def seconds(time: int) -> dict[str, object]:
