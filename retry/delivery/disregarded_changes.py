@@ -98,7 +98,7 @@ class SentNames:
         # By name, the key that was sent last.
         self._sent: dict[bytes, bytes] = {}
 
-    def note(self, keys: Sequence[bytes], table: Table) -> None:
+    def note_sent(self, keys: Sequence[bytes], table: Table) -> None:
         """Remember entries that were just sent, and say which changes of them were folded while they were being sent.
 
         Raises:

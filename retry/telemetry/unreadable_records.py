@@ -71,7 +71,7 @@ class UnreadableRecords:
         """How many records of each topic were passed over, for the metric."""
         return {each.topic: float(each.records) for each in self.list_topics()}
 
-    def describe(self) -> dict[str, str]:
+    def describe_first_ones(self) -> dict[str, str]:
         """Say in health what was passed over, by topic."""
         return {each.topic: f"{each.records:,} passed over, the first: {each.first}" for each in self.list_topics()}
 

@@ -243,7 +243,7 @@ class Engine:
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
         about["letters"] = {f"{topic}/{partition}": note for (topic, partition), note in self._letters.notes.copy().items()}
         about["letters_held"] = self._describe_held()
-        about["unreadable"] = UNREADABLE.describe()
+        about["unreadable"] = UNREADABLE.describe_first_ones()
         about["standby"] = {
             str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
             for s in self._shards.standing_by()

@@ -169,7 +169,7 @@ class Web:
         ready = self._view.ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}
-        told["unreadable"] = UNREADABLE.describe()
+        told["unreadable"] = UNREADABLE.describe_first_ones()
         # It serves as before, so it is ready.
         certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
         return _json({**told, **certificate}, status)

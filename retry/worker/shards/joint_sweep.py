@@ -132,7 +132,7 @@ def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
         return NOTHING
     if swept.deferred:
         shard.moves.entries_moved()
-    shard.guarded(lambda: shard.sent_names.note(swept.named, shard.table))
+    shard.guarded(lambda: shard.sent_names.note_sent(swept.named, shard.table))
     shard.disregarded.tell_overruled(swept.overruled)
     shard.progress.swept(overlooked=False)
     return swept

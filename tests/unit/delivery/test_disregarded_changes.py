@@ -86,7 +86,7 @@ def test_a_change_in_time_that_is_taken_in_when_the_message_was_sent_is_told_of_
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     sent = SentNames(disregarded)
-    sent.note([entry_key(NOW_MS - 60_000, NOW_MS)], table)
+    sent.note_sent([entry_key(NOW_MS - 60_000, NOW_MS)], table)
     sent.check([(entry_key(NOW_MS - 60_000, NOW_MS), None), late])
     sent.check([cancel(NOW_MS - 1)])
     assert counted == {kind: 1}
@@ -101,7 +101,7 @@ def test_what_is_asked_for_after_the_due_time_or_before_the_schedule_is_nobody_t
     table: Table, disregarded: DisregardedChanges, counted: Counter[str], row: ChangelogRow
 ) -> None:
     sent = SentNames(disregarded)
-    sent.note([entry_key(NOW_MS - 60_000, NOW_MS)], table)
+    sent.note_sent([entry_key(NOW_MS - 60_000, NOW_MS)], table)
     sent.check([row])
     assert not counted
 
@@ -110,7 +110,7 @@ def test_a_schedule_that_is_older_than_what_was_sent_and_comes_later_is_told_of(
     table: Table, disregarded: DisregardedChanges, counted: Counter[str]
 ) -> None:
     sent = SentNames(disregarded)
-    sent.note([entry_key(NOW_MS - 10, NOW_MS)], table)
+    sent.note_sent([entry_key(NOW_MS - 10, NOW_MS)], table)
     sent.check([(entry_key(NOW_MS - 20, NOW_MS + 60_000, partition=1), b"v")])
     assert counted == {"older_than_sent": 1}
 
@@ -123,7 +123,7 @@ def test_a_cancel_that_is_folded_while_its_schedule_is_being_sent_is_told_of_onc
     table.due(NOW_MS, 10, 1 << 20, LANE)
     fold(table, late := cancel(NOW_MS - 3_000))
     table.forget([key])
-    sent.note([key], table)
+    sent.note_sent([key], table)
     sent.check([late])
     assert counted == {"late_cancel": 1}
 
@@ -147,7 +147,7 @@ def test_only_so_many_names_are_remembered_and_the_log_does_not_flood(
     names = [entry_keys.name("schedules", "schedules", b"%d" % n) for n in range(60)]
     stem, sent = entry_keys.key_stem("schedules", 0), SentNames(disregarded)
     written = (NOW_MS - 9) * VERSIONS_OF_MS
-    sent.note([entry_keys.named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)
+    sent.note_sent([entry_keys.named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)
     sent.check([envelopes.cancel(name, (NOW_MS - 1) * VERSIONS_OF_MS, stem, 99) for name in names])
     assert counted == {"late_cancel": 50}
     assert len(caplog.records) == 20
@@ -159,6 +159,6 @@ def test_versions_that_are_no_times_are_nobody_told_of(
     stem, sent = entry_keys.key_stem("timers", 0), SentNames(disregarded)
     fold(table, (entry_keys.named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE), b"v"), envelopes.cancel(NAME, NOW_MS + 1, stem, 2))
     overruled(table, disregarded)
-    sent.note([entry_keys.named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE)], table)
+    sent.note_sent([entry_keys.named_key(NOW_MS, NAME, NOW_MS, stem, 1, LANE)], table)
     sent.check([envelopes.cancel(NAME, NOW_MS + 1, stem, 2)])
     assert not counted
