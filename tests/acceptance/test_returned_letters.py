@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.check
 TWICE = "{backoff: {kind: constant, delay: 1s}, jitter: none, max_attempts: 2}"
 MADE = [("retry-attempt", b"2")]
 LARGE = 600_000
+# What fits once it is compressed would not be too large.
+PAD = random.Random(1).randbytes(LARGE // 2).hex().encode()
 
 
 def parking(deploy: Deploy, letters: int, shards: int = 2, **options: Any) -> tuple[Deployment, WorkerProcess, Sender]:
@@ -119,7 +122,7 @@ def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(de
     deployment, worker, sender = parking(deploy, 1, shards=1, retry_config=small)
     (topic,), (target,) = deployment.dead_letters, deployment.retry_topics()
     for n in (10, 11):
-        sender.send(topic, b"large", b'{"n": %d, "pad": "%s"}' % (n, b"x" * LARGE), partition=n % 2)
+        sender.send(topic, b"large", b'{"n": %d, "pad": "%s"}' % (n, PAD), partition=n % 2)
     sender.finish()
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(3)
     references = {r.header("retry-source") for r in came(deployment, deployment.parked) if r.value is None}
