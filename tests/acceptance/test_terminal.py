@@ -21,8 +21,8 @@ SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
 FORGED = {
     "v": 2, "id": HOSTILE, "source": "some.DLT/0/1", "team": HOSTILE, "topic": "some.DLT", "policy": HOSTILE, "attempt": 1,
     "exception": HOSTILE, "first_failed_ms": 1_700_000_000_000, "failed_ms": 1_700_000_000_000, "taken_ms": 1_700_000_000_000,
-    "decision": "park", "reason": HOSTILE, "due_ms": None, "target": "some.parked", "cause": HOSTILE, "fingerprint": "0123456789abcdef",
-    "group": HOSTILE, "delay_ms": None,
+    "decision": "park", "reason": HOSTILE, "due_ms": None, "target": "some.parked", "cause": HOSTILE,
+    "fingerprint": "0123456789abcdef", "group": HOSTILE, "delay_ms": None,
 }  # fmt: skip
 
 
