@@ -20,6 +20,7 @@ from tests.support.ports import use_everywhere
 from tests.support.scheduler import Scheduling
 from tests.support.secured import SecuredBroker
 from tests.support.shared_broker import shared_broker
+from tests.support.simulated_clock import Simulated, simulated_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +98,13 @@ def scheduling(request: pytest.FixtureRequest, tmp_path: Path, broker: LocalBrok
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def stepped_clock() -> Iterator[Simulated]:
+    """The service's clock, which goes on only when a test says so."""
+    with simulated_clock() as simulated:
+        yield simulated
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from retry.kafka.schema_registry import Schemas
 from tests.support.registry import RegistryServer
 from tests.support.secured import Certificates
-from tests.support.simulated_clock import Simulated, simulated_clock
+from tests.support.simulated_clock import Simulated
 
 Put = Callable[[Path], object]
 
@@ -37,12 +37,6 @@ def server(authority: Certificates) -> Iterator[RegistryServer]:
 
 
 @pytest.fixture
-def now() -> Iterator[Simulated]:
-    with simulated_clock() as simulated:
-        yield simulated
-
-
-@pytest.fixture
 def shown(tmp_path: Path, authority: Certificates) -> tuple[Path, Path]:
     """The files that the settings name."""
     files = tmp_path / "client.pem", tmp_path / "client.key"
@@ -56,7 +50,9 @@ def put(files: tuple[Path, ...], made: tuple[Path, ...]) -> None:
 
 
 @pytest.fixture
-def ask(server: RegistryServer, authority: Certificates, shown: tuple[Path, Path], now: Simulated) -> Callable[[int], str]:
+def ask(
+    server: RegistryServer, authority: Certificates, shown: tuple[Path, Path], stepped_clock: Simulated
+) -> Callable[[int], str]:
     """Ask for a schema some time later, and say as whom that was done last."""
     schemas = Schemas({
         "url": server.url, "timeout": "60", "max.retries": "0", "ssl.ca.location": str(authority.authority),
@@ -64,7 +60,7 @@ def ask(server: RegistryServer, authority: Certificates, shown: tuple[Path, Path
     })  # fmt: skip
 
     def asked(number: int) -> str:
-        now.now_s += 11.0
+        stepped_clock.now_s += 11.0
         assert schemas(number) == ("AVRO", ('"string"',))
         return server.askers[-1]
 
@@ -105,7 +101,7 @@ def test_a_schema_that_is_missing_is_an_answer(ask, shown, authority, server):
     assert server.askers[-1] == "second" and ask(1) == "second"
 
 
-def test_an_authority_that_was_replaced_is_used_for_the_next_question(server, authority, shown, now, tmp_path):
+def test_an_authority_that_was_replaced_is_used_for_the_next_question(server, authority, shown, stepped_clock, tmp_path):
     """It began with one that does not know the registry."""
     (tmp_path / "strange").mkdir()
     known = tmp_path / "known.pem"
@@ -117,5 +113,5 @@ def test_an_authority_that_was_replaced_is_used_for_the_next_question(server, au
     with pytest.raises(Exception, match="did not answer"):
         schemas(1)
     shutil.copy(authority.authority, known)
-    now.now_s += 11.0
+    stepped_clock.now_s += 11.0
     assert schemas(1) == ("AVRO", ('"string"',))

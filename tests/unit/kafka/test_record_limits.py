@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.kafka import client_config
 from retry.kafka.record_limits import RecordLimits, RefusedFor, TopicLimits, batch_bytes
 from retry.settings import Settings
+from tests.support.simulated_clock import Simulated
 
 NOW_MS = 1_700_000_000_000
 
@@ -18,23 +16,6 @@ NOW_MS = 1_700_000_000_000
 def entry(size: int, topic: str = "t") -> Entry:
     """A record whose batch has so many bytes."""
     return Entry(topic, None, bytes(size - batch_bytes(Entry(topic, None, bytes(200), [], None, "")) + 200), [], None, "")
-
-
-class Clock:
-    """Goes on when it is told to."""
-
-    now_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def time() -> Iterator[Clock]:
-    made = Clock()
-    clock.use(made)  # type: ignore[arg-type]
-    yield made
-    clock.use(clock.MACHINE)
 
 
 def test_nothing_is_asked_or_known_until_a_record_is_met_that_is_too_large() -> None:
@@ -59,25 +40,28 @@ def test_a_limit_that_was_raised_is_believed_at_the_next_refresh() -> None:
     assert (set(sizes.find_refused([entry(600), entry(601)], NOW_MS))) == {1}
 
 
-def test_what_was_heard_is_forgotten_where_brokers_do_not_tell_before_anything_is_put_back_twice(time: Clock) -> None:
+def test_what_was_heard_is_forgotten_where_brokers_do_not_tell_before_anything_is_put_back_twice(
+    stepped_clock: Simulated,
+) -> None:
     sizes = RecordLimits(lambda _: {})
     for size in (600, 500, 700):
         sizes.learn_refusal(entry(size), RefusedFor.SIZE, NOW_MS)
     assert set(sizes.find_refused([entry(499), entry(500)], NOW_MS)) == {1}
-    time.now_s = 25.0
+    stepped_clock.now_s += 25.0
     sizes.refresh()
     assert sizes.find_refused([entry(900)], NOW_MS) == {}
     sizes.learn_refusal(entry(900), RefusedFor.SIZE, NOW_MS)
     assert set(sizes.find_refused([entry(899), entry(900)], NOW_MS)) == {1}
 
 
-def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_ever(time: Clock) -> None:
+def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_ever(stepped_clock: Simulated) -> None:
     sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)))
     sizes.look([entry(600)], NOW_MS)
-    for time.now_s in (100.0, 200.0):
+    for _ in range(2):
+        stepped_clock.now_s += 100.0
         sizes.refresh()
         assert sizes.find_refused([entry(600)], NOW_MS)
-    time.now_s = 400.0
+    stepped_clock.now_s += 200.0
     sizes.refresh()
     assert not sizes.has_limits()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import ChangelogPartition, Swept
@@ -21,6 +20,7 @@ from retry.worker.shards.phase import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
 from tests.support.bench import NOW_MS, Door
+from tests.support.simulated_clock import Simulated
 
 ROWS_MAX = 80
 
@@ -208,29 +208,10 @@ def test_a_target_that_is_refused_is_left_out_of_every_shard(world: World) -> No
     assert (world.waiting(), len(world.log.read("other"))) == ([0] * 4, 4)
 
 
-class SteppedClock:
-    """Goes on while records are waited for."""
-
-    now_s = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return NOW_MS
-
-
-@pytest.fixture
-def stepped_clock() -> Iterator[SteppedClock]:
-    stepped = SteppedClock()
-    clock.use(stepped)  # type: ignore[arg-type]
-    yield stepped
-    clock.use(clock.MACHINE)
-
-
 def test_a_transaction_that_runs_out_of_time_is_tried_again_with_half_as_much_and_no_record_is_looked_for(
-    world: World, stepped_clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+    world: World, stepped_clock: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stepped_clock.now_s = NOW_MS / 1_000
     pace = TransactionPace("deliveries", 1 << 20)
     world.around = world.around._replace(pace=pace)
     world.put(0, 40, value=b"x" * 10_000)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import pytest
 
-from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.intake.read_cursors import ReadCursors
 from retry.intake.read_positions import ReadPosition
@@ -14,26 +13,9 @@ from retry.kafka.interface import Partition, StartingPoint
 from retry.kafka.offset_ranges import ReadableEnd
 from retry.testing.kafka import MemoryRecord
 from retry.worker.unread_letters import BEHIND, OPEN_TRANSACTION, UnreadLetters
+from tests.support.simulated_clock import Simulated
 
 PLACE: Partition = ("orders.DLT", 0)
-
-
-class SteppedClock:
-    now_s = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
-
-
-@pytest.fixture
-def stepped_clock() -> Iterator[SteppedClock]:
-    stepped = SteppedClock()
-    clock.use(stepped)  # type: ignore[arg-type]
-    yield stepped
-    clock.use(clock.MACHINE)
 
 
 class World:
@@ -58,7 +40,7 @@ def test_what_can_be_read_is_behind_and_what_nobody_gets_is_held_by_a_transactio
 
 
 def test_a_transaction_that_stays_open_is_told_of_once_and_when_it_is_over(
-    stepped_clock: SteppedClock, caplog: pytest.LogCaptureFixture
+    stepped_clock: Simulated, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     world = World()
@@ -74,7 +56,7 @@ def test_a_transaction_that_stays_open_is_told_of_once_and_when_it_is_over(
     assert (world.unread.describe_held(), caplog.text.count("no transaction holds them back")) == ({}, 1)
 
 
-def test_transactions_that_follow_one_another_hold_nothing_back(stepped_clock: SteppedClock) -> None:
+def test_transactions_that_follow_one_another_hold_nothing_back(stepped_clock: Simulated) -> None:
     world = World()
     for n in range(10):
         world.ends[PLACE] = ReadableEnd(8 + n, 20 + n)
