@@ -47,12 +47,14 @@ def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | 
             producer.produce(topic, value, key, on_delivery=delivered)
             producer.poll(0)
             count += 1
-        left = flush(producer, _WITHIN_S)
+        unwritten = flush(producer, _WITHIN_S) + len(refused)
+        why = refused[0] if refused else "no answer"
     except (KafkaException, BufferError) as error:
         raise BrokersUnreachable(settings.bootstrap_servers, str(error)) from error
-    if left or refused:
-        why = refused[0] if refused else "no answer"
-        raise BrokersUnreachable(settings.bootstrap_servers, f"{left + len(refused)} of {count} records for {topic}: {why}")
+    finally:
+        discard_queued(producer)
+    if unwritten:
+        raise BrokersUnreachable(settings.bootstrap_servers, f"{unwritten} of {count} records for {topic}: {why}")
     return count
 
 
