@@ -18,15 +18,27 @@ _ANSWER = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWERS_S = 30
 
 
+def locate_java() -> str | None:
+    """The program `java`, whatever its version: that of JAVA_HOME where it is set, else the one on the PATH; None without one."""
+    home = java_home()
+    return shutil.which("java", path=f"{home}/bin" if home else None)
+
+
+def read_release(java: Path) -> str:
+    """The text of a Java's `release` file, which names its version; empty where it has none."""
+    release = java.resolve().parent.parent / "release"
+    return release.read_text(errors="replace") if release.is_file() else ""
+
+
 def find_java() -> str:
     """The program `java`: that of JAVA_HOME where it is set, else the one on the PATH.
 
     Raises:
       JavaUnavailable: there is none, or it is older than 17.
     """
-    home = java_home()
-    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    java = locate_java()
     if java is None:
+        home = java_home()
         where = f"no bin/java in {home}, which JAVA_HOME names" if home else "no `java` on the PATH, and JAVA_HOME is not set"
         raise JavaUnavailable(f"{where}; install Java 17 or 21, such as the package openjdk-17-jre-headless")
     if (version := _version(java)) < OLDEST:
@@ -46,9 +58,7 @@ def demand_java_of_spark() -> None:
 
 
 def _version(java: str) -> int:
-    release = Path(java).resolve().parent.parent / "release"
-    text = release.read_text(errors="replace") if release.is_file() else ""
-    if found := _RELEASE.search(text):
+    if found := _RELEASE.search(read_release(Path(java))):
         return int(found[1])
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=_ANSWERS_S)  # noqa: S603

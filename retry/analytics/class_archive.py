@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,8 @@ from pathlib import Path
 import pyspark
 
 from retry.errors import RetryError
-from retry.settings import cache_dir, java_home
+from retry.java import locate_java, read_release
+from retry.settings import cache_dir
 
 # Neither what Java cannot keep, nor a file that it does not take, is anything that an operator could mend.
 _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
@@ -66,9 +66,7 @@ def make(run: Callable[[str], None]) -> Path:
 
 
 def _name() -> str:
-    home = java_home()
-    java = Path(shutil.which("java", path=f"{home}/bin" if home else None) or "java").resolve()
-    release, spark = java.parent.parent / "release", Path(pyspark.__file__).parent
+    java, spark = Path(locate_java() or "java").resolve(), Path(pyspark.__file__).parent
     jars = sorted((jar.name, jar.stat().st_size) for jar in (spark / "jars").glob("*.jar"))
-    about = (str(java), release.read_text() if release.is_file() else "", str(spark), pyspark.__version__, jars)
+    about = (str(java), read_release(java), str(spark), pyspark.__version__, jars)
     return f"spark-classes-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"

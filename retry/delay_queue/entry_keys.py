@@ -191,16 +191,16 @@ def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
     return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
 
-def untaken(entry_key: bytes, taken: Callable[[bytes], bool]) -> bytes:
+def untaken(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) -> bytes:
     """The key of the same entry at the next time at which it is not taken: as it is where nobody has it.
 
     Two letters have the same coordinates where a dead-letter topic was deleted and made anew. With the same due time they
     would share a key, and the later one would take the place of the other.
     """
-    at_ms, step_ms = due_at_ms(entry_key), 1
+    at_ms = due_at_ms(entry_key)
     while taken(entry_key):
-        if at_ms == DUE_MS_MAX:
-            step_ms = -1
+        if at_ms + step_ms > DUE_MS_MAX:
+            step_ms = -step_ms
         at_ms += step_ms
         entry_key = postponed(entry_key, at_ms)
     return entry_key

@@ -70,8 +70,7 @@ class TransactionBatch(NamedTuple):
         for n in self.deferred:
             key, envelope = self.rows[n]
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
-            while (later := entry_keys.postponed(key, due_at_ms)) in deferred:
-                due_at_ms += 1_000
+            later = entry_keys.untaken(entry_keys.postponed(key, due_at_ms), deferred.__contains__, step_ms=1_000)
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
         return [*deferred.items(), *(row for row in next_runs if row)]

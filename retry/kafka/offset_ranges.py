@@ -98,9 +98,9 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
     return _offsets(admin, topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
 
-def readable(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def readable(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
     """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
-    return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S)
+    return offsets_at(admin, partitions, OffsetSpec.latest(), within_s)
 
 
 def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -108,9 +108,9 @@ def firsts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partitio
     return offsets_at(admin, partitions, OffsetSpec.earliest(), _LOOK_S)
 
 
-def lasts(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def lasts(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
     """The offsets behind their last records, undecided ones included; without those that got no answer in that time."""
-    return offsets_at(admin, partitions, OffsetSpec.latest(), _LOOK_S, IsolationLevel.READ_UNCOMMITTED)
+    return offsets_at(admin, partitions, OffsetSpec.latest(), within_s, IsolationLevel.READ_UNCOMMITTED)
 
 
 def offsets_at(
@@ -237,6 +237,6 @@ class _UnreadSpans:
 def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Partition, ReadableEnd]:
     """Find the ends of partitions; those of which no broker told in time are left out."""
     # In this order: what is written in between is not taken for undecided.
-    ends = offsets_at(admin, partitions, OffsetSpec.latest(), _ENDS_S, IsolationLevel.READ_UNCOMMITTED)
-    decided = offsets_at(admin, ends, OffsetSpec.latest(), _ENDS_S)
+    ends = lasts(admin, partitions, _ENDS_S)
+    decided = readable(admin, ends, _ENDS_S)
     return {partition: ReadableEnd(decided[partition], ends[partition]) for partition in decided}

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -36,9 +36,9 @@ class Routes:
         self._document, self._teams = document, teams
         timed = self._timed(defaults, "defaults", default_route().default_plan.policy)
         self.default = default_route(timed)
-        cancels = _null_cancels(document, defaults.null_value, "defaults", False)
+        cancels = _NULL_CANCELS.read(document, defaults.null_value, "defaults", False)
         ordered = defaults.ordered is True
-        self._renews = _renews_timestamps(document, defaults.old_timestamp, "defaults", True)
+        self._renews = _RENEWS_TIMESTAMPS.read(document, defaults.old_timestamp, "defaults", True)
         self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
         aliases = overlaid(document, defaults.aliases, "defaults", {})
         self._group = _group(document, defaults.group, "defaults", None)
@@ -52,8 +52,8 @@ class Routes:
         name, topic = f"{each.team}/{each.written}", each.topic
         default_plan, renews = dataclasses.replace(self._default_plan, name=name), self._renews
         for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
-            cancels = _null_cancels(self._document, level.null_value, path, default_plan.null_cancels)
-            renews = _renews_timestamps(self._document, level.old_timestamp, path, renews)
+            cancels = _NULL_CANCELS.read(self._document, level.null_value, path, default_plan.null_cancels)
+            renews = _RENEWS_TIMESTAMPS.read(self._document, level.old_timestamp, path, renews)
             default_plan = dataclasses.replace(self._overlaid(default_plan, level, path, pattern), null_cancels=cancels)
         rules = tuple(
             self._rule(default_plan, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
@@ -107,22 +107,36 @@ def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
     return inherited if isinstance(written, UnsetType) else written
 
 
-def _null_cancels(document: Document, written: object, path: str, inherited: bool) -> bool:
-    if written is UNSET:
-        return inherited
-    if written not in ("retry", "cancel"):
-        reason = "is retry or cancel here: what becomes of letters without a value; true and false are conditions, for rules"
-        document.refuse(f"{path}.null_value", reason)
-    return written == "cancel"
+class _Choice(NamedTuple):
+    """A key of the policy file whose value is one of two words.
+
+    Attributes:
+      chosen, other: the words; the first one is told as true.
+      reason: says what to write in the place of anything else.
+    """
+
+    key: str
+    chosen: str
+    other: str
+    reason: str
+
+    def read(self, document: Document, written: object, path: str, inherited: bool) -> bool:
+        """Tell whether the first word was chosen, at this level or at one above it."""
+        if written is UNSET:
+            return inherited
+        if written not in (self.chosen, self.other):
+            document.refuse(f"{path}.{self.key}", self.reason)
+        return written == self.chosen
 
 
-def _renews_timestamps(document: Document, written: object, path: str, inherited: bool) -> bool:
-    if written is UNSET:
-        return inherited
-    if written not in ("now", "park"):
-        reason = "is now or park: what becomes of a retry that is too old for its topic (message.timestamp.before.max.ms)"
-        document.refuse(f"{path}.old_timestamp", reason)
-    return written == "now"
+_NULL_CANCELS = _Choice(
+    "null_value", "cancel", "retry",
+    "is retry or cancel here: what becomes of letters without a value; true and false are conditions, for rules",
+)  # fmt: skip
+_RENEWS_TIMESTAMPS = _Choice(
+    "old_timestamp", "now", "park",
+    "is now or park: what becomes of a retry that is too old for its topic (message.timestamp.before.max.ms)",
+)  # fmt: skip
 
 
 def _group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:

@@ -160,7 +160,7 @@ def _spans(cluster: Cluster, places: list[Partition], say: Say) -> Spans:
 
 
 def _count_wanted(spans: Spans, newest: int) -> dict[Span, int]:
-    """By span that is looked at, how many letters are wanted of it."""
+    """Count the letters that are wanted of each span that is looked at."""
     looked_at: dict[str, int] = {}
     wanted = {}
     for (topic, _), span in spans.items():
