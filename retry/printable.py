@@ -41,7 +41,7 @@ def visible_json(encoded: str) -> str:
 def is_text(given: str) -> bool:
     """Whether what the system gave is UTF-8: it holds none of the surrogates that stand for bytes which are not.
 
-    >>> is_text("é"), is_text("\udcff")
+    >>> is_text("é"), is_text("\\udcff")
     (True, False)
     """
     try:

@@ -81,7 +81,7 @@ class Outside:
         value = b"letter %d" % self.unwritten
         if large:
             # Of some its topic takes what gzip makes of them.
-            value += b"." * LARGE_BYTES if world.random.random() < 0.3 else world.random.randbytes(LARGE_BYTES)
+            value += b"." * LARGE_BYTES if world.random.random() < 0.6 else world.random.randbytes(LARGE_BYTES)
         null = few and world.random.random() < 0.4
         partition = world.random.randrange(DEAD_LETTERS[topic])
         if world.random.random() < 0.2:
