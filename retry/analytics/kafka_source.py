@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
 
 def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
     """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
@@ -22,5 +24,10 @@ def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[st
 
 
 def pattern(topics: Iterable[str]) -> str:
-    """The topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing."""
-    return "|".join(re.escape(topic) for topic in sorted(set(topics)))
+    """The topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing.
+
+    Spark looks for it anywhere in a name, so it says where a name begins and ends. A text that no topic can be called, which
+    others may have written into an outcome, is left out.
+    """
+    names = sorted({topic for topic in topics if _TOPIC.fullmatch(topic)})
+    return f"^(?:{'|'.join(map(re.escape, names))})$"

@@ -98,7 +98,7 @@ def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole
 
 def _packed() -> list[bytes]:
     """Records of five letters, as the service writes them: two batches, of which the first has a letter that was parked."""
-    retried = SharedFields("shop", "orders.DLT", 3, "shop/orders", 1, "E", "retry", None, "orders.retry", None, "f0", "g")
+    retried = SharedFields("shop", "orders.DLT", 3, "shop/orders", 1, "E", "retry", None, "orders.retry", None, "0" * 16, "g")
     parked = retried._replace(topic="others.DLT", attempt=4, decision="park", reason="max_attempts", exception=None)
     rows: list[outcomes.LetterRows] = [[(b"%02x" % n, n, 5, 7, 90 + n) for n in range(2)], [(b"ff", 9, 1, 2, None)]]
     batches = [{retried: rows[0], parked: rows[1]}, {retried: rows[0]}]

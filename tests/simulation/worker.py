@@ -92,6 +92,7 @@ class Process:
     def __init__(self, host: Host) -> None:
         self.host, self.world = host, host.world
         self.alive, self.ready, self.frozen = True, False, False
+        self._reads_lineages = False
         self.busy: list[str] = []
         self.clock_ms_max = 0
         self.judged_by: set[str] = set()
@@ -214,16 +215,20 @@ class Process:
         self.engine_lineages()
 
     def engine_lineages(self) -> None:
-        """Its thread that follows the record of lineages."""
-        if self.ready:
-            self.engine.read_lineages()
+        """Its thread that follows the record of lineages; there is one, so nothing that happens meanwhile reads on."""
+        if self.ready and not self._reads_lineages:
+            self._reads_lineages = True
+            try:
+                self.engine.read_lineages()
+            finally:
+                self._reads_lineages = False
 
     def do(self, step: str) -> None:
         """One step of one thread."""
         _DO[step](self)
 
     def letters(self) -> None:
-        self.engine.read_lineages()
+        self.engine_lineages()
         if not self._batches and (batch := self.engine.read_letters()):
             self._batches.append(batch)
 
