@@ -20,15 +20,19 @@ MISSING_TOPIC = (
 )  # fmt: skip
 
 
+# A policy file may name thousands of topics that nobody has made.
+_MISSING_NAMED_MAX = 20
+
+
 class ErrorLog:
-    """Logs each kind of consumer error once, of each topic that this user may not read.
+    """Logs each kind of consumer error once, of each topic that this user may not read, and of twenty that are not there.
 
     Args:
       group: of the consumer; "" where it is in none, though the client wants a name of one.
     """
 
     def __init__(self, group: str = "") -> None:
-        self._group, self._logged = group, set[str]()
+        self._group, self._logged, self._missing = group, set[str](), 0
 
     def report(self, error: KafkaError, topic: str | None = None) -> None:
         """Log it, unless one of its kind was, or it is of no concern."""
@@ -37,7 +41,12 @@ class ErrorLog:
         text = authorization.advice(error, authorization.READ, topic=topic or "", group=self._group)
         if text not in self._logged:
             self._logged.add(text)
-            log.log(logging.WARNING if error.code() in MISSING_TOPIC else logging.ERROR, "consumer: %s", text)
+            self._missing += (is_missing := error.code() in MISSING_TOPIC)
+            is_one_too_many = is_missing and self._missing > _MISSING_NAMED_MAX
+            level = logging.DEBUG if is_one_too_many else logging.WARNING if is_missing else logging.ERROR
+            log.log(level, "consumer: %s", text)
+            if is_one_too_many and self._missing == _MISSING_NAMED_MAX + 1:
+                log.warning("consumer: more topics are not there than are named here; the others are logged at DEBUG")
 
 
 def is_end(error: KafkaError) -> bool:

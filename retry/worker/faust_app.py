@@ -149,6 +149,17 @@ for _service in (_App, _Feed, _Endpoint, _HangUp):
     _service.logger = logging.getLogger("mode.services")
 
 
+def _logging_failure(step: Callable[[Any], Any], argument: Any) -> Any:
+    """Do a step, and log what nobody expected: the event loop makes another `TimeoutError` of one, without a traceback."""
+    try:
+        return step(argument)
+    except RetryError:
+        raise
+    except Exception:
+        log.exception("cannot go on")
+        raise
+
+
 class _Threads:
     """Runs the engine's blocking steps in threads. What the engine does not expect ends the process."""
 
@@ -162,10 +173,8 @@ class _Threads:
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
         """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, step, argument)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _logging_failure, step, argument)
         except Exception as error:
-            if not isinstance(error, RetryError):
-                log.exception("cannot go on")
             await self._app.crash(error)
             raise
 

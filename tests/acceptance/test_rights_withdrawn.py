@@ -32,6 +32,7 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("control writers", "write"): ("pause", "--all"),
     ("changelog", "describe-configs"): ("topics", "check"),
     ("lineage", "describe"): ("topics", "check"),
+    ("positions", "write"): ("topics", "reread", "{orders}", "--yes"),
     ("calls", "describe"): ("topics", "check"),
     ("parked timers", "describe"): ("topics", "check"),
     ("notes", "describe"): ("topics", "check"),
@@ -111,7 +112,7 @@ def test_a_command_says_which_right_it_lacks(protected: Protected, secured: Secu
     shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protected.app_id))
     action = action_records.new_id()
     shards.ask(action_records.head_key(action), action_records.encode(Action("retry", "ann", clock.wall_ms(), [1, 0], 1)))
-    fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex()}
+    fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex(), "orders": protected.orders}
     # What is empty need not be read, and no right to that is missed.
     for order in ("hold", "resume"):
         protected.run("commands", "actions", order, fill["action"])

@@ -46,7 +46,11 @@ class SteppedLog:
         return SteppedMember(self._world, self._log.member(group, subscription, gained, leaving, reads=reads))
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """See `Log.bounds`."""
+        """See `Log.bounds`; brokers may not answer, and then a worker that begins begins again later."""
+        process = self._world.current
+        if process is not None and process.ready and self._world.chance(self._world.plan.hiccup):
+            self._world.fault("ends not told")
+            raise TimeoutError
         return _around(self._world, "bounds", self._log.bounds, topic, partitions)
 
     def bounds_of(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:

@@ -20,7 +20,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryNewer, EntryUnreadable, ProducerSpent, TableUnreadable, TransactionAborted, TransactionFailed
-from retry.kafka.interface import Message, OffsetBounds
+from retry.kafka.interface import KafkaException, Message, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.telemetry.unreadable_records import UNREADABLE
@@ -241,9 +241,14 @@ class Shard:
         self._sweeping.release()
 
     def guarded(self, step: Callable[[], _Done]) -> _Done | None:
-        """Do something; what goes wrong changes the shard's phase, and gives None."""
+        """Do something; what goes wrong changes the shard's phase, and gives None.
+
+        What brokers do not answer is asked again at the next sweep: the end of the changelog, where letters are moved.
+        """
         try:
             return step()
+        except (KafkaException, TimeoutError) as error:
+            self.progress.failed(str(error) or "brokers did not answer in time")
         except (TransactionFailed, TableUnreadable, EntryUnreadable) as error:
             self.failed(error)
         return None
