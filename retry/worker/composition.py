@@ -48,7 +48,7 @@ from retry.worker import acls, passed_letters, policy_reload, worker_status
 from retry.worker.backlog_gauges import BacklogGauges
 from retry.worker.clock_skew import TrustedClock
 from retry.worker.consumer_lag_samples import LagSamples, place_of
-from retry.worker.context import Context, connect, open_tables, refuse_another_changelog
+from retry.worker.context import Context, connect, open_tables, refuse_another_changelog, refuse_emptied_policies
 from retry.worker.engine import Engine, Traced
 from retry.worker.parked_letters import ParkedLetters
 from retry.worker.parked_references import ParkedReferences
@@ -117,6 +117,8 @@ def build(
     if settings.policies is None and make_sources is entry_source.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
     context = connect(settings, make_sources, metrics or Metrics(), allow_empty=allow_empty)
+    if not allow_empty:
+        refuse_emptied_policies(context)
     registry = context.policies.registry
     sources, tables = context.sources(registry), open_tables(context, adopt=adopt)
     if not adopt:

@@ -10,9 +10,11 @@ from retry import clock
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
+from retry.errors import PolicyFileInvalid
 from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
+from retry.intake.read_positions import PARTITION
 from retry.intake.record_versions import RecordVersions
 from retry.kafka import client_config, topics
 from retry.kafka.cluster import KafkaCluster
@@ -24,7 +26,7 @@ from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
 from retry.worker import acls, data_directory, encryption, insecure_settings
-from retry.worker.policy_reload import PolicyFile
+from retry.worker.policy_reload import PolicyFile, is_empty
 
 # A worker that is told to end asks, too.
 _RENEWED_WITHIN_S = 2.0
@@ -123,6 +125,23 @@ def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
         topics.table_age_ms_max(changelog),
         adopt=adopt,
     )
+
+
+def refuse_emptied_policies(context: Context) -> None:
+    """See that a policy file without teams is not one that was truncated, or mounted empty.
+
+    Raises:
+      PolicyFileInvalid: the service's own record says that letters were taken in before.
+    """
+    file = context.settings.policies
+    if file is None or not is_empty(context.policies.registry):
+        return
+    if context.log.bounds(context.names.positions, [PARTITION])[PARTITION].end > 0:
+        reason = (
+            "has no team and no task, while this deployment has taken letters in before; "
+            "if that is meant, start the worker with --allow-empty"
+        )
+        raise PolicyFileInvalid(str(file), 1, "file", reason)
 
 
 def refuse_another_changelog(context: Context, tables: RocksTables, sources: Sequence[EntrySource]) -> None:

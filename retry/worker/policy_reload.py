@@ -101,7 +101,7 @@ class PolicyFile:
 
     def _refuse_empty(self, registry: Registry) -> None:
         """A file that was truncated, or mounted empty, would stop everybody's retries."""
-        if not self._allow_empty and _is_empty(registry) and not _is_empty(self.registry):
+        if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
             reason = (
                 f"has no team and no task, while the one in use has {len(self.registry.routes()):,} topics and patterns; "
                 "if that is meant, start the worker with --allow-empty"
@@ -122,7 +122,8 @@ class PolicyFile:
         return (about.st_mtime_ns, about.st_size, about.st_ino) if about else ()
 
 
-def _is_empty(registry: Registry) -> bool:
+def is_empty(registry: Registry) -> bool:
+    """Whether a policy file has neither teams nor tasks."""
     return not registry.routes() and registry.tasks is None
 
 

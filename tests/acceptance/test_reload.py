@@ -214,6 +214,28 @@ def test_brokers_that_do_not_answer_are_asked_again(tmp_path: Path, monkeypatch:
     assert policy_file.trouble is None
 
 
+def test_no_worker_starts_with_an_emptied_file_where_letters_were_taken_in(deploy: Deploy) -> None:
+    deployment = deploy({"orders": 1}, shards=1, defaults=SLOW)
+    text = deployment.policy_file.read_text()
+    deployment.policy_file.write_text("teams: {}\n")
+    worker = deployment.worker().start().await_ready()
+    worker.terminate()
+    deployment.policy_file.write_text(text)
+    sender = Sender(deployment.bootstrap_servers)
+    sender.send(next(iter(deployment.dead_letters)), b"k", b"v")
+    sender.finish()
+    worker.start().await_ready()
+    await_that("it is taken in", lambda: worker.metric("retry_entries_waiting") == 1)
+    worker.terminate()
+    deployment.policy_file.write_text("")
+    assert worker.start().wait(120.0) == 1
+    assert "no team and no task" in worker.log() and "--allow-empty" in worker.log()
+    deployment.policy_file.write_text(text)
+    worker.start().await_ready()
+    assert worker.metric("retry_entries_waiting") == 1
+    worker.terminate()
+
+
 def test_letters_of_a_topic_that_is_removed_while_they_are_read_are_not_parked(deploy: Deploy) -> None:
     deployment = deploy({"gone": 1, "stays": 1}, shards=1)
     gone, stays = deployment.dead_letters
