@@ -138,7 +138,8 @@ class LetterConsumer:
             if recreated:
                 self._start_over(f"deleted and made again: {', '.join(recreated)}")
             placed = self._member.owned - self._unplaced
-            if not all(self._cursors.follows_request(each, self._positions.find_request(each)) for each in placed):
+            ids, find_request = self._topic_ids, self._positions.find_request
+            if not all(self._cursors.follows_request(each, find_request(each, ids.get(each[0], ""))) for each in placed):
                 self._start_over("an operator asked to read letters again")
 
     def _gained(self, gained: list[Partition]) -> None:

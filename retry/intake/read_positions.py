@@ -114,10 +114,13 @@ class ReadPositions:
         """How far a partition was taken in, as far as it was read here."""
         return self._positions.get(partition)
 
-    def find_request(self, partition: Partition) -> int:
-        """The number of the last request to read a partition again; 0 where nobody asked."""
+    def find_request(self, partition: Partition, topic_id: str) -> int:
+        """The number of the last request to read a partition again; 0 where nobody asked that of the topic that is there now.
+
+        One for a topic of the same name, which was deleted since, is never followed, and would have reading begun for ever.
+        """
         request = self._requests.get(partition)
-        return request.number if request is not None else 0
+        return request.number if request is not None and request.topic_id == topic_id else 0
 
     def find_start(
         self, partition: Partition, topic_id: str, committed: CommittedOffset, bounds: OffsetBounds

@@ -15,6 +15,7 @@ from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.kafka.group_member import MemoryGroupMember
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions
+from tests.support.simulated_clock import Simulated
 
 TOPIC, GROUP = "orders.DLT", "intake"
 
@@ -69,7 +70,7 @@ class World:
     def join(self) -> None:
         """A worker starts here: in the place of the one before, if there was one."""
         self.brokers = Wanderers(self.log, "app", "a")
-        positions = FollowedPositions(self.brokers)
+        self.positions = positions = FollowedPositions(self.brokers)
         self.letters = LetterConsumer(
             self.brokers, "intake-a", GROUP, [TOPIC], self.intake,  # type: ignore[arg-type]
             positions=positions, versions=RecordVersions(), records_max=10, bytes_max=1 << 20,
@@ -228,9 +229,10 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     assert "deleted and made again" in world.letters.notes[TOPIC, 0]
 
 
-def asked_to_reread(world: World, offset: int, number: int = 1) -> None:
+def asked_to_reread(world: World, offset: int, number: int = 1, topic_id: str = "") -> None:
+    topic_id = topic_id or world.log.topic_ids[TOPIC]
     request = RereadRequest(
-        topic_id=world.log.topic_ids[TOPIC], offset=offset, lowest_offset=offset, number=number, asked_at_ms=0, by="ann"
+        topic_id=topic_id, offset=offset, lowest_offset=offset, number=number, asked_at_ms=0, by="ann"
     )
     row = encode_request((TOPIC, 0), request)
     world.log.put(POSITIONS, row["key"], row["value"], partition=PARTITION)
@@ -263,6 +265,27 @@ def test_a_request_to_read_again_outlives_what_was_under_way_when_it_was_written
     world.join()
     world.turns()
     assert world.intake.taken == [*range(5), *range(5)]
+
+
+def test_reading_goes_on_where_somebody_asked_that_of_a_topic_that_is_not_there_any_more(stepped_clock: Simulated) -> None:
+    world = World()
+    world.put(3)
+    world.turns()
+    asked_to_reread(world, 0, topic_id="of before")
+    world.turns()
+    begun = world.letters._epoch
+    for _ in range(3):
+        stepped_clock.now_s += 10
+        world.positions.await_current()
+        world.turns()
+    assert world.letters._epoch == begun
+    assert world.intake.taken == [0, 1, 2]
+    # One for the topic that is there is followed all the same.
+    asked_to_reread(world, 1, number=2)
+    stepped_clock.now_s += 10
+    world.positions.await_current()
+    world.turns()
+    assert world.intake.taken == [0, 1, 2, 1, 2]
 
 
 def test_without_a_record_of_its_own_the_service_goes_by_the_group() -> None:
