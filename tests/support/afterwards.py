@@ -27,5 +27,6 @@ def nothing_is_wrong(
             worker.await_ready()
             worker.terminate(ends_within_s)
     found = check(deployment, sent)
-    assert found.wrong() == {}
+    wrong = found.wrong()
+    assert wrong == {}, wrong
     return found
