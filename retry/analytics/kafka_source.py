@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+from retry.kafka.topics import LEGAL_NAME
 
 
 def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
@@ -29,5 +29,5 @@ def pattern(topics: Iterable[str]) -> str:
     Spark looks for it anywhere in a name, so it says where a name begins and ends. A text that no topic can be called, which
     others may have written into an outcome, is left out.
     """
-    names = sorted({topic for topic in topics if _TOPIC.fullmatch(topic)})
+    names = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic)})
     return f"^(?:{'|'.join(map(re.escape, names))})$"

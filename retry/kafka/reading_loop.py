@@ -18,8 +18,6 @@ IDLE_S = 0.2
 MISSING_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION,
 )  # fmt: skip
-
-
 # A policy file may name thousands of topics that nobody has made.
 _MISSING_NAMED_MAX = 20
 
@@ -41,11 +39,12 @@ class ErrorLog:
         text = authorization.advice(error, authorization.READ, topic=topic or "", group=self._group)
         if text not in self._logged:
             self._logged.add(text)
-            self._missing += (is_missing := error.code() in MISSING_TOPIC)
-            is_one_too_many = is_missing and self._missing > _MISSING_NAMED_MAX
-            level = logging.DEBUG if is_one_too_many else logging.WARNING if is_missing else logging.ERROR
-            log.log(level, "consumer: %s", text)
-            if is_one_too_many and self._missing == _MISSING_NAMED_MAX + 1:
+            if error.code() not in MISSING_TOPIC:
+                log.error("consumer: %s", text)
+                return
+            self._missing += 1
+            log.log(logging.WARNING if self._missing <= _MISSING_NAMED_MAX else logging.DEBUG, "consumer: %s", text)
+            if self._missing == _MISSING_NAMED_MAX + 1:
                 log.warning("consumer: more topics are not there than are named here; the others are logged at DEBUG")
 
 

@@ -31,7 +31,7 @@ CHANGELOG_BYTES_MAX = 8 << 20
 _BYTES_MAX = "1048588"
 # What a record batch adds to a record, and some room.
 _BATCH_OVERHEAD = 256
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _PARTS = (
     "changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit", "notes",
@@ -229,7 +229,7 @@ def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = Fals
       RightMissing: there is one that it may not see.
     """
     # Records say where they went, and may say anything: of what is no topic's name brokers would refuse the whole request.
-    wanted = sorted({topic for topic in topics if _NAME.fullmatch(topic) and topic not in (".", "..")})
+    wanted = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic) and topic not in (".", "..")})
     if not wanted:
         return {}
     answers = _answers(lambda within_s: admin.describe_topics(TopicCollection(wanted), request_timeout=within_s))

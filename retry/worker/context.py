@@ -10,7 +10,6 @@ from retry import clock
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.errors import PolicyFileInvalid
 from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
@@ -26,7 +25,7 @@ from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
 from retry.worker import acls, data_directory, encryption, insecure_settings
-from retry.worker.policy_reload import PolicyFile, is_empty
+from retry.worker.policy_reload import PolicyFile, emptied, is_empty
 
 # A worker that is told to end asks, too.
 _RENEWED_WITHIN_S = 2.0
@@ -133,15 +132,11 @@ def refuse_emptied_policies(context: Context) -> None:
     Raises:
       PolicyFileInvalid: the service's own record says that letters were taken in before.
     """
-    file = context.settings.policies
-    if file is None or not is_empty(context.policies.registry):
+    settings = context.settings
+    if settings.policies is None or not is_empty(context.policies.registry):
         return
     if context.log.bounds(context.names.positions, [PARTITION])[PARTITION].end > 0:
-        reason = (
-            "has no team and no task, while this deployment has taken letters in before; "
-            "if that is meant, start the worker with --allow-empty"
-        )
-        raise PolicyFileInvalid(str(file), 1, "file", reason)
+        raise emptied(settings, "this deployment has taken letters in before")
 
 
 def refuse_another_changelog(context: Context, tables: RocksTables, sources: Sequence[EntrySource]) -> None:

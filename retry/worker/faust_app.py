@@ -153,10 +153,9 @@ def _logging_failure(step: Callable[[Any], Any], argument: Any) -> Any:
     """Do a step, and log what nobody expected: the event loop makes another `TimeoutError` of one, without a traceback."""
     try:
         return step(argument)
-    except RetryError:
-        raise
-    except Exception:
-        log.exception("cannot go on")
+    except Exception as error:
+        if not isinstance(error, RetryError):
+            log.exception("cannot go on")
         raise
 
 

@@ -102,11 +102,8 @@ class PolicyFile:
     def _refuse_empty(self, registry: Registry) -> None:
         """A file that was truncated, or mounted empty, would stop everybody's retries."""
         if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
-            reason = (
-                f"has no team and no task, while the one in use has {len(self.registry.routes()):,} topics and patterns; "
-                "if that is meant, start the worker with --allow-empty"
-            )
-            raise PolicyFileInvalid(str(self._settings.policies), 1, "file", reason)
+            in_use = f"the one in use has {len(self.registry.routes()):,} topics and patterns"
+            raise emptied(self._settings, in_use)
 
     def about(self) -> dict[str, object]:
         """For health."""
@@ -120,6 +117,12 @@ class PolicyFile:
         except OSError:
             return ()
         return (about.st_mtime_ns, about.st_size, about.st_ino) if about else ()
+
+
+def emptied(settings: Settings, before: str) -> PolicyFileInvalid:
+    """The refusal of a policy file without teams; `before` says what there was."""
+    reason = f"has no team and no task, while {before}; if that is meant, start the worker with --allow-empty"
+    return PolicyFileInvalid(str(settings.policies), 1, "file", reason)
 
 
 def is_empty(registry: Registry) -> bool:

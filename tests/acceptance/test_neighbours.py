@@ -31,8 +31,6 @@ MANY_TEAMS = 14_156
 FOREIGN = 10
 TOO_OLD_MS = 7_200_000
 SEED = 4_711
-
-
 DEFAULTS = f"{{backoff: {{kind: constant, delay: {DELAY_MS}ms}}, jitter: none, max_attempts: 5}}"
 INNOCENT = ("steady", "busy")
 
