@@ -17,6 +17,7 @@ from retry.clock import monotonic_s
 from retry.errors import BrokersRefused, BrokersUnreachable, SettingsInvalid
 from retry.kafka import client_certificate, refused_connection
 from retry.kafka.asked_again import until_answered
+from retry.kafka.committed_offsets import IsolatedAdminClient
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
       SettingsInvalid: as `consumer`.
     """
     config = {**_common(settings), **settings.kafka}
-    client = _made(AdminClient, config)
+    client = _made(IsolatedAdminClient, config)
     try:
         until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
@@ -111,7 +112,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
         see(client)
 
     config = refused_connection.quiet_config({**_common(settings), **settings.kafka}, errors)
-    _made(AdminClient, config, partial(client_certificate.tried, see=answered))
+    _made(IsolatedAdminClient, config, partial(client_certificate.tried, see=answered))
 
 
 def consumer(config: Config) -> Consumer:
@@ -151,6 +152,8 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
         # team, so it is kept short; each answer of a broker brings something of every partition.
         "queued.max.messages.kbytes": 2 << 10,
         "fetch.message.max.bytes": 512 << 10,
+        # A broker answers when so much has come, or after a tenth of a second: not for each letter.
+        "fetch.min.bytes": 16 << 10,
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 1_000,
         # How soon a new topic that matches a pattern, and a new partition, is found.

@@ -12,6 +12,7 @@ from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import OffsetBounds, OnAssigned, Partition
 from retry.kafka.partition_reader import KafkaPartitionReader
 from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.subscription import Subscription
 from retry.kafka.topic_ids import ChangelogIdentity, TopicIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.kafka.unassigned_partitions import UnassignedPartitions
@@ -51,7 +52,8 @@ class KafkaCluster:
         config = client_config.consumer_config(self._settings, group, instance)
         orphans = UnassignedPartitions(self._admin, config, subscription)
         refused = RefusedHeaders(client_config.reader_config(self._settings))
-        return KafkaGroupMember(config, subscription, orphans, gained, leaving, TopicIds(self._admin), refused)
+        topics = Subscription(self._admin, subscription)
+        return KafkaGroupMember(config, topics, orphans, gained, leaving, TopicIds(self._admin), refused)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """See `Log.bounds`."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from retry.clock import Deadline
+from retry.clock import Deadline, pause
 from retry.kafka import authorization
 from retry.kafka.asked_again import until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.interface import Partition
 
-_ASK_S = 20.0
+_ASK_S, _AGAIN_S = 20.0, 0.1
 # A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
 # see `retry.kafka.unassigned_partitions`). So it is left to run; we wait less.
 _EXPIRES_S = 180.0
@@ -27,8 +27,7 @@ def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
 
 def _committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
     def ask(within_s: float) -> dict[Partition, int]:
-        answers = admin.list_consumer_group_offsets([request], request_timeout=_EXPIRES_S)
-        return _offsets(answers[request.group_id].result(within_s))
+        return _offsets(admin.list_consumer_group_offsets([request])[request.group_id].result(within_s))
 
     try:
         return until_answered(ask, _ASK_S)
@@ -60,27 +59,42 @@ class Committed:
     def __call__(self, groups: Iterable[str], wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
         """What groups have committed, nothing where there is no such group, and why some could not be asked."""
         groups, deadline = list(groups), Deadline(wait_s)
-        self._pending = {group: self._pending.get(group) or self._ask(group) for group in groups}
         committed: dict[str, dict[Partition, int]] = {}
         failed: dict[str, str] = {}
-        for group in groups:
-            try:
-                committed[group] = _offsets(self._pending[group].result(deadline.remaining_s()))
-            except TimeoutError:
-                failed[group] = "no answer in time"
-                continue
-            except KafkaException as error:
-                if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
-                    committed[group] = {}
-                else:
-                    failed[group] = authorization.advice(error.args[0], authorization.DESCRIBE, group=group)
-            del self._pending[group]
+        while groups:
+            self._pending = {group: self._pending.get(group) or self._ask(group) for group in groups}
+            # A coordinator that moves is found by asking again.
+            groups = [group for group in groups if self._is_moving(group, deadline, committed, failed)]
+            if deadline.passed():
+                break
+            pause(_AGAIN_S if groups else 0.0)
         return committed, failed
+
+    def _is_moving(
+        self, group: str, deadline: Deadline, committed: dict[str, dict[Partition, int]], failed: dict[str, str]
+    ) -> bool:
+        """Take the answer about a group, or why there is none; whether its coordinator is to be found anew."""
+        try:
+            committed[group] = _offsets(self._pending[group].result(deadline.remaining_s()))
+        except TimeoutError:
+            failed[group] = "no answer in time"
+            return False
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                committed[group] = {}
+            else:
+                failed[group] = authorization.advice(error.args[0], authorization.DESCRIBE, group=group)
+            del self._pending[group]
+            return bool(code == KafkaError.NOT_COORDINATOR)
+        del self._pending[group]
+        failed.pop(group, None)
+        return False
 
     def _ask(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
         request = ConsumerGroupTopicPartitions(group)
         answer: Future[ConsumerGroupTopicPartitions]
-        answer = self._admin.list_consumer_group_offsets([request], request_timeout=_EXPIRES_S)[group]
+        answer = self._admin.list_consumer_group_offsets([request])[group]
         return answer
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from retry import clock
+from retry import clock, format_versions
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
 from retry.kafka.interface import ChooseStarts, CommittedOffset, OnAssigned, Partition, StartingPoint
 from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.subscription import Subscription
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.unassigned_partitions import UnassignedPartitions
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _COMMITTED_S = 4.0
 _AGAIN_S = 1.0
+_PROOF_EVERY_S = 1.0
+_NAMED_MAX = 20
 # A broker that dies while it answers can leave a member fenced by its own ghost. More often means a real namesake.
 _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 
@@ -61,7 +64,7 @@ class KafkaGroupMember:
     def __init__(
         self,
         config: Config,
-        subscription: Sequence[str],
+        subscription: Subscription,
         orphans: UnassignedPartitions,
         gained: OnAssigned,
         leaving: OnAssigned,
@@ -70,25 +73,27 @@ class KafkaGroupMember:
     ) -> None:
         self.owned: set[Partition] = set()
         self.ended: dict[Partition, int] = {}
-        self._config, self._subscription, self._orphans = config, list(subscription), orphans
+        self._config, self._subscription, self._orphans = config, subscription, orphans
         self._gained, self._leaving = gained, leaving
         self._errors = ErrorLog(config["group.id"])
         self._identities, self._ids = identities, dict[str, str]()
         self._refused = refused
         self._gave_up = False
+        # When the proof of membership is asked for, besides whenever the group was shared out anew.
+        self._asking = clock.Interval(_PROOF_EVERY_S)
         self._metadata: object | None = None
         self._fatal_at_s: list[float] = []
         self._join()
 
     def _join(self) -> None:
-        self._consumer = client_config.consumer(self._config)
+        self._consumer, self._is_changed = client_config.consumer(self._config), True
         self._loop = ReadingLoop(self._consumer, self._errors, _decides, IDLE_S)
         self._subscribe()
 
     def _subscribe(self) -> None:
-        if self._subscription:
+        if self._subscription.topics:
             callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
-            self._consumer.subscribe(self._subscription, **callbacks)
+            self._consumer.subscribe(self._subscription.topics, **callbacks)
         else:
             self._consumer.unsubscribe()
 
@@ -99,9 +104,13 @@ class KafkaGroupMember:
           InstanceNameInUse: another process keeps taking this member's place.
         """
         self._orphans.look()
+        if self._subscription.look():
+            self._subscribe()
         self._gave_up = False
         messages = self._loop.read(records_max, wait_s)
-        self._metadata = self._consumer.consumer_group_metadata()
+        if self._is_changed or self._metadata is None or self._asking.is_due():
+            # Not at each read: it holds the interpreter while the client asks a thread of its own.
+            self._metadata, self._is_changed = self._consumer.consumer_group_metadata(), False
         answers = [m for m in messages if m.error() is not None]
         for message in answers:
             if not is_end(error := cast(KafkaError, message.error())):
@@ -114,9 +123,10 @@ class KafkaGroupMember:
 
     def subscribe(self, subscription: list[str]) -> None:
         """Read other topics from now on, if these are others; with none it leaves the group."""
-        if subscription != self._subscription:
-            log.info("reading %s", ", ".join(subscription) or "nothing")
-            self._subscription = list(subscription)
+        if subscription != self._subscription.names:
+            more = [f"{len(subscription) - _NAMED_MAX:,} more"] if len(subscription) > _NAMED_MAX else []
+            log.info("reading %s", ", ".join([*subscription[:_NAMED_MAX], *more]) or "nothing")
+            self._subscription.change(subscription)
             self._orphans.watch(subscription)
             self._subscribe()
 
@@ -125,7 +135,7 @@ class KafkaGroupMember:
         now_s = clock.monotonic_s()
         self._fatal_at_s = [at_s for at_s in self._fatal_at_s if now_s - at_s < _FENCED_WITHIN_S] + [now_s]
         if len(self._fatal_at_s) >= _FENCED_MAX:
-            raise InstanceNameInUse(self._config["group.instance.id"], str(fatal))
+            raise InstanceNameInUse(format_versions.find_instance(self._config["group.instance.id"]), str(fatal))
         log.warning("joining the group again: %s", fatal)
         self.close()
         clock.pause(_AGAIN_S)
@@ -208,6 +218,7 @@ class KafkaGroupMember:
         consumer.pause(partitions)
         gained = [(p.topic, p.partition) for p in partitions]
         self.owned |= set(gained)
+        self._is_changed = True
         self._gained(gained)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -230,4 +241,4 @@ class KafkaGroupMember:
         self._leaving(given_up)
         self.owned -= set(given_up)
         self.ended = {partition: offset for partition, offset in self.ended.items() if partition in self.owned}
-        self._gave_up = True
+        self._gave_up = self._is_changed = True

@@ -140,8 +140,7 @@ def _never_had_a_group(admin: AdminClient) -> bool:
 def _taken_in(admin: AdminClient, member: Config, partitions: list[TopicPartition]) -> TopicPartition | None:
     """A committed offset of the group, if it has one.
 
-    Asked as the group's consumers do: an admin client that asks while a cluster makes its first groups ends the process
-    (librdkafka 2.16).
+    Asked as the group's consumers do, which needs no process of its own; see `retry.kafka.committed_offsets`.
     """
     if not partitions or _never_had_a_group(admin):
         return None

@@ -50,6 +50,7 @@ class UnassignedPartitions:
         self._topics = {s for s in subscription if not s.startswith("^")}
         self._patterns = [re.compile(s) for s in subscription if s.startswith("^")]
         self._seen: dict[Partition, int] = {}
+        self._there: list[str] = []
         self._asking = clock.Interval(_EVERY_S)
 
     def look(self) -> None:
@@ -80,14 +81,14 @@ class UnassignedPartitions:
 
     def _wanted(self) -> set[Partition]:
         topics = self._admin.list_topics(timeout=_ASK_S).topics
-        read = [t for t in topics if t in self._topics or any(p.match(t) for p in self._patterns)]
+        self._there = read = [t for t in topics if t in self._topics or any(p.match(t) for p in self._patterns)]
         return {(topic, partition) for topic in read for partition in topics[topic].partitions}
 
     def _nudge(self) -> None:
         """Join without a name and leave at once: both make the group share out everything."""
         config = {name: value for name, value in self._config.items() if name != "group.instance.id"}
         guest = client_config.consumer(config)
-        guest.subscribe([*self._topics, *(pattern.pattern for pattern in self._patterns)])
+        guest.subscribe(self._there)
         deadline = clock.Deadline(_JOIN_S)
         while not guest.memberid() and not deadline.passed():
             guest.poll(0.1)

@@ -75,7 +75,6 @@ def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[
     group, positions = cluster.names.intake_group, load_positions(cluster).positions
     partitions = [partition for partition in sorted(positions) if reads(partition[0])]
     if not partitions:
-        # Nor is there a group: a client that asks for one while a cluster makes its first ends the process (librdkafka 2.16).
         return
     offsets = consumer_groups.positions(cluster.admin, group)
     ids = TopicIds(cluster.admin).now({topic for topic, _ in partitions})

@@ -30,6 +30,7 @@ from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint, TopicPartition
 from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.subscription import Subscription
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
 from retry.kafka.unassigned_partitions import UnassignedPartitions
@@ -144,7 +145,8 @@ class Move:
         topics = sorted({topic for topic, _ in self._open})
         orphans = UnassignedPartitions(admin, config, topics)
         refused = RefusedHeaders(self._cluster.reader)
-        return KafkaGroupMember(config, topics, orphans, self._gained.update, self._given_up, TopicIds(admin), refused)
+        subscription = Subscription(admin, topics)
+        return KafkaGroupMember(config, subscription, orphans, self._gained.update, self._given_up, TopicIds(admin), refused)
 
     def _given_up(self, partitions: list[Partition]) -> None:
         self._lost = bool(self._open.keys() & set(partitions))

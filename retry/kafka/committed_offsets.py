@@ -1,0 +1,156 @@
+"""Asks what consumer groups have committed, in a process of its own, which may end without a word.
+
+Where the coordinator of a group moves, or a cluster makes its first group, brokers answer `NOT_COORDINATOR`, and a client of
+librdkafka that asked for the group's offsets reads through a null pointer (2.16, its issue 5040): the process is gone with
+signal 11. So `retry.kafka.committed_offsets_process` asks. It is started with the first question, and again with the next one
+where it has ended; what was not answered by then is answered with the error that passes, so that whoever asks does so again.
+
+A client also breaks off a process that ends: an answer that comes when Python has gone and the client's own thread has not reads
+through a null pointer, too. So all clients are closed before that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import IO, Any, cast
+
+import orjson
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+_PROGRAM = (sys.executable, "-m", "retry.kafka.committed_offsets_process")
+# Files of certificates that this process holds open; see `retry.kafka.client_certificate`.
+_HELD_FILE = re.compile(r"/proc/self/fd/(\d+)")
+
+Answer = Future[ConsumerGroupTopicPartitions]
+_CLIENTS: weakref.WeakSet[IsolatedAdminClient] = weakref.WeakSet()
+
+
+class IsolatedAdminClient(AdminClient):
+    """An admin client that lives on where asking for the offsets of a group ends a client; for any thread."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(dict(config))
+        self._config = {name: value for name, value in config.items() if isinstance(value, str | int | float)}
+        self._asking = Lock()
+        self._questions: _Questions | None = None
+        self._calling, self._calls = Lock(), 0
+        _CLIENTS.add(self)
+
+    def list_topics(self, *args: Any, **options: Any) -> Any:
+        """Answer as the method of `AdminClient` does."""
+        with self._calling:
+            self._calls += 1
+        try:
+            return super().list_topics(*args, **options)
+        finally:
+            with self._calling:
+                self._calls -= 1
+
+    def close(self) -> None:
+        """Close it, unless a thread waits for its answer: that would be left with what is there no more."""
+        with self._calling:
+            if not self._calls:
+                self.__exit__(None, None, None)
+
+    def list_consumer_group_offsets(  # type: ignore[override]
+        self, list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions], **_options: Any
+    ) -> dict[str, Answer]:
+        """Ask what groups have committed, of all their partitions, as the method of `AdminClient` does."""
+        with self._asking:
+            if self._questions is None or self._questions.has_ended:
+                self._questions = self._start()
+            questions = self._questions
+        return {each.group_id: questions.ask(each.group_id) for each in list_consumer_group_offsets_request}
+
+    def _start(self) -> _Questions:
+        held = [int(n) for value in self._config.values() for n in _HELD_FILE.findall(str(value))]
+        # A session of its own: what a terminal sends to this process ends the other one by the end of its input.
+        process = subprocess.Popen(  # noqa: S603
+            _PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            pass_fds=held, start_new_session=True,
+        )  # fmt: skip
+        sends, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+        questions = _Questions(sends)
+        questions.send(self._config)
+
+        def read_answers() -> None:
+            with answers:
+                questions.read_answers(answers)
+            process.wait()
+
+        Thread(target=read_answers, name="offsets of groups", daemon=True).start()
+        # It ends with its input: when this client is given up, and however this process ends.
+        weakref.finalize(self, _close, sends)
+        return questions
+
+
+class _Questions:
+    """Keeps the questions that one process is asked, until each is answered.
+
+    Attributes:
+      has_ended: whether it answers nothing any more.
+    """
+
+    def __init__(self, sends: IO[bytes]) -> None:
+        self._sends, self._lock, self._open = sends, Lock(), dict[int, tuple[str, Answer]]()
+        self.has_ended, self._asked = False, 0
+
+    def ask(self, group: str) -> Answer:
+        answer: Answer = Future()
+        with self._lock:
+            if self.has_ended:
+                answer.set_exception(_build_end_error())
+                return answer
+            self._asked += 1
+            self._open[self._asked] = group, answer
+            self.send([self._asked, group])
+        return answer
+
+    def send(self, message: object) -> None:
+        """Send one line; where the process has ended, whoever reads its answers tells all that wait."""
+        with suppress(BrokenPipeError):
+            self._sends.write(orjson.dumps(message) + b"\n")
+            self._sends.flush()
+
+    def read_answers(self, lines: Iterable[bytes]) -> None:
+        """Read answers until the process ends, and let nobody wait beyond that."""
+        for line in lines:
+            if not line.endswith(b"\n"):
+                # It ended while it wrote.
+                break
+            number, offsets, error = orjson.loads(line)
+            with self._lock:
+                group, answer = self._open.pop(number)
+            if error is None:
+                answer.set_result(ConsumerGroupTopicPartitions(group, [TopicPartition(*each) for each in offsets]))
+            else:
+                answer.set_exception(KafkaException(KafkaError(*error)))
+        with self._lock:
+            self.has_ended = True
+        for _, answer in self._open.values():
+            answer.set_exception(_build_end_error())
+
+
+def _build_end_error() -> KafkaException:
+    why = "the client that asked has ended, as it does where the coordinator of a group moves"
+    return KafkaException(KafkaError(KafkaError.NOT_COORDINATOR, why))
+
+
+@atexit.register
+def _close_clients() -> None:
+    for client in list(_CLIENTS):
+        client.close()
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(BrokenPipeError):
+        file.close()
