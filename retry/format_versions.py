@@ -72,6 +72,15 @@ def announced(instance: str) -> str:
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 
 
+def find_instance(member: str) -> str:
+    """Find the name of a worker by what it is called in a group, that of its shards or another one.
+
+    >>> find_instance(announced("a")), find_instance("a")
+    ('a', 'a')
+    """
+    return member.removesuffix(announced(""))
+
+
 def reads(instance: str, of: Format) -> bool:
     """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
 

@@ -123,6 +123,8 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "positions", WRITE, "topics reread with --yes"),
     Need(COMMANDS, TOPIC, "discarded", READ, "act, erase, topics check, verify; explain of what was discarded"),
     Need(COMMANDS, TOPIC, "discarded", DESCRIBE_CONFIGS, "verify, erase"),
+    Need(COMMANDS, TRANSACTIONAL_ID, "intake writers", DESCRIBE, "verify: which transactions wrote a duplicate"),
+    Need(COMMANDS, TRANSACTIONAL_ID, "sweep writers", DESCRIBE, "verify: which transactions wrote a duplicate"),
     Need(ANALYTICS, TOPIC, "outcomes", READ, "report, and all of analytics", vital=True),
     Need(ANALYTICS, TOPIC, "retry topics", READ, "retries are not seen: all letters look as if they never came back"),
     Need(API, TOPIC, "changelog", READ, "it does not start", vital=True),

@@ -163,6 +163,7 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     assert wrong(found) == expected, found
     assert found["unchecked"]["deliveries whose headers cannot be read"] == 1
     said = {kind: " ".join(some) for kind, some in found["findings"].items()}
+    assert f" ({deployment.app_id}-" in said["duplicate"] and "(a producer without transactions, batch at " in said["duplicate"]
     assert all(f"{topic}/0/{n}:" in said["duplicate"] for n in (first.header(names.SOURCE).rsplit("/", 1)[1], 22))
     assert f"{topic}/0/20:" in said["lost"] and f"{topic}/0/20:" in said["torn"] and f"{topic}/0/21:" in said["torn"]
     assert misplaced in said["wrong_topic"] and "nowhere/0/7" in said["phantom"]

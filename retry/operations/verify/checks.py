@@ -41,10 +41,11 @@ def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
     delivered = [row for row in letter.delivered if row.in_scope]
     for what, rows in (("delivered", delivered), ("outcome written", letter.outcomes)):
         if len(rows) > 1:
-            yield "duplicate", f"{names.letter(rows[0])}: {what} {len(rows)} times: {', '.join(map(names.record, rows[:4]))}"
+            records = ", ".join(map(context.name_with_writer, rows[:4]))
+            yield "duplicate", f"{names.letter(rows[0])}: {what} {len(rows)} times: {records}"
     if letter.rewritten:
         row = letter.rewritten[0]
-        yield "duplicate", f"{names.letter(row)}: entry written again while it waited: {names.record(row)}"
+        yield "duplicate", f"{names.letter(row)}: entry written again while it waited: {context.name_with_writer(row)}"
     if len(letter.waiting) > 1 and all(row.in_scope for row in letter.waiting.values()):
         row = next(iter(letter.waiting.values()))
         yield "duplicate", f"{names.letter(row)}: waits {len(letter.waiting)} times: {_entries(names, letter)}"

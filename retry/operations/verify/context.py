@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from retry.delay_queue.lane import Lane
 from retry.operations.verify.letter_history import RecordedLetter
-from retry.operations.verify.rows import NameTable
+from retry.operations.verify.rows import DeliveryRow, EntryRow, NameTable, OutcomeRow
 
 STUCK_MS = 60_000
 NEVER = 1 << 62
@@ -58,6 +58,7 @@ class VerifyContext(NamedTuple):
       named_blocked: the same for entries with a name, which no policy file mentions.
       permitted: where letters of a dead-letter topic may go by the policy file of now.
       tables: by changelog partition, the number of each table on disk and where its fold goes on.
+      find_writer: says which transaction wrote a record of a topic, partition and offset; None where nobody knows.
     """
 
     names: NameTable
@@ -71,6 +72,12 @@ class VerifyContext(NamedTuple):
     named_blocked: Callable[[Lane], str | None]
     permitted: Callable[[str], set[str]]
     tables: Mapping[int, list[tuple[int, int]]]
+    find_writer: Callable[[str, int, int], object | None] = lambda *_: None
+
+    def name_with_writer(self, row: OutcomeRow | EntryRow | DeliveryRow) -> str:
+        """Name a record by its place and the transaction that wrote it."""
+        writer = self.find_writer(self.names.topics[row.at_topic], row.at_partition, row.at_offset)
+        return self.names.record(row) + (f" ({writer})" if writer else "")
 
     def outcomes_from(self, letter: RecordedLetter) -> int:
         """From which offset on letters of its partition have outcomes that are kept."""

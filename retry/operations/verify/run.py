@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from retry import clock
 from retry.kafka import topics
+from retry.kafka.record_writers import RecordWriters
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topics import DELETE_RETENTION_MS, matches
 from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
@@ -130,6 +131,7 @@ class _Run:
             named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
             permitted=cache(lambda topic: registry.route(topic).permitted() | {own.parked, own.discarded}),
             tables=tables.compared,
+            find_writer=RecordWriters(self._cluster.reader).find,
         )
 
     def _check(self, context: VerifyContext, spill: Spill, tables: DiskTables) -> None:
