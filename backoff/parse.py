@@ -46,6 +46,8 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
     Raises:
       PolicyInvalid: a key is unknown or its value cannot be used.
     """
+    if not mapping:
+        return base
     changes: dict[str, Any] = {}
     for key, value in mapping.items():
         if key == "backoff":

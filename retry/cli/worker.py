@@ -61,6 +61,8 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
     if listening is not None:
         end_with_supervisor()
     process_tuning.tune()
+    # Before the policy file is read, which may have thousands of teams; what comes of it is frozen once it is all there.
+    process_tuning.calm_collector()
     if (settings.policies is None) != timers_only:
         # Whoever forgets the file must not run a fleet that takes in nothing.
         fault = "set, but --timers-only is for no policy file: leave one out" if timers_only else (

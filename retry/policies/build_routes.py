@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -50,11 +50,12 @@ class Routes:
     def of(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
         """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
         name, topic = f"{each.team}/{each.written}", each.topic
-        default_plan, renews = dataclasses.replace(self._default_plan, name=name), self._renews
+        default_plan, cancels, renews = self._default_plan, self._default_plan.null_cancels, self._renews
         for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
-            cancels = _NULL_CANCELS.read(self._document, level.null_value, path, default_plan.null_cancels)
+            cancels = _NULL_CANCELS.read(self._document, level.null_value, path, cancels)
             renews = _RENEWS_TIMESTAMPS.read(self._document, level.old_timestamp, path, renews)
-            default_plan = dataclasses.replace(self._overlaid(default_plan, level, path, pattern), null_cancels=cancels)
+            default_plan = self._overlaid(default_plan, level, path, pattern)
+        default_plan = dataclasses.replace(default_plan, name=name, null_cancels=cancels)
         rules = tuple(
             self._rule(default_plan, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
         )
@@ -87,14 +88,16 @@ class Routes:
 
     def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
         retry_to = _or(overrides.retry_to, plan.retry_to)
-        return dataclasses.replace(
-            plan,
-            policy=self._timed(overrides, path, plan.policy),
-            retry_to=retry_to,
-            park_to=_or(overrides.park_to, plan.park_to),
-            ordered=_or(overrides.ordered, plan.ordered),
-            template=template(retry_to, pattern),
-        )
+        said: dict[str, Any] = {
+            "policy": self._timed(overrides, path, plan.policy),
+            "retry_to": retry_to,
+            "park_to": _or(overrides.park_to, plan.park_to),
+            "ordered": _or(overrides.ordered, plan.ordered),
+            "template": template(retry_to, pattern),
+        }
+        # Nearly all of thousands of teams say nothing of their own.
+        changes = {field: value for field, value in said.items() if value != getattr(plan, field)}
+        return dataclasses.replace(plan, **changes) if changes else plan
 
     def _timed(self, timing: Timing, path: str, base: Policy) -> Policy:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -110,12 +110,16 @@ def _check_sources(document: Document, sections: list[TopicSection]) -> None:
         path = f"{each.path}.dead_letters" + ".pattern" * each.is_pattern
         if fault := (pattern_fault if each.is_pattern else topic_fault)(each.written):
             document.refuse(path, fault)
-        read = each.compiled or re.compile(re.escape(each.written))
-        if own := sorted(filter(read.fullmatch, document.own.unread())):
+        if own := sorted(_find_read(each, document.own.unread())):
             document.refuse(path, f"{' and '.join(own)} would be read as dead letters; {OWN}")
         if owner := owners.get(each.written):
             document.refuse(path, f"{each.written} already belongs to team {owner.team} ({owner.path})")
         owners[each.written] = each
+
+
+def _find_read(each: TopicSection, topics: set[str]) -> Iterable[str]:
+    """Find which of some topics a section reads."""
+    return filter(compiled.fullmatch, topics) if (compiled := each.compiled) else {each.written} & topics
 
 
 def _targets(teams: dict[str, Team], sections: list[TopicSection]) -> Iterator[tuple[str, str, bool]]:

@@ -10,18 +10,15 @@ import difflib
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
 from retry.errors import PolicyFileInvalid
+from retry.policies.plain_yaml import DEPTH_MAX, KEY_CHARS_MAX, PLAIN_TAGS, TEXT, is_key, join, read_plain
 
-# The format needs 9 levels; each costs the parser a few stack frames.
-_DEPTH_MAX = 20
-_KEY_CHARS_MAX = 100
 # What the parser quotes of a text besides single characters and kinds of tokens: names of tags.
 _QUOTED = re.compile(r" '!.*'")
-_PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 
 
 class Own(NamedTuple):
@@ -81,8 +78,11 @@ def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
     Raises:
       PolicyFileInvalid: it is not YAML, or uses what is refused here.
     """
+    plain = read_plain(text, sections)
+    if plain is not None:
+        return Document(name, *plain)
     try:
-        node = _compose(text)
+        node = _Composer(text).get_single_node()
         _demand_section(node, name, sections)
         values = _Values(name)
         return Document(name, values.value(node, "") if node else None, values.lines)
@@ -104,53 +104,21 @@ def _demand_section(node: yaml.Node | None, name: str, sections: Collection[str]
         raise PolicyFileInvalid(name, line, "file", f"has none of {', '.join(sections)} at its top; is it the right file?")
 
 
-if TYPE_CHECKING:
-    from yaml.composer import Composer as _Base
-else:
-    _Base = object
-
-
-class _Limits(_Base):
-    """Composes nodes of a parser's events, and refuses what unfolds to more than was written."""
+class _Composer(yaml.SafeLoader):
+    """Composes nodes of what was parsed in Python, slowly; refuses what unfolds to more than was written."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[attr-defined]
+        event = self.peek_event()
         if event.anchor is not None:
             raise yaml.MarkedYAMLError(problem="anchors and aliases are not allowed", problem_mark=event.start_mark)
-        if self._depth >= _DEPTH_MAX:
-            raise yaml.MarkedYAMLError(problem=f"more than {_DEPTH_MAX} levels deep", problem_mark=event.start_mark)
+        if self._depth >= DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=f"more than {DEPTH_MAX} levels deep", problem_mark=event.start_mark)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
-
-
-class _Composer(_Limits, yaml.SafeLoader):
-    """Parses in Python, slowly, with the clearer messages."""
-
-
-if yaml.__with_libyaml__:
-
-    class _FastComposer(_Limits, yaml.composer.Composer, yaml.cyaml.CParser, yaml.resolver.Resolver):  # type: ignore[name-defined]
-        """Parses with libyaml, which takes a fraction of the time."""
-
-        def __init__(self, text: str) -> None:
-            yaml.cyaml.CParser.__init__(self, text)  # type: ignore[attr-defined]
-            yaml.composer.Composer.__init__(self)
-            yaml.resolver.Resolver.__init__(self)
-
-else:
-    _FastComposer = _Composer  # type: ignore[misc,assignment]
-
-
-def _compose(text: str) -> yaml.Node | None:
-    try:
-        return _FastComposer(text).get_single_node()
-    except (yaml.YAMLError, UnicodeEncodeError):
-        # What is refused is refused in the words of the other one.
-        return _Composer(text).get_single_node()
 
 
 class _Values:
@@ -173,21 +141,20 @@ class _Values:
         values: dict[str, object] = {}
         for key_node, value_node in node.value:
             key, line = key_node.value, key_node.start_mark.line + 1
-            if key_node.tag != "tag:yaml.org,2002:str":
+            if key_node.tag != TEXT:
                 raise PolicyFileInvalid(self._name, line, path or "file", f"the key {key!r:.60} is not text; quote it")
-            # Keys stand in messages, and messages on terminals.
-            if not key.isprintable() or len(key) > _KEY_CHARS_MAX:
-                reason = f"the key {key!r:.60} is not up to {_KEY_CHARS_MAX} printable characters"
+            if not is_key(key):
+                reason = f"the key {key!r:.60} is not up to {KEY_CHARS_MAX} printable characters"
                 raise PolicyFileInvalid(self._name, line, path or "file", reason)
             if key in values:
-                raise PolicyFileInvalid(self._name, line, _join(path, key), "is given twice; keep one")
-            self.lines[_join(path, key)] = line
-            values[key] = self.value(value_node, _join(path, key))
+                raise PolicyFileInvalid(self._name, line, join(path, key), "is given twice; keep one")
+            self.lines[join(path, key)] = line
+            values[key] = self.value(value_node, join(path, key))
         return values
 
     def _scalar(self, node: yaml.Node, path: str) -> object:
         line = node.start_mark.line + 1
-        if node.tag not in _PLAIN_TAGS:
+        if node.tag not in PLAIN_TAGS:
             reason = f"{node.value!r:.60} is not plain text, a number, true or false; quote it"
             raise PolicyFileInvalid(self._name, line, path, reason)
         try:
@@ -204,10 +171,6 @@ def meant(word: str, words: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(word, list(words), 1)
     return f"; did you mean {close[0]}?" if close and close[0] != word else ""
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
 
 
 def _parent(path: str) -> str:

@@ -25,7 +25,7 @@ from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
 from retry.worker import acls, data_directory, encryption, insecure_settings
-from retry.worker.policy_reload import PolicyFile, emptied, is_empty
+from retry.worker.policy_reload import PolicyFile, build_empty_refusal, is_empty
 
 # A worker that is told to end asks, too.
 _RENEWED_WITHIN_S = 2.0
@@ -136,7 +136,7 @@ def refuse_emptied_policies(context: Context) -> None:
     if settings.policies is None or not is_empty(context.policies.registry):
         return
     if context.log.bounds(context.names.positions, [PARTITION])[PARTITION].end > 0:
-        raise emptied(settings, "this deployment has taken letters in before")
+        raise build_empty_refusal(settings, "this deployment has taken letters in before")
 
 
 def refuse_another_changelog(context: Context, tables: RocksTables, sources: Sequence[EntrySource]) -> None:

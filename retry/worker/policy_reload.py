@@ -103,7 +103,7 @@ class PolicyFile:
         """A file that was truncated, or mounted empty, would stop everybody's retries."""
         if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
             in_use = f"the one in use has {len(self.registry.routes()):,} topics and patterns"
-            raise emptied(self._settings, in_use)
+            raise build_empty_refusal(self._settings, in_use)
 
     def about(self) -> dict[str, object]:
         """For health."""
@@ -119,8 +119,8 @@ class PolicyFile:
         return (about.st_mtime_ns, about.st_size, about.st_ino) if about else ()
 
 
-def emptied(settings: Settings, before: str) -> PolicyFileInvalid:
-    """The refusal of a policy file without teams; `before` says what there was."""
+def build_empty_refusal(settings: Settings, before: str) -> PolicyFileInvalid:
+    """Build the refusal of a policy file without teams; `before` says what there was."""
     reason = f"has no team and no task, while {before}; if that is meant, start the worker with --allow-empty"
     return PolicyFileInvalid(str(settings.policies), 1, "file", reason)
 

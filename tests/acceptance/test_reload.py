@@ -273,3 +273,24 @@ def test_letters_of_a_topic_that_is_removed_while_they_are_read_are_not_parked(d
     await_that("all wait", lambda: worker.metric("retry_entries_waiting") == letters)
     assert read(deployment.bootstrap_servers, [deployment.names.parked], COMMITTED) == []
     worker.terminate()
+
+
+def test_of_thousands_of_topics_that_nobody_made_one_is_read_when_it_is_made(deploy: Deploy) -> None:
+    deployment = deploy({"there": 1}, shards=1)
+    there = next(iter(deployment.dead_letters))
+    many = [f"{deployment.app_id}.g{n}.DLT" for n in range(1_500)]
+    of_many = policies.team(*(policies.topic(deployment, name) for name in many))
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    change(deployment, worker, policies.text({"t": policies.team(policies.topic(deployment, there)), "many": of_many}))
+    # One that a client was told of all the same, and one that it was not.
+    made = [many[7], many[1_400]]
+    deployment.create({name: (1, {}) for dead in made for name in (dead, deployment.retry_of(dead))})
+    tail = Tail(deployment.bootstrap_servers, [deployment.retry_of(name) for name in (there, *made)])
+    for name in (there, *made):
+        sender.send(name, b"k", b"v")
+    sender.finish()
+    tail.await_seen(3)
+    assert {record.topic for record in tail.records} == {deployment.retry_of(name) for name in (there, *made)}
+    assert worker.log().count("Subscribed topic not available") <= 21
+    tail.close()
+    worker.terminate()
