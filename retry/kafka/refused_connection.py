@@ -25,7 +25,7 @@ Config = dict[str, Any]
 OF_CONNECTIONS = (KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._RESOLVE)
 _TOOK = re.compile(r" \(after \d+ms in state .*")
 _SILENT = logging.Logger("nobody", logging.CRITICAL + 1)
-_WITHIN_S, _POLL_S, _LOOK_S = 3.0, 0.1, 3.0
+_WITHIN_S, _POLL_S, _LOOK_S = 10.0, 0.1, 10.0
 _SECURED = ("ssl", "sasl_ssl", "sasl_plaintext")
 # OpenSSL's numbers of what is wrong with a certificate.
 _NOT_YET_VALID, _EXPIRED, _FOREIGN = 9, 10, (18, 19, 20, 21)
@@ -60,7 +60,7 @@ def quiet_config(config: Config, errors: ConnectionErrors) -> Config:
 
 
 def find_refusal(config: Config) -> str:
-    """Ask brokers once more, for three seconds at most, and say who refuses whom and why; empty where nobody does.
+    """Ask brokers once more, for ten seconds at most, and say who refuses whom and why; empty where nobody does.
 
     Brokers without TLS and without logins are not asked.
     """
@@ -79,7 +79,7 @@ def find_refusal(config: Config) -> str:
 
 def find_certificate_fault(config: Config) -> str:
     """Look at the certificates of brokers by the same trust as a client, and say what is wrong; empty where nothing is found."""
-    context = _trust(config)
+    context = trust(config)
     found = (_look_at(server.strip(), context) for server in str(config["bootstrap.servers"]).split(","))
     return next((fault for fault in found if fault), "")
 
@@ -100,7 +100,8 @@ def _look_at(server: str, context: ssl.SSLContext) -> str:
         return ""
 
 
-def _trust(config: Config) -> ssl.SSLContext:
+def trust(config: Config) -> ssl.SSLContext:
+    """Whom a configuration trusts, as OpenSSL is told it."""
     location = str(config.get(client_certificate.AUTHORITY, "probe"))
     authority = None if location in ("", "probe") else Path(location)
     is_folder = authority is not None and authority.is_dir()

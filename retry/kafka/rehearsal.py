@@ -25,6 +25,7 @@ class _Transactions(Protocol):
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def arrived(self, within_s: float) -> bool: ...
     def drain(self) -> None: ...
+    def find_failure(self) -> KafkaError | None: ...
     def abort(self) -> None: ...
 
 
@@ -59,7 +60,8 @@ class Rehearsal:
         while len(self._client) and not answers.refused and not deadline.passed():
             self._producer.drain()
         failed = failed or answers.purged or bool(answers.refused) or len(self._client) > 0
-        transaction_error = self._failure() if failed and not answers.refused else None
+        reason = self._producer.find_failure() if failed and not answers.refused else None
+        transaction_error = None if reason is None or reason.code() in NO_RECORD_AT_FAULT else reason
         self._producer.abort()
         self.was_refused = failed
         return RehearsalResult(not failed, answers.list_named(), transaction_error, answers.list_suspects())
@@ -83,16 +85,6 @@ class Rehearsal:
             except BufferError:
                 break
         return False
-
-    def _failure(self) -> KafkaError | None:
-        """Why the transaction that is under way can only be undone; None where it can go on, or no topic is at fault."""
-        try:
-            # Refused in any case. Of a transaction that has failed the refusal says why.
-            self._client.begin_transaction()
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            return None if reason.code() in NO_RECORD_AT_FAULT else reason
-        return None
 
 
 class _Answers:

@@ -12,6 +12,10 @@ NO_RECORD_AT_FAULT = (
     KafkaError._STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID,
     KafkaError.INVALID_PRODUCER_ID_MAPPING, *_FENCED,
 )  # fmt: skip
+# A transaction that fails for one of these was not refused a record: its consumer is no member of its group any more.
+OF_MEMBERS = (
+    KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError.REBALANCE_IN_PROGRESS,
+)  # fmt: skip
 
 
 def transaction_error(error: KafkaException) -> TransactionFailed:

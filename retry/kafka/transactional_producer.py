@@ -25,9 +25,9 @@ from retry.kafka.client_config import Config
 from retry.kafka.flush import discard_queued, flush
 from retry.kafka.refused_records import Anchor, RehearsedRecord, refusals
 from retry.kafka.rehearsal import Rehearsal
-from retry.kafka.transaction_errors import transaction_error
+from retry.kafka.transaction_errors import OF_MEMBERS, transaction_error
 
-_FULL_QUEUE_S = 0.05
+_FULL_QUEUE_S, _LOOK_EVERY_S = 0.05, 0.1
 _ARRIVE_S = 8.0
 _REHEARSE_S = 8.0
 _COMMIT_S = 15.0
@@ -48,7 +48,7 @@ class KafkaTransactionalProducer:
         self._config, self._producer = config, client_config.producer(config)
         self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
         self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
-        self._queued = 0
+        self._queued, self._has_gap = 0, False
 
     def open(self, within_s: float = _OPEN_S) -> None:
         """Fence every earlier producer with this id and end the transaction that it left open.
@@ -66,20 +66,26 @@ class KafkaTransactionalProducer:
     def renew_client(self) -> Producer:
         """Go on with another client, after a transaction that was undone since brokers refused a record of it.
 
-        That leaves a gap in the numbers that a client gives to its records. For this it undoes its next transaction too, after
-        half a second, or after the six of a transaction (librdkafka 2.16).
+        That leaves a gap in the numbers that a client gives to its records. Brokers would refuse the next transaction for it, of
+        which the client keeps some records, and whoever waits for these waits as long as a transaction lives (librdkafka 2.16).
 
         Raises:
           TransactionFailed: as `open`.
         """
         self.close()
-        self._producer = client_config.producer(self._config)
+        self._producer, self._has_gap = client_config.producer(self._config), False
         self.open()
         return self._producer
 
     def begin(self) -> None:
-        """Begin a transaction; whatever is written next is seen whole or not at all."""
+        """Begin a transaction; whatever is written next is seen whole or not at all.
+
+        Raises:
+          TransactionFailed: as `open`, behind one that was undone for a refused record.
+        """
         self._queued = 0
+        if self._has_gap:
+            self.renew_client()
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -163,11 +169,30 @@ class KafkaTransactionalProducer:
         return refused
 
     def arrived(self, within_s: float) -> bool:
-        """Wait for what is queued; whether all of it has arrived or was refused by then."""
+        """Wait for what is queued; whether all of it has arrived or was refused by then, or nothing more of it will arrive.
+
+        Of a transaction that has failed the client keeps some records, and says nothing of them until it is undone.
+        """
+        deadline = Deadline(within_s)
         try:
-            return flush(self._producer, within_s) == 0
+            while flush(self._producer, min(_LOOK_EVERY_S, deadline.remaining_s())):
+                if self.find_failure() is not None:
+                    return True
+                if deadline.passed():
+                    return False
         except KafkaException as error:
             raise transaction_error(error) from error
+        return True
+
+    def find_failure(self) -> KafkaError | None:
+        """Find why the transaction that is under way can only be undone; None where it can go on."""
+        try:
+            # Refused in any case. Of a transaction that has failed the refusal says why.
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            return reason if reason.txn_requires_abort() or reason.fatal() else None
+        return None
 
     def drain(self) -> None:
         """Give the queue a moment to drain."""
@@ -223,6 +248,7 @@ class KafkaTransactionalProducer:
         Raises:
           TransactionFailed: it could not be undone in time; close this producer and open another.
         """
+        self._note_gap()
         self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
 
     def close(self) -> None:
@@ -247,11 +273,17 @@ class KafkaTransactionalProducer:
                 raise transaction_error(error) from error
 
     def _undo(self, cause: KafkaException) -> None:
+        self._note_gap()
         try:
             self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
             raise transaction_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
+
+    def _note_gap(self) -> None:
+        """Note whether a record of the transaction that is about to be undone was refused."""
+        failure = self.find_failure()
+        self._has_gap = self._has_gap or (failure is not None and failure.code() not in OF_MEMBERS)
 
 
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from confluent_kafka import Producer
 
 from retry.errors import CommitInDoubt
-from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.client_config import Config
 from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
@@ -29,8 +28,8 @@ def mutate() -> None:
     """Take the transactions out of the product, from outside."""
 
     def built(writer: Any, config: Config) -> None:
+        original_init(writer, config)
         writer._producer = Producer({name: value for name, value in config.items() if name not in _TRANSACTIONAL})
-        writer._batch_limits, writer._queued = BatchSizeLimits(), 0
         # Rows of intake, until offsets are committed; a sweep writes at once.
         writer.held = [] if "-intake-" in config["transactional.id"] else None
 
@@ -56,8 +55,10 @@ def mutate() -> None:
         if writer._producer.flush(_FLUSH_S):
             raise CommitInDoubt("not acknowledged")
 
+    original_init = KafkaTransactionalProducer.__init__
     KafkaTransactionalProducer.__init__ = built  # type: ignore[method-assign]
     KafkaTransactionalProducer.open = KafkaTransactionalProducer.begin = nothing  # type: ignore[method-assign]
+    KafkaTransactionalProducer.abort = nothing  # type: ignore[method-assign]
     original_write = KafkaTransactionalProducer.write
     KafkaTransactionalProducer.write = write  # type: ignore[method-assign]
     KafkaTransactionalProducer.read_to = read_to  # type: ignore[method-assign]
