@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from retry import clock
 from retry.dead_letters.failure import Failure
+from retry.delay_queue.entry_keys import all_due_at_ms
 from retry.errors import TransactionAborted
 from retry.intake import attempts
 from retry.intake.overlapping_transactions import BatchTransaction
@@ -16,7 +18,12 @@ from retry.policies.route import Route
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
 
+_NEVER_MS = 1 << 62
+_GATHER_S = 0.25
+# A letter takes less than this from here into the table, from where it is sent when it is due.
+_AHEAD_MS = 150
 ProducerRows = list[dict[str, Any]]
+_COUNTS = "decided", "families", "failures", "back", "parked", "came_back"
 
 
 class BatchResult:
@@ -53,6 +60,16 @@ class BatchResult:
         self.parked: Counter[tuple[str, str, str]] = Counter()
         self.came_back: Counter[str] = Counter()
 
+    def join_later(self, later: BatchResult) -> None:
+        """Add what is to be written and counted for letters that were read after these; both are packed."""
+        for shard, rows in later.entries.items():
+            self.entries[shard] += rows
+        self.outcomes += later.outcomes
+        for team, rows in later.lineages.items():
+            self.lineages.setdefault(team, []).extend(rows)
+        for name in _COUNTS:
+            getattr(self, name).update(getattr(later, name))
+
     def pack(self, taken_ms: int) -> None:
         """Put all that is to be remembered and told into few records."""
         self.lineages = {team: attempts.records(team, rows) for team, rows in self.traces.items()}
@@ -69,6 +86,8 @@ class LetterBatch(NamedTuple):
       positions: of the partitions of these letters.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
       size: how many bytes they have, about.
+      letters: how many they are.
+      reads: how often it was read until they were all there.
     """
 
     epoch: int
@@ -77,6 +96,19 @@ class LetterBatch(NamedTuple):
     topics: frozenset[str]
     recreated: Callable[[], list[str]]
     size: int = 0
+    letters: int = 0
+    reads: int = 1
+
+    def join_later(self, later: LetterBatch) -> LetterBatch:
+        """Have both as one batch, of which the messages were handed over."""
+        return later._replace(
+            positions={**self.positions, **later.positions},
+            topics=self.topics | later.topics,
+            recreated=lambda: sorted({*self.recreated(), *later.recreated()}),
+            size=self.size + later.size,
+            letters=self.letters + later.letters,
+            reads=self.reads + later.reads,
+        )
 
     def confirm(self) -> None:
         """See that the letters are of the topics that are there now.
@@ -104,6 +136,54 @@ class PreparedBatch(NamedTuple):
     batch: LetterBatch
     result: BatchResult
 
+    def join_later(self, later: PreparedBatch) -> PreparedBatch:
+        """Have both as one batch; this one is used up."""
+        self.result.join_later(later.result)
+        return PreparedBatch(self.batch.join_later(later.batch), self.result)
+
+    def find_first_due_ms(self) -> int:
+        """Find when the first of its entries is due, in milliseconds since 1970; far in the future where it has none."""
+        keys = (row["key"] for rows in self.result.entries.values() for row in rows)
+        return min(all_due_at_ms(keys), default=_NEVER_MS)
+
+
+class Gathering:
+    """Prepared batches that will be written in one transaction: few letters wait for others, while none of them is due soon.
+
+    A transaction costs brokers and this worker the same with one letter as with a thousand.
+
+    Attributes:
+      may_join: whether the letters of two batches may be one transaction.
+    """
+
+    def __init__(self, may_join: Callable[[LetterBatch, LetterBatch], bool]) -> None:
+        self.may_join = may_join
+        self._batch: PreparedBatch | None = None
+        self._until_s = 0.0
+
+    def has_room(self, later: PreparedBatch) -> bool:
+        """Whether a batch may be written in the same transaction as what is gathered."""
+        return self._batch is None or self.may_join(self._batch.batch, later.batch)
+
+    def add(self, later: PreparedBatch) -> None:
+        """Gather a batch that there is room for."""
+        now_s = clock.monotonic_s()
+        if self._batch is None:
+            self._batch, self._until_s = later, now_s + _GATHER_S
+        else:
+            self._batch = self._batch.join_later(later)
+        wait_s = (later.find_first_due_ms() - _AHEAD_MS - clock.wall_ms()) / 1_000 if self.has_room(later) else 0.0
+        self._until_s = min(self._until_s, now_s + max(0.0, wait_s))
+
+    def remaining_s(self) -> float:
+        """How long what is gathered may still wait for more: not at all, where another batch like the last one has no room."""
+        return max(0.0, self._until_s - clock.monotonic_s())
+
+    def take(self) -> PreparedBatch | None:
+        """Take what is gathered, to be written; None where another one has."""
+        batch, self._batch = self._batch, None
+        return batch
+
 
 class WrittenBatch(NamedTuple):
     """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet.
@@ -112,6 +192,7 @@ class WrittenBatch(NamedTuple):
       positions: where reading goes on after it.
       begun_s: when, by the monotonic clock.
       size: how many bytes its letters have, about.
+      reads: see `LetterBatch`.
     """
 
     result: BatchResult
@@ -119,6 +200,7 @@ class WrittenBatch(NamedTuple):
     transaction: BatchTransaction
     begun_s: float
     size: int = 0
+    reads: int = 1
 
 
 def shared_fields(

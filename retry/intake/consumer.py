@@ -119,13 +119,14 @@ class LetterConsumer:
             self._start_over(str(error))
             return None
         self._size.learn(messages)
-        size = self._size.estimate_bytes(len(messages))
+        letters = len(messages)
         with self._changed:
             self._under_way += 1
         positions = {each: self._cursors.find_position(each, self._topic_ids.get(each[0], "")) for each in partitions}
         topics = frozenset(topic for topic, _ in partitions)
         # Answered while the batch is prepared.
-        return LetterBatch(self._read_epoch, messages, positions, topics, self._member.ask_recreated(topics), size)
+        recreated, size = self._member.ask_recreated(topics), self._size.estimate_bytes(letters)
+        return LetterBatch(self._read_epoch, messages, positions, topics, recreated, size, letters)
 
     def _check_topics(self) -> None:
         """See now and then whether a topic was recreated: one with no more letters than were read of it shows nothing."""
@@ -199,6 +200,11 @@ class LetterConsumer:
         self._done()
         return None
 
+    def may_join(self, batch: LetterBatch, later: LetterBatch) -> bool:
+        """Whether the letters of two batches may be one transaction."""
+        letters, size = batch.letters + later.letters, batch.size + later.size
+        return batch.epoch == later.epoch and letters <= self._size.records and size <= self.pace.bytes_max
+
     def _deciding(self, batch: LetterBatch) -> Intake:
         """The intake in use, or the one before it where the batch has letters of a topic that is given up just now.
 
@@ -220,8 +226,10 @@ class LetterConsumer:
         finally:
             if transaction is None:
                 self.pace.note_failure(begun_s, batch.size)
-                self._done()
-        return WrittenBatch(prepared.result, batch.positions, transaction, begun_s, batch.size) if transaction else None
+                self._done(batch.reads)
+        if transaction is None:
+            return None
+        return WrittenBatch(prepared.result, batch.positions, transaction, begun_s, batch.size, batch.reads)
 
     def _write(self, prepared: PreparedBatch, producer: TransactionalProducer) -> None:
         member, positions = self._member.metadata(), prepared.batch.positions
@@ -243,16 +251,16 @@ class LetterConsumer:
             self._linger_s = min(max(_LINGER_S, clock.monotonic_s() - written.begun_s), _LINGER_S_MAX)
             return True
         finally:
-            self._done()
+            self._done(written.reads)
 
     def _commit(self, written: WrittenBatch, producer: TransactionalProducer) -> None:
         producer.commit()
         self._cursors.note_committed(written.positions)
 
-    def _done(self) -> None:
+    def _done(self, reads: int = 1) -> None:
         self._tries += 1
         with self._changed:
-            self._under_way = max(0, self._under_way - 1)
+            self._under_way = max(0, self._under_way - reads)
             self._changed.notify_all()
 
     def _start_over(self, why: str) -> None:

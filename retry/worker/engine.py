@@ -13,7 +13,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.delivery.refused_entries import RefusedEntry
 from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
-from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
+from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.client_config import Sparing
 from retry.kafka.startup_backlog import StartupBacklog
@@ -48,8 +48,8 @@ _CLOCK_S = 10.0
 _ANSWER_S = 2.0
 _AGAIN_S = 0.05
 _LEAVE_S = 3.0
-# While nothing is due so soon, nobody looks before it is over, or something new is folded.
-_QUIET_S = 0.25
+# While nothing is due so soon, nobody looks before it is over, or something new is folded; the longest of these that holds.
+_QUIET_S = (0.25, 0.125, 0.06)
 
 
 class Engine:
@@ -57,6 +57,8 @@ class Engine:
 
     Attributes:
       much_is_due: whether the last sweep delivered a full batch, so that another one had better be gathered meanwhile.
+      gathering: prepared batches that are written together.
+      sent_few: whether it delivered less, and all that was due then, so that the next one had better wait for more.
     """
 
     def __init__(
@@ -79,12 +81,13 @@ class Engine:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
         self.read_letters, self.write_letters, self.close_letters = letters.read, letters.write, letters.close
+        self.gathering = Gathering(letters.may_join)
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.ask
         self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
         self._unread = unread
-        self._cut_short = self.much_is_due = False
+        self._cut_short = self.much_is_due = self.sent_few = False
         self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
         self._watch()
 
@@ -162,9 +165,10 @@ class Engine:
     def quiet_s(self) -> float:
         """How long nothing will be due of what is in the tables by now: 0 where something may be before the next look but one."""
         now_ms = self._skew.now_ms()
-        if now_ms is None or not all(shard.quiet(now_ms + int(_QUIET_S * 1_000)) for shard in self.shards()):
+        if now_ms is None:
             return 0.0
-        return _QUIET_S
+        shards = self.shards()
+        return next((s for s in _QUIET_S if all(shard.quiet(now_ms + int(s * 1_000)) for shard in shards)), 0.0)
 
     def _must_rest(self, shard: Shard) -> bool:
         if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
@@ -183,7 +187,7 @@ class Engine:
                 return
             shards = self._to_sweep(now_ms)
             if not shards:
-                self.much_is_due = False
+                self.much_is_due = self.sent_few = False
                 return
             with self._shards.producers.taken() as producer:
                 if producer is None:
@@ -192,6 +196,7 @@ class Engine:
                 swept = joint_sweep.joint_sweep(shards, producer, around, now_ms)
             self._tell(swept)
             self.much_is_due = joint_sweep.is_full(swept, around)
+            self.sent_few = not self.much_is_due and all(shard.quiet(now_ms) for shard in shards)
             if not self.much_is_due:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return

@@ -1,4 +1,4 @@
-"""The Faust shell: two agents on channels, one timer, and the services that feed the channels.
+"""The Faust shell: an agent on a channel, timers, and the services that read, each in a thread of its own.
 
 The only importer of faust. Faust hosts; librdkafka carries. The app runs with Kafka off, which takes three things: no
 wait for the recovery of tables that it does not have, its flow control opened by hand, and no web server of its own.
@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -31,19 +31,24 @@ from retry.worker.engine import Engine
 from retry.worker.health_server import Http
 from retry.worker.logs import LOGGING
 from retry.worker.self_restart import THIS_PROCESS
+from retry.worker.shards.assignment import FoldWork
 from retry.worker.shards.joint_sweep import AT_ONCE
 from retry.worker.shutdown import end_without_brokers
 
 log = logging.getLogger(__name__)
 
-# Batches that wait in a channel; a full one stops the reading thread, and that is all the back-pressure there is.
+# Batches that wait in the channel; a full one stops the reading thread, and that is all the back-pressure there is.
 _AHEAD = 1
 # Batches of letters that are written or committed: a transaction each, see `retry.intake.overlapping_transactions`.
 _UNDER_WAY = 2
 _THREADS = 16
+# Whoever reads folds fewer than these at once: handing them to another thread would cost more than it brings.
+_MANY_RECORDS = 500
 # A batch is worked out in one go of some 50 ms; handing the interpreter around every 5 ms makes intake a tenth slower.
 _SWITCH_S = 0.01
 _LOOK_S = 0.5
+# Every transaction costs the same: where few letters are due, those of so much time are sent together.
+_PACE_S = 0.065
 
 
 class _Boot(BootStrategy):
@@ -96,23 +101,37 @@ class _Worker(faust.Worker):
 
 
 class _Feed(Service):
-    """Reads in a thread of its own and puts what it reads on a channel, waiting while that is full.
+    """Reads in a thread of its own, and hands on what it has read; the loop hears of nothing else.
 
     It stops before the agents do, so that what it read can still be taken in while it leaves its group.
+
+    Args:
+      read: what there is, or nothing within some milliseconds.
+      hand_on: takes it, in that thread; where it gives a future, the next is read when that is done.
     """
 
-    def __init__(self, read: Callable[[], Any], close: Callable[[], None], channel: faust.ChannelT[Any]) -> None:
+    def __init__(
+        self, read: Callable[[], Any], close: Callable[[], None], hand_on: Callable[[Any], Future[None] | None]
+    ) -> None:
         super().__init__()
-        self._read, self._close, self._channel = read, close, channel
+        self._read, self._close, self._hand_on = read, close, hand_on
         self._thread = ThreadPoolExecutor(1, "feed")
 
     @Service.task
     async def _pump(self) -> None:
-        loop = asyncio.get_running_loop()
+        await asyncio.get_running_loop().run_in_executor(self._thread, _logging_failure, _Feed._follow, self)
+
+    def _follow(self) -> None:
         while not self.should_stop:
-            batch = await loop.run_in_executor(self._thread, self._read)
-            if batch:
-                await self._channel.put(batch)
+            if found := self._read():
+                self._await(self._hand_on(found))
+
+    def _await(self, handing: Future[None] | None) -> None:
+        # Nobody may be there any more who takes it.
+        while handing is not None and wait([handing], _LOOK_S).not_done:
+            if self.should_stop:
+                handing.cancel()
+                return
 
     async def on_stop(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
@@ -166,7 +185,7 @@ class _Threads:
         self._app, self._engine = app, engine
         self._pool = ThreadPoolExecutor(_THREADS, "engine")
         self._sweeps: set[asyncio.Future[None]] = set()
-        self._folds, self._quiet_until_s = 0, 0.0
+        self._folds, self._quiet_until_s, self._paced_until_s = 0, 0.0, 0.0
         self._folded = asyncio.Event()
 
     async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
@@ -178,19 +197,20 @@ class _Threads:
             raise
 
     def sweep(self) -> None:
-        """Begin a sweep, unless nothing can be due yet; beside another one only where there is much to do."""
-        if clock.monotonic_s() < self._quiet_until_s:
+        """Begin a sweep, unless nothing can be due yet, or few were sent just now; beside another one only where much is due."""
+        if clock.monotonic_s() < max(self._quiet_until_s, self._paced_until_s):
             return
         self._sweeps = {sweeping for sweeping in self._sweeps if not sweeping.done()}
         if len(self._sweeps) < (AT_ONCE if self._engine.much_is_due else 1):
             self._sweeps.add(self._app.add_future(self._sweep()))
 
     async def _sweep(self) -> None:
-        folds = self._folds
+        folds, begun_s = self._folds, clock.monotonic_s()
         quiet_s = await self.run(lambda engine: engine.sweep_and_rest(), self._engine)
         if quiet_s:
             # What was folded meanwhile may be due sooner.
             self._quiet_until_s = clock.monotonic_s() + quiet_s if self._folds == folds else 0.0
+        self._paced_until_s = begun_s + _PACE_S if self._engine.sent_few else 0.0
 
     def folded(self) -> None:
         """Something new is in the tables, and may be due."""
@@ -198,7 +218,10 @@ class _Threads:
         self._folded.set()
 
     async def rest(self, seconds: float) -> None:
-        """Wait so long between two sweeps; longer where nothing can be due before, until something is folded."""
+        """Wait so long between two sweeps; longer after few were sent, or where nothing can be due, until something is folded."""
+        if (paced_s := self._paced_until_s - clock.monotonic_s()) > 0.0:
+            await asyncio.sleep(max(seconds, paced_s))
+            return
         quiet_s = self._quiet_until_s - clock.monotonic_s()
         if quiet_s <= seconds:
             await asyncio.sleep(seconds)
@@ -208,22 +231,80 @@ class _Threads:
             await asyncio.wait_for(self._folded.wait(), quiet_s)
 
 
+class _Folding:
+    """Folds what the reading thread hands on: few records there and then, many in a thread of its own, while more are read."""
+
+    def __init__(self, app: faust.App, threads: _Threads, engine: Engine) -> None:
+        self._app, self._threads, self._engine = app, threads, engine
+        self._pool = ThreadPoolExecutor(1, "fold")
+        self._last: Future[None] | None = None
+
+    def fold(self, portions: FoldWork) -> Future[None] | None:
+        """Fold; what is returned is over when there is room for what is read next."""
+        if (self._last is None or self._last.done()) and sum(len(messages) for _, messages in portions) < _MANY_RECORDS:
+            self._fold(portions)
+            return None
+        before, self._last = self._last, self._pool.submit(self._fold_beside, portions)
+        return before
+
+    def finish(self) -> None:
+        """Wait until all that was handed on is folded."""
+        if self._last is not None:
+            wait([self._last])
+
+    def _fold(self, portions: FoldWork) -> None:
+        self._engine.fold(portions)
+        self._app.loop.call_soon_threadsafe(self._threads.folded)
+
+    def _fold_beside(self, portions: FoldWork) -> None:
+        try:
+            _logging_failure(self._fold, portions)
+        except Exception as error:
+            # Nobody else hears of it. What follows is not folded, see `Engine.fold`.
+            asyncio.run_coroutine_threadsafe(self._app.crash(error), self._app.loop)
+            raise
+
+
 class _Intake:
     """Takes batches of letters in by three stages: prepare, write, commit; each has one batch at a time, in their order.
 
-    While one batch is committed, the next is written and the one after that prepared. More are not in memory.
+    While one batch is committed, the next is written, those after that are gathered, and one is prepared that is too many for
+    them. More are not in memory.
     """
 
     def __init__(self, app: faust.App, threads: _Threads, engine: Engine) -> None:
         self._app, self._threads, self._engine = app, threads, engine
         self._room, self._writing, self._committing = asyncio.Semaphore(_UNDER_WAY), asyncio.Lock(), asyncio.Lock()
+        self._gathering = engine.gathering
+        self._timer: asyncio.TimerHandle | None = None
 
     async def take_in(self, batch: Any) -> None:
-        """Prepare a batch, and wait for its turn to be written; from then on it goes on by itself."""
+        """Prepare a batch; where it must not wait for others, wait for its turn to be written. It goes on by itself then."""
         prepared = await self._threads.run(self._engine.prepare, batch)
+        if prepared is None:
+            return
+        if not self._gathering.has_room(prepared):
+            await self._write()
+        self._gathering.add(prepared)
+        if remaining_s := self._gathering.remaining_s():
+            self._write_in(remaining_s)
+        else:
+            await self._write()
+
+    def _write_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, lambda: self._app.add_future(self._write()))
+
+    async def _write(self) -> None:
+        """Wait for the turn of what is gathered by then to be written."""
         await self._room.acquire()
         await self._writing.acquire()
-        self._app.add_future(self._write_and_commit(prepared))
+        if (gathered := self._gathering.take()) is not None:
+            self._app.add_future(self._write_and_commit(gathered))
+            return
+        self._writing.release()
+        self._room.release()
 
     async def _write_and_commit(self, prepared: Any) -> None:
         try:
@@ -251,7 +332,7 @@ def assemble(
         topic_allow_declare=False,
         worker_redirect_stdouts=False,
     )
-    letters, changelog = app.channel(maxsize=_AHEAD), app.channel(maxsize=_AHEAD)
+    letters = app.channel(maxsize=_AHEAD)
     threads = _Threads(app, engine)
     taking = _Intake(app, threads, engine)
 
@@ -260,11 +341,15 @@ def assemble(
         async for batch in batches:
             await taking.take_in(batch)
 
-    @app.agent(changelog, name="table")
-    async def table(portions: AsyncIterable[Any]) -> None:
-        async for portion in portions:
-            await threads.run(engine.fold, portion)
-            threads.folded()
+    def hand_over(batch: Any) -> Future[None]:
+        """Put a batch on the channel, which may be full."""
+        return asyncio.run_coroutine_threadsafe(letters.put(batch), app.loop)
+
+    folding = _Folding(app, threads, engine)
+
+    def close_shards() -> None:
+        folding.finish()
+        engine.close_shards()
 
     @app.task
     async def sweep() -> None:
@@ -282,9 +367,9 @@ def assemble(
         _HangUp(engine.ask_for_policies),
         _Endpoint(HttpServer(pages.app, "http", host, port, hosts=settings.http_hosts, listening=listening)),
         *map(_Endpoint, beside),
-        _Feed(engine.read_lineages, engine.close_lineages, letters),
-        _Feed(engine.read_letters, engine.close_letters, letters),
-        _Feed(engine.read_changelog, engine.close_shards, changelog),
+        _Feed(engine.read_lineages, engine.close_lineages, hand_over),
+        _Feed(engine.read_letters, engine.close_letters, hand_over),
+        _Feed(engine.read_changelog, close_shards, folding.fold),
     ]
     for service in services:
         app.service(service)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from retry.worker.faust_app import _Threads
+from retry.clock import monotonic_s
+from retry.worker.faust_app import _PACE_S, _Threads
 from retry.worker.shards.joint_sweep import AT_ONCE
 
 HOUR_S = 3_600.0
@@ -26,7 +27,7 @@ class FakeEngine:
     """Counts the looks."""
 
     def __init__(self, quiet_s: float) -> None:
-        self.looks, self._quiet_s, self.much_is_due = 0, quiet_s, True
+        self.looks, self._quiet_s, self.much_is_due, self.sent_few = 0, quiet_s, True, False
         self.meanwhile: Callable[[], object] = bool
 
     def sweep_and_rest(self) -> float:
@@ -113,3 +114,24 @@ def test_two_sweeps_are_under_way_at_a_time_and_no_more() -> None:
 
     asyncio.run(sweeping())
     assert engine.looks == AT_ONCE + 1
+
+
+def test_few_that_were_sent_are_followed_by_those_of_a_while() -> None:
+    engine = FakeEngine(0.0)
+    engine.much_is_due, engine.sent_few = False, True
+
+    async def sweeping() -> None:
+        threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
+        begun_s = monotonic_s()
+        # The first one at once, and of all that is folded meanwhile nothing is looked for before the time is over.
+        await looked(threads, 1)
+        assert engine.looks == 1
+        threads.folded()
+        await looked(threads, 5)
+        assert engine.looks == 1 or monotonic_s() - begun_s >= _PACE_S
+        await asyncio.wait_for(threads.rest(0.001), 30)
+        assert monotonic_s() - begun_s >= _PACE_S
+        await looked(threads, 1)
+
+    asyncio.run(sweeping())
+    assert engine.looks >= 2

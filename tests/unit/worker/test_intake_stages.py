@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from retry.clock import Deadline
+from retry.intake.batch import Gathering
 from retry.worker.faust_app import _Intake, _Threads
 
 BATCHES = 6
@@ -29,12 +31,37 @@ class FakeApp:
         self.ended.append(error)
 
 
+class FakeBatch(int):
+    """A prepared batch of which only the number is known: of the newest, where several were gathered."""
+
+    first_due_ms = 0
+
+    @property
+    def batch(self) -> FakeBatch:
+        return self
+
+    def join_later(self, later: FakeBatch) -> FakeBatch:
+        return later
+
+    def find_first_due_ms(self) -> int:
+        return self.first_due_ms
+
+
+class LaterBatch(FakeBatch):
+    """One of which nothing is due for long."""
+
+    first_due_ms = 1 << 62
+
+
 class FakeEngine:
     """Notes when each stage begins and ends with a batch, and waits where it is told to."""
 
     loop: asyncio.AbstractEventLoop
 
     def __init__(self) -> None:
+        self.batch: type[FakeBatch] = FakeBatch
+        self.gathering: Any = Gathering(lambda _batch, _later: self.gathers)
+        self.gathers = False
         self.steps: list[tuple[str, int]] = []
         self.before: dict[tuple[str, int], Callable[[], object]] = {}
         self._noted = threading.Condition()
@@ -66,8 +93,8 @@ class FakeEngine:
             self.loop.call_soon_threadsafe(turned.set)
             assert turned.wait(PATIENCE_S)
 
-    def prepare(self, batch: int) -> int:
-        return self._stage("prepare", batch)
+    def prepare(self, batch: int) -> FakeBatch:
+        return self.batch(self._stage("prepare", batch))
 
     def write_letters(self, batch: int) -> int:
         return self._stage("write", batch)
@@ -81,9 +108,9 @@ async def taken_in(engine: FakeEngine, app: FakeApp) -> None:
     taking = _Intake(app, _Threads(app, engine), engine)  # type: ignore[arg-type]
     for batch in range(BATCHES):
         await taking.take_in(batch)
-    # Whoever has room twice has waited for all.
-    for _ in range(2):
-        await taking._room.acquire()
+    deadline = Deadline(PATIENCE_S)
+    while ("commit done", BATCHES - 1) not in engine.steps and not app.ended and not deadline.passed():
+        await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -118,6 +145,18 @@ def test_three_batches_are_in_memory_of_which_two_are_under_way_and_no_more(engi
         written += (stage == "write") - (stage == "commit done")
         assert in_memory <= 3
         assert written <= 2
+
+
+def test_few_letters_of_which_none_is_due_soon_are_written_together(engine: FakeEngine) -> None:
+    engine.batch, engine.gathers = LaterBatch, True
+    asyncio.run(taken_in(engine, FakeApp()))
+    assert [step for step in engine.steps if step[0] == "write"] == [("write", BATCHES - 1)]
+
+
+def test_a_batch_that_does_not_fit_is_written_behind_what_was_gathered(engine: FakeEngine) -> None:
+    engine.batch = LaterBatch
+    asyncio.run(taken_in(engine, FakeApp()))
+    assert [step for step in engine.steps if step[0] == "write"] == [("write", batch) for batch in range(BATCHES)]
 
 
 def test_what_is_not_expected_ends_the_process(engine: FakeEngine) -> None:
