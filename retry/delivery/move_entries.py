@@ -26,8 +26,8 @@ class TakenKeys:
         self._table, self._put = table, set[bytes]()
 
     def __call__(self, key: bytes) -> bool:
-        """Whether one does."""
-        return key in self._put or self._table.get(key) is not None
+        """Whether one does, or one that has left it is not gone from the changelog as far as that was read."""
+        return key in self._put or self._table.get(key) is not None or self._table.is_leaving(key)
 
     def add(self, move: Redecision) -> None:
         """An entry that is to be moved."""

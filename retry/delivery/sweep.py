@@ -182,7 +182,9 @@ def select(
     if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
         give_back(gate, rows)
         return ShardBatch(table, changelog, EMPTY, [], table.forget, unopened=no_entries)
-    # After what is due: whatever was superseded by that is found here.
+    # Before what is superseded, and after what is due: the fold goes on in another thread. Whatever these superseded when they
+    # were read is found below. With the null of a cancel alone, the entry that it cancelled would count again.
+    expired = table.expired_cancels(now_ms, rows_max)
     superseded = table.superseded(rows_max + 1)
     if superseded:
         # What was replaced since it was handed out does not go either.
@@ -190,8 +192,8 @@ def select(
         goes = [not (key in gone or (no_names and key[0] == NAMED)) for key, _ in rows]
         give_back(gate, [row for row, go in zip(rows, goes, strict=True) if not go])
         rows = list(compress(rows, goes))
-    # Behind all that was superseded: with the null of a cancel alone the next one of its name would count.
-    ended = [*superseded[:rows_max], *table.expired_cancels(now_ms, max(0, rows_max - len(superseded)))]
+    # A cancel may have been superseded since it was read. The same key twice is one null.
+    ended = list(dict.fromkeys([*superseded, *expired]))[:rows_max]
     if not rows and not ended:
         return None
     try:
@@ -314,7 +316,7 @@ _STRATEGIES = (_without_refused, _only_deferred)
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
     writer, gate, now_ms, codec = context
-    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec)) for shard in shards]
+    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec, shard.table.is_leaving)) for shard in shards]
     published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:

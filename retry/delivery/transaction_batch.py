@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -60,17 +61,21 @@ class TransactionBatch(NamedTuple):
         """Positions of rows that end in the changelog without being published."""
         return self.deferred.keys() | self.skipped_runs(now_ms)
 
-    def replacements(self, now_ms: int, codec: EnvelopeCodec) -> list[DueRow]:
+    def replacements(self, now_ms: int, codec: EnvelopeCodec, is_leaving: Callable[[bytes], bool]) -> list[DueRow]:
         """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs.
 
         Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times: these
         keep their milliseconds within a second, whichever sweep defers which of them.
+
+        Args:
+          is_leaving: see `Table.is_leaving`.
         """
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for n in self.deferred:
             key, envelope = self.rows[n]
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
-            later = entry_keys.untaken(entry_keys.postponed(key, due_at_ms), deferred.__contains__, step_ms=1_000)
+            later = entry_keys.postponed(key, due_at_ms)
+            later = entry_keys.untaken(later, lambda each: each in deferred or is_leaving(each), step_ms=1_000)
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
         return [*deferred.items(), *(row for row in next_runs if row)]

@@ -138,9 +138,10 @@ class MemoryTable:
         named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
         for key, value in named_or_ordered:
             if not self._has(key, value):
-                self._ahead.put(key, value)
+                self._ahead.note_put(key, value)
         for key in keys:
-            self._ahead.dropped(key)
+            if key[0] in _KNOWN_AHEAD:
+                self._ahead.note_drop(key)
         self._change([*named_or_ordered, *((key, None) for key in keys)])
 
     def _has(self, key: bytes, value: bytes) -> bool:
@@ -150,6 +151,10 @@ class MemoryTable:
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
         self.forget(keys, replacements)
+
+    def is_leaving(self, key: bytes) -> bool:
+        """Answer as `Table.is_leaving` says."""
+        return self._ahead.is_leaving(key)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.page`."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table import watermarks
 from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delivery.move_entries import TakenKeys
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 
@@ -113,19 +114,36 @@ def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Tabl
 
 
 @pytest.mark.parametrize("way", ["forget", "drop"])
-def test_what_came_back_under_its_old_key_and_went_again_before_anything_is_folded_stays_gone(table: Table, way: str) -> None:
-    """Put back, rescheduled to where it was, and put back once more: the null of the first time says nothing of the second."""
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: Table, way: str, times: int) -> None:
+    """Put back, rescheduled to where it was, and put back once more: a null takes nothing out that came since."""
     put(table, FIRST, SECOND)
-    later, change = entry_keys.postponed(FIRST, 5_000), getattr(table, way)
-    moves = [(later, b"later", FIRST), (FIRST, b"again", later), (later, b"later", FIRST)]
-    for key, value, former in moves:
-        change([former], [(key, value)])
-    for key, value, former in moves:
-        fold(table, (key, value))
-        assert FIRST not in heads(table)
-        fold(table, (former, None))
-        assert FIRST not in heads(table)
-    assert (heads(table), table.waiting) == ([later], 2)
+    here, moves = FIRST, list[tuple[bytes, bytes]]()
+    for n in range(times):
+        there = TakenKeys(table).claim(entry_keys.postponed(FIRST, 300 if n % 2 else 5_000))
+        getattr(table, way)([here], [(there, b"moved")])
+        moves.append((there, here))
+        here = there
+    assert all(table.is_leaving(former) for _, former in moves)
+    for key, former in moves:
+        for told in ((key, b"moved"), (former, None)):
+            fold(table, told)
+            assert (heads(table), table.waiting, table.get(here)) == ([here], 2, b"moved")
+    assert not any(table.is_leaving(key) for key, _ in moves)
+    assert [deliver(table) for _ in range(3)] == [[here], [SECOND], []]
+
+
+@pytest.mark.parametrize("read_back", [True, False])
+def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_back: bool) -> None:
+    """Where a null was read before this worker knew of its own commit, or compaction removed it, the next one tells."""
+    put(table, FIRST, ordered_key(400, 9, b"other"))
+    if read_back:
+        fold(table, (FIRST, None))
+    table.drop([FIRST])
+    assert table.is_leaving(FIRST)
+    (other,) = deliver(table)
+    fold(table, (other, None))
+    assert not table.is_leaving(FIRST) and not table.is_leaving(other)
 
 
 def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybody(table: Table) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Where they rest, by their topic; the service's own topic where that is empty.
 _PARKED = {"orders.DLT": "shop.parked", "others.DLT": ""}
-_TIMES_MADE = 3
+_TIMES_MADE = 4
 
 
 def rest(world: World, random: Random) -> None:

@@ -29,6 +29,8 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | next-not-aborted | a batch of letters that was written while the one before it failed is committed |
 | offsets-not-waited-for | nobody waits until offsets of letters are accepted: not the next batch, and not the commit |
 | records-not-waited-for | a batch of letters is begun before the records of the one before it have arrived |
+| gathered-in-part | of batches that are written together only the last one says how far letters were taken in |
+| gathered-from-before | what was read before a failure is written together with what was read after it |
 
 Those of how attempts are counted are in `attempt_mutants`.
 """
@@ -49,6 +51,7 @@ from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import read_positions
 from retry.intake.attempts.lineage_codec import MOVED
+from retry.intake.batch import LetterBatch
 from retry.intake.consumer import LetterConsumer
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.read_cursors import ReadCursor
@@ -289,6 +292,11 @@ def _records_not_waited_for() -> Patches:
     return [patch.object(SteppedWriter, "arrived", lambda writer, s: writer._name == "intake" or arrived(writer, s))]
 
 
+def _gathered_in_part() -> Patches:
+    join = LetterBatch.join_later
+    return [patch.object(LetterBatch, "join_later", lambda batch, later: join(batch, later)._replace(positions=later.positions))]
+
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-proof": _no_proof,
     "proof-first": _proof_first,
@@ -319,6 +327,8 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "next-not-aborted": _next_not_aborted,
     "offsets-not-waited-for": _offsets_not_waited_for,
     "records-not-waited-for": _records_not_waited_for,
+    "gathered-in-part": _gathered_in_part,
+    "gathered-from-before": lambda: [patch.object(LetterConsumer, "may_join", lambda *_: True)],
 }
 
 

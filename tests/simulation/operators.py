@@ -53,6 +53,7 @@ class Operators:
     Attributes:
       left: how many actions they will still ask for.
       patient: they act on what waits for long.
+      hourly: they return what rests at a full hour, as others do: entries get the same key there.
       climbs: for how many turns of all workers they wait for a ramp.
     """
 
@@ -61,6 +62,7 @@ class Operators:
         self.left = self.random.choice((0, 0, 3, 8))
         self.climbs = 0
         self.patient = bool(self.left) and self.random.random() < 0.8
+        self.hourly = self.random.random() < 0.4
         if self.left:
             former_letters.rest(world, self.random)
         # What was under each key of a shard when somebody looked first: edits are made of that.
@@ -98,7 +100,7 @@ class Operators:
     def _chosen(self) -> tuple[str, bytes, dict[int, list[Member]]] | None:
         """A kind, the action that an undo is about, and members by shard."""
         random, kind, undoes = self.random, self.random.choice(_KINDS), b""
-        if random.random() < 0.4 and (resting := self._resting()):
+        if random.random() < (0.8 if self.hourly else 0.4) and (resting := self._resting()):
             kind = random.choice(_BACK)
             members = self._edits_at_rest(resting) if kind == action_records.EDIT else resting
             return kind, b"", {returned_offsets.SHARD: members}
@@ -159,13 +161,12 @@ class Operators:
                     newest[world.ledger.who.of_record(record)] = place.encode()
                     world.ledger.actions.records[place.encode()] = record
         # Whoever returns letters does not know what waits in other shards for the very same time.
-        at_hour = random.random() < 0.3
         chosen = {place: letter for letter, place in sorted(newest.items())
-                  if random.random() < 0.5 and not (at_hour and self._shard(letter))}  # fmt: skip
+                  if random.random() < (0.3 if self.hourly else 0.5) and not (self.hourly and self._shard(letter))}  # fmt: skip
         world.ledger.actions.resting |= chosen
         # As a preview has it: letters with the same coordinates are due at different times.
         sources = [hash(letter.split(" ")[0]) for letter in chosen.values()]
-        due = DueTimes(at_ms=self._hour_ms() if at_hour else world.now_ms + random.randint(0, _LATER_MS))
+        due = DueTimes(at_ms=self._hour_ms() if self.hourly else world.now_ms + random.randint(0, _LATER_MS))
         return list(request.new(Action("", "", 0, [], 0), due).resting(list(chosen), sources, world.now_ms))
 
     def _edits_at_rest(self, members: list[Member]) -> list[Member]:

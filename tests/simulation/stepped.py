@@ -250,7 +250,9 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.estimate_due, self.earliest, self.slices = table.estimate_due, table.earliest, table.slices
+        self.estimate_due, self.earliest, self.slices, self.is_leaving = (
+            table.estimate_due, table.earliest, table.slices, table.is_leaving,
+        )  # fmt: skip
 
     def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
         """See `Table.due`; of what has a name it is noted what the table knew then."""

@@ -46,7 +46,7 @@ _KEEPS_OUT = {
 }
 _BYTES_MAX = 1 << 20
 # As `retry.worker.faust_app` has it: batches of letters that are prepared, and those that are written or committed.
-_PREPARED_MAX, _UNDER_WAY_MAX = 1, 2
+_PREPARED_MAX, _UNDER_WAY_MAX = 2, 2
 # The watchdog is a thread by itself, and not one of those that are stepped.
 _NEVER_S = 1e9
 
@@ -191,7 +191,7 @@ class Process:
         elif len(self._prepared) < _PREPARED_MAX:
             found.append("settle")
         if self._prepared and self._room():
-            found += ["write", "write"]
+            found.append("write")
         if self._written:
             found.append("commit")
         if self.engine.shards():
@@ -234,7 +234,13 @@ class Process:
 
     def prepare(self) -> None:
         if self._batches and len(self._prepared) < _PREPARED_MAX:
-            self._prepared.append(self.engine.prepare(self._batches.pop(0)))
+            prepared = self.engine.prepare(self._batches.pop(0))
+            # What is gathered is written when its time has come, which is at any time.
+            if prepared and self._prepared and self.engine.gathering.may_join(self._prepared[-1].batch, prepared.batch):
+                self._prepared[-1] = self._prepared[-1].join_later(prepared)
+                self.world.happened["gathered"] += 1
+            elif prepared:
+                self._prepared.append(prepared)
 
     def _room(self) -> bool:
         """Whether one more batch may be written: of those under way some wait, and others are in the midst of a step."""

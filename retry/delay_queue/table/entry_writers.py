@@ -105,10 +105,10 @@ class OrderedEntries:
         """A transaction of ours did it: replacements take their places in the queues, then the others leave."""
         for key, envelope in replacements:
             if envelope not in (self._db.get(key), ordered_entries.find(self._db, key)):
-                self._unfolded.put(key, envelope)
+                self._unfolded.note_put(key, envelope)
             self._write(ordered_entries.put(self._db, key, envelope), write)
         for key in keys:
-            self._unfolded.dropped(key)
+            self._unfolded.note_drop(key)
             self._write(ordered_entries.drop(self._db, key), write)
 
     def _write(self, effect: ordered_entries.OrderEffect, write: Write) -> None:
@@ -156,7 +156,7 @@ class NamedEntries:
         changes: list[ChangelogRow] = [*replacements]
         alone = 0
         for key in keys:
-            self._unfolded.dropped(key)
+            self._unfolded.note_drop(key)
             pointer = named_entries.pointer(key)
             if self.superseded.count or pointer in replaced or key in deleted:
                 changes.append((key, None))
@@ -170,14 +170,14 @@ class NamedEntries:
     def drop(self, keys: Sequence[bytes], replacements: Sequence[Put], batch: WriteBatch) -> int:
         """Delete what may be there, and put what replaces it."""
         for key in keys:
-            self._unfolded.dropped(key)
+            self._unfolded.note_drop(key)
         return self._put_early([*replacements, *((key, None) for key in keys)], batch)
 
     def _put_early(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         """Change rows before the fold says so."""
         for key, value in rows:
             if value is not None and value not in (self._db.get(key), self._db.get(named_entries.superseded_row(key))):
-                self._unfolded.put(key, value)
+                self._unfolded.note_put(key, value)
         return self._change(rows, batch)
 
     def _change(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:

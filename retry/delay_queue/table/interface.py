@@ -103,6 +103,13 @@ class Table(Protocol):
         """
         ...
 
+    def is_leaving(self, key: bytes) -> bool:
+        """Whether an ordered or named entry left the table before its null was folded, so that nothing may be put there yet.
+
+        The null would take out what was put since.
+        """
+        ...
+
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
         ...

@@ -44,13 +44,13 @@ class RocksTable:
         self._db = Database(path, memory)
         self._lock = threading.Lock()
         self._flushed_at_ms, self._in_bulk = 0, False
-        unfolded = UnfoldedChanges()
         try:
             self._state = table_state.read(self._db, identity)
             self._watermarks = _lowest_of_each_lane(self._db)
             self._plain = PlainEntries(self._db, self._watermarks)
-            self._ordered = OrderedEntries(self._db, self._watermarks, unfolded)
-            self._named = NamedEntries(self._db, self._watermarks, unfolded)
+            self._unfolded = {ORDERED: UnfoldedChanges(), NAMED: UnfoldedChanges()}
+            self._ordered = OrderedEntries(self._db, self._watermarks, self._unfolded[ORDERED])
+            self._named = NamedEntries(self._db, self._watermarks, self._unfolded[NAMED])
             self._has_slices = self._find_slices()
             self._controls = dict(self._db.scan(CONTROL, b"\x11", _EVERYTHING, _EVERYTHING)[0])
         except BaseException:
@@ -193,6 +193,10 @@ class RocksTable:
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
             change += self._named.drop(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], batch)
             self._write_change(batch, change)
+
+    def is_leaving(self, key: bytes) -> bool:
+        """Answer as `Table.is_leaving` says."""
+        return key[0] in self._unfolded and self._unfolded[key[0]].is_leaving(key)
 
     def superseded(self, rows_max: int) -> list[bytes]:
         """See `Table.superseded`."""

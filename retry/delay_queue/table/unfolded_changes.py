@@ -4,11 +4,15 @@ What one transaction deletes and puts again takes its place in a queue at once, 
 reads those records later, and by then the entry may have been sent already. Were its put folded as news, it would come back
 to life until its null is folded, too.
 
-An entry may go and come back under one key before anything is folded: deferred, and then rescheduled to where it was. So a
-null says nothing of the puts behind it, and each put is known again by its value.
+Nothing is put under a key of which the null is still to be folded: that null would take out what was put since, and what
+waits behind it in its queue would go first. Nor may the null be passed over instead. Where this worker has lost the shard,
+and compaction has removed the put, it is another owner's, and the entry was sent. So whoever moves an entry asks whether a
+key is about to leave, and chooses the next time at which none is.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 
 class UnfoldedChanges:
@@ -18,27 +22,33 @@ class UnfoldedChanges:
         # Hashes of values, by key. Compaction may remove a record before it is folded: what is left of it here hurts nobody,
         # since no other writer puts the same value under the same key.
         self._put: dict[bytes, int] = {}
-        self._gone: dict[bytes, list[int]] = {}
+        self._gone: dict[bytes, int] = {}
+        # In the order of their nulls in the changelog: with one of them all before it are folded.
+        self._leaving: OrderedDict[bytes, None] = OrderedDict()
 
-    def put(self, key: bytes, value: bytes) -> None:
+    def note_put(self, key: bytes, value: bytes) -> None:
         """The table has put it, and did not have it before: its record is not folded yet."""
         self._put[key] = hash(value)
 
-    def dropped(self, key: bytes) -> None:
+    def note_drop(self, key: bytes) -> None:
         """It left the table. If its put is not folded yet, that is not to put it once more."""
         value_hash = self._put.pop(key, None)
         if value_hash is not None:
-            self._gone.setdefault(key, []).append(value_hash)
+            self._gone[key] = value_hash
+        self._leaving[key] = None
+
+    def is_leaving(self, key: bytes) -> bool:
+        """Whether it left the table, and its null may still have to be folded."""
+        return key in self._leaving
 
     def is_news(self, key: bytes, value: bytes | None) -> bool:
         """Whether a record is to be folded, or only what the table did itself. Nulls always are: they may be somebody else's."""
         if value is None:
+            while key in self._leaving:
+                self._leaving.popitem(last=False)
             return True
-        gone = self._gone.get(key)
-        if gone and hash(value) in gone:
-            gone.remove(hash(value))
-            if not gone:
-                del self._gone[key]
+        if self._gone.get(key) == hash(value):
+            del self._gone[key]
             return False
         self._put.pop(key, None)
         return True

@@ -109,7 +109,7 @@ def _write_down(
         record = _call_record(key, answered, decision)
         call_records.append(record)
         if decision.next_ms is not None:
-            next_key = entry_keys.postponed(key, decision.next_ms)
+            next_key = entry_keys.untaken(entry_keys.postponed(key, decision.next_ms), table.is_leaving)
             replacements.append((next_key, codec.encode(next_key, _next_attempt(answered))))
         elif decision.reason is not None:
             parked.append((key, _parked(record, answered.entry, names.parked_timers)))

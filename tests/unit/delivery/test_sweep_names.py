@@ -55,6 +55,27 @@ def test_what_is_cancelled_is_never_delivered(bench: Bench) -> None:
     assert ages(bench)
 
 
+@pytest.mark.parametrize("when", ["due", "expired_cancels", "superseded"])
+def test_what_is_cancelled_ends_whenever_the_fold_reads_a_cancel_that_is_remembered_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The fold goes on in another thread, between two reads of the table: with the null of the cancel alone it would be sent."""
+    ask, sent = getattr(bench.table, when), bench.named(NOW_MS + 99, 1)
+
+    def ask_and_fold(*args: Any, **options: Any) -> Any:
+        answer = ask(*args, **options)
+        monkeypatch.undo()
+        cancels.append(bench.cancel(2))
+        return answer
+
+    cancels: list[bytes] = []
+    monkeypatch.setattr(bench.table, when, ask_and_fold)
+    bench.sweep()
+    bench.sweep(NOW_MS + 999)
+    assert (nulls(bench), bench.delivered()) == ([sent, *cancels], [])
+    assert ages(bench)
+
+
 def test_what_is_superseded_ends_though_nothing_is_due(bench: Bench) -> None:
     bench.named(NOW_MS + 9, 1)
     second = bench.named(NOW_MS + 99, 2)
@@ -200,7 +221,7 @@ def test_what_a_table_knows_ahead_is_what_was_committed(bench: Bench, monkeypatc
     """And not what would come out if it were worked out again."""
     bench.named(NOW_MS, 1, b"x" * 100, to="narrow")
     replacements, later_ms = TransactionBatch.replacements, count()
-    later = lambda of, now_ms, codec: replacements(of, now_ms + next(later_ms), codec)  # noqa: E731
+    later = lambda of, now_ms, *rest: replacements(of, now_ms + next(later_ms), *rest)  # noqa: E731
     monkeypatch.setattr(TransactionBatch, "replacements", later)
     assert bench.sweep().deferred == {"narrow": 1}
     committed = [r.key() or b"" for r in bench.log.read("changelog") if r.value() is not None][-1]
