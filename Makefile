@@ -67,7 +67,7 @@ demo: setup  ## the whole service on a real local broker: letters fail, wait, co
 # Most tests wait most of the time: for sessions to end, clocks, brokers. The long ones come first.
 IN_TURN := --dist loadscope --no-loadscope-reorder
 test: setup  ## first size: what tells in five minutes whether a change holds; needs Python and Java
-	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow and not release' --numprocesses 2 $(IN_TURN)
+	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow and not release' --numprocesses 3 $(IN_TURN)
 
 check: setup tools lint  ## second size: all that CI runs besides `make test`: style, types, the chart, Chromium, long runs; 30 minutes
 	$(BIN)/python -m pytest -q -m 'check and not (essential or slow or release)' --numprocesses 3 $(IN_TURN)
@@ -116,7 +116,7 @@ PROCESSES ?= 3
 SPREAD := --numprocesses $(PROCESSES) --dist worksteal
 faults: setup  ## the slow fault runs on real brokers with a table of them, and every property on fifty times as many examples
 	$(BIN)/python -m pytest -q -m "(slow or fault) and not (alone or release)" $(SPREAD) --faults-table build/faults.txt tests
-	$(BIN)/python -m pytest -q -m "slow and alone and not release" tests
+	$(BIN)/python -m pytest -q -m "slow and alone and not release" --faults-table build/faults-alone.txt tests
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(SPREAD) tests/unit
 
 MINUTES ?= 60

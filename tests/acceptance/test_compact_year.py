@@ -20,9 +20,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
-COMPACT_S = 1_800.0
+COMPACT_S = 3_600.0
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * COMPACT_S)]
 # The stream repeats its list every tenth batch, and has two days of its own.
 REPEATED, OWN_DAYS = 10, 2
 # Files that one step takes away at least: five thousand are merged at once, and whole days.

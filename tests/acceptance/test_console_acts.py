@@ -41,11 +41,11 @@ def test_parked_letters_are_retried_once_however_often_and_wherever_it_is_starte
     assert (len(seen["letters"]), seen["count"], {row["state"] for row in seen["letters"]}) == (10, 30, {"parked"})
 
     # Of another team: nothing is there to be acted on, seen or started.
-    nothing = console.asked("eve", "POST", "/api/actions", {"kind": "retry", "filter": "state:parked"})
+    nothing = console.preview("eve", {"kind": "retry", "filter": "state:parked"})
     assert (nothing["letters"], nothing["refused"], nothing["groups"]["team"]) == (0, [], {})
     assert console.ask("eve", "POST", f"/api/actions/{nothing['id']}/start", {})[0] == 409
     assert console.ask("vic", "POST", "/api/actions", {"kind": "retry", "filter": "state:parked"})[0] == 403
-    found = console.asked("ann", "POST", "/api/actions", {"kind": "retry", "filter": "state:parked", "reason": "mended"})
+    found = console.preview("ann", {"kind": "retry", "filter": "state:parked", "reason": "mended"})
     assert (found["state"], found["letters"], found["groups"]["team"]) == ("ready", 30, {"testers": 30})
     for who in ("eve", "adm"):
         assert console.ask(who, "POST", f"/api/actions/{found['id']}/start", {"expect": 30})[0] == 404
@@ -77,7 +77,7 @@ def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_
     consumer.mended.set()
     console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "retry", "filter": "state:waiting", "ramp": True, "settle": "1s"}
-    found = console.asked("ann", "POST", "/api/actions", asked)
+    found = console.preview("ann", asked)
     assert found["steps"] == [1, 2, 5, 20, 50, 200, 22]
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": letters})
 
@@ -110,12 +110,12 @@ def test_orders_an_undo_a_pause_and_a_payload_are_done_by_who_may_and_are_in_the
     deployment, worker = waiting(deploy, 20)
     console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "discard", "filter": "state:waiting attempt:1", "reason": "old"}
-    found = console.asked("ann", "POST", "/api/actions", asked)
+    found = console.preview("ann", asked)
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": 20})
     assert live(console, "ann", found["id"])["can"] == ["undo"]
     assert console.ask("eve", "POST", f"/api/actions/{found['id']}/undo", {})[0] == 404
     assert console.ask("vic", "POST", f"/api/actions/{found['id']}/undo", {})[0] == 403
-    back_again = console.asked("ann", "POST", f"/api/actions/{found['id']}/undo", {"reason": "a mistake"})
+    back_again = console.preview("ann", {"reason": "a mistake"}, f"/api/actions/{found['id']}/undo")
     assert (back_again["kind"], back_again["letters"]) == ("undo", 20)
     console.asked("ann", "POST", f"/api/actions/{back_again['id']}/start", {})
     assert live(console, "ann", back_again["id"])["done"] == 20
@@ -153,7 +153,7 @@ def test_an_action_is_held_goes_on_and_is_cancelled_from_the_console(deploy: Dep
     deployment, worker = waiting(deploy, letters)
     console = AskedConsole(deployment, GRANTED).start()
     asked = {"kind": "retry", "filter": "state:waiting", "ramp": True, "silence": "3s", "settle": "1s"}
-    found = console.asked("ann", "POST", "/api/actions", asked)
+    found = console.preview("ann", asked)
     assert found["silent"] == deployment.retry_topics()
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": letters})
     order = f"/api/actions/{found['id']}"

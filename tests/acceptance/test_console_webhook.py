@@ -86,7 +86,7 @@ def test_new_failures_and_held_actions_are_told(deploy: Deploy) -> None:
     assert first["cause"].startswith("com.acme.Kind")
 
     asked = {"kind": "retry", "filter": "exception:com.acme.*", "ramp": True, "silence": "1h"}
-    found = console.asked("ann", "POST", "/api/actions", asked)
+    found = console.preview("ann", asked)
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": found["letters"]})
     console.asked("ann", "POST", f"/api/actions/{found['id']}/hold", {"reason": "look first"})
     await_that("the hold is told", lambda: receiver.told("action.held"))

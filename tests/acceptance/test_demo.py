@@ -120,6 +120,8 @@ def test_ctrl_c_in_any_phase_ends_the_demo_soon_without_a_traceback_and_leaves_n
     demo = subprocess.Popen(
         [sys.executable, "-m", "examples.demo"], cwd=tmp_path, env=environ, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        # Whoever runs the tests in the background of a shell ignores it, and so would this before it has begun.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert demo.stdout is not None
     lines = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from threading import Event, Thread
 
 import pytest
@@ -11,6 +10,7 @@ from confluent_kafka import Producer
 from retry.clock import wall_ms
 from retry.kafka.local_broker import LocalBroker
 from tests.support.deployment import Deployment
+from tests.support.lateness import find_due_ms, find_percentiles_ms, list_lateness_ms
 from tests.support.letters import Sender
 from tests.support.process import let_pass
 from tests.support.reading import Record, Tail
@@ -56,20 +56,21 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         flood.close()
         sent_ms = sorted(record.timestamp_ms for record in flood.records)
         half_ms, ended_ms = sent_ms[len(sent_ms) // 2], sent_ms[-1]
-        due_ms = min(due_at_ms(record) for record in flood.records)
+        due_ms = min(find_due_ms(record) for record in flood.records)
         quiet = quiet_retries(deployment, steady.finish())
         assert worker.running()
     finally:
         deployment.close()
-    alone, beside = lateness_ms(quiet, began_ms, flooded_ms), lateness_ms(quiet, flooded_ms, ended_ms)
+    alone, beside = list_lateness_ms(quiet, began_ms, flooded_ms), list_lateness_ms(quiet, flooded_ms, ended_ms)
     with capsys.disabled():
         print(f"\n{FLOOD:,} letters of another team, {(ended_ms - due_ms) / 1_000:.1f} s from first due to last sent:")
         for team in QUIET:
-            print(f"  {team}: lateness ms p50, p99 alone {percentiles(alone[team])}; beside it {percentiles(beside[team])}")
+            late_alone, late_beside = find_percentiles_ms(alone[team]), find_percentiles_ms(beside[team])
+            print(f"  {team}: lateness ms p50, p99 alone {late_alone}; beside it {late_beside}")
     # Who waits for the flood is sent after its last letter. How late the others are is printed, and not asserted: it is
     # three to four times what it is alone where broker, worker and clients share two cores. Half is half of the letters, and
     # not of the time: where all stand still before the last batches, what was due meanwhile goes with these.
-    early_half = [record for record in quiet if due_ms <= due_at_ms(record) < half_ms]
+    early_half = [record for record in quiet if due_ms <= find_due_ms(record) < half_ms]
     waited = [record for record in early_half if record.timestamp_ms >= ended_ms]
     assert (bool(early_half), waited) == (True, [])
 
@@ -112,23 +113,3 @@ def quiet_retries(deployment: Deployment, sent: int) -> list[Record]:
     tail.await_seen(sent)
     tail.close()
     return tail.records
-
-
-def due_at_ms(record: Record) -> int:
-    """When a retry was to be sent."""
-    return int(record.header("retry-due-ms"))
-
-
-def lateness_ms(retries: list[Record], from_ms: int, until_ms: int) -> dict[str, list[int]]:
-    """By team, from the due time to the broker's time of each retry that was due in a period."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for record in retries:
-        if from_ms <= due_at_ms(record) < until_ms:
-            found[record.topic.split(".")[1]].append(record.timestamp_ms - due_at_ms(record))
-    return found
-
-
-def percentiles(late_ms: list[int]) -> tuple[int, int]:
-    """Half of them, and 99 of 100, are no later than this."""
-    ordered = sorted(late_ms)
-    return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]

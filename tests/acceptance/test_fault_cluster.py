@@ -133,7 +133,7 @@ def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: De
 
 
 @pytest.mark.fault("min.insync.replicas not met, rolling restart, two of three brokers killed at once")
-@pytest.mark.parametrize("spinning", [0, 50])
+@pytest.mark.parametrize("spinning", [0, pytest.param(50, marks=pytest.mark.alone)])
 def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster: Cluster, runs: Runs, spinning: int) -> None:
     deployment = deployed(deploy, cluster)
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())

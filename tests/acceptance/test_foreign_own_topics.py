@@ -172,7 +172,7 @@ def pages(running: Running) -> None:
     assert len(console.asked("adm", "GET", "/api/letters?q=state:parked+key:parked*&limit=100")["letters"]) == 10
     assert running.action in json.dumps(console.asked("adm", "GET", f"/api/audit?action={running.action}"))
     for kind in ("retry", "discard"):
-        found = console.asked("adm", "POST", "/api/actions", {"kind": kind, "filter": "state:parked key:parked*"})
+        found = console.preview("adm", {"kind": kind, "filter": "state:parked key:parked*"})
         assert (found["state"], found["letters"]) == ("ready", 10), found
     for path in ("/schedules", "/live/schedules", "/history/schedules", "/info"):
         assert running.scheduling.ask(running.scheduler, path) is not None

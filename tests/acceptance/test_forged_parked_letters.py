@@ -144,12 +144,12 @@ def test_in_the_console_a_team_sees_forged_records_as_not_ours_and_no_other_team
     rows = console.asked("ann", "GET", "/api/letters?q=state:parked")["letters"]
     assert {(row["team"], row["reason"], row["letter"]) for row in rows} == {("a", "not_ours", None)}
     for who in ("ann", "adm"):
-        found = console.asked(who, "POST", "/api/actions", {"kind": "retry", "filter": "state:parked"})
+        found = console.preview(who, {"kind": "retry", "filter": "state:parked"})
         (why,) = found["refused"]
         assert (found["letters"], why["letters"], "did not park" in why["told"]) == (0, 2, True), found
         assert console.ask(who, "POST", f"/api/actions/{found['id']}/start", {})[0] == 409
     forged.unmoved()
-    found = console.asked("ann", "POST", "/api/actions", {"kind": "discard", "filter": "state:parked"})
+    found = console.preview("ann", {"kind": "discard", "filter": "state:parked"})
     assert (found["letters"], found["groups"]["team"]) == (2, {"a": 2})
     console.asked("ann", "POST", f"/api/actions/{found['id']}/start", {"expect": 2})
     await_that("they rest no more", lambda: console.asked("ann", "GET", "/api/letters?q=state:parked")["count"] == 0)

@@ -43,7 +43,10 @@ class Load(NamedTuple):
 
 
 @pytest.fixture(
-    params=[Load(300, 6.0, exact=False), pytest.param(Load(9_000, 90.0, exact=True), marks=pytest.mark.slow)],
+    params=[
+        Load(300, 6.0, exact=False),
+        pytest.param(Load(9_000, 90.0, exact=True), marks=[pytest.mark.slow, pytest.mark.alone]),
+    ],
     ids=["short", "long"],
 )
 def load(request: pytest.FixtureRequest) -> Load:

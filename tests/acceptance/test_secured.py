@@ -140,7 +140,7 @@ def _console(protected: Protected, console: AskedConsole) -> None:
     (row,) = asked("GET", f"/api/letters?{urlencode({'q': mine})}")["letters"]
     shown = json.dumps(asked("GET", f"/api/letters/{quote(row['name'])}?reveal=1"))
     assert base64.b64encode(PAYLOAD + b" to be discarded").decode() in shown
-    found = asked("POST", "/api/actions", {"kind": "discard", "filter": mine, "reason": "a test"})
+    found = console.preview("ann", {"kind": "discard", "filter": mine, "reason": "a test"})
     assert (found["state"], found["letters"]) == ("ready", 1)
     asked("POST", f"/api/actions/{found['id']}/start", {"expect": 1})
     await_that("it is discarded", lambda: asked("GET", f"/api/actions/{found['id']}").get("status") == "done")
@@ -274,6 +274,9 @@ def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(us
         before = issued[name]
         assert before
         await_that("tokens are renewed while it runs", lambda: issued[name] >= 2 * before)
-        assert worker.ready()
+        producer.produce(used.orders, PAYLOAD + b"renewed", PAYLOAD)
+        assert producer.flush(30.0) == 0
+        await_that("another one comes back", lambda: len(read(d.bootstrap_servers, d.retry_topics(), COMMITTED)) == came_back + 2)
+        worker.await_ready()
     for process in (worker, api, console):
         assert not [told for told in (CANARY, PAYLOAD.decode(), "eyJ", "Traceback") if told in process.log()], process.tail()

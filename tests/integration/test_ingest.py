@@ -294,7 +294,7 @@ def test_submitted_to_a_cluster_it_says_no_secret_to_logs_plans_or_checkpoint(in
         cwd=ingesting.folder, env={
             **ingesting.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "RETRY_KAFKA_SASL_MECHANISM": "PLAIN",
             "RETRY_KAFKA_SASL_USERNAME": "me", "RETRY_KAFKA_SASL_PASSWORD": PASSWORD,
-        }, capture_output=True, text=True, timeout=500, check=False,
+        }, capture_output=True, text=True, timeout=1_500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4_000:]
     assert json.loads(done.stdout)["letters"] == len(made.letters)

@@ -15,7 +15,7 @@ def nothing_is_wrong(
     """Wait until every letter came back, end the workers with SIGTERM, and check.
 
     Args:
-      timeout_s: for what has not come back yet.
+      timeout_s: for what has not come back yet, and for each worker to be ready.
       ends_within_s: each worker, after SIGTERM.
     """
     sent = sender.finish()
@@ -24,7 +24,8 @@ def nothing_is_wrong(
     tail.close()
     for worker in deployment.workers.values():
         if worker.running():
-            worker.await_ready()
+            # One that was just started has all of its tables to fill.
+            worker.await_ready(timeout_s)
             worker.terminate(ends_within_s)
     found = check(deployment, sent)
     wrong = found.wrong()

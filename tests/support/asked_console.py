@@ -53,3 +53,16 @@ class AskedConsole:
         status, told = self.ask(who, method, path, body)
         assert status < 300, (method, path, status, told)
         return told
+
+    def preview(self, who: str, action: dict[str, Any], path: str = "/api/actions") -> dict[str, Any]:
+        """Have an action worked out, and wait until it is: on a starved core that takes longer than one answer of the API."""
+        found: dict[str, Any] = self.asked(who, "POST", path, action)
+
+        def is_done() -> bool:
+            nonlocal found
+            if found["state"] == "working":
+                found = self.asked(who, "GET", f"/api/actions/{found['id']}")
+            return found["state"] != "working"
+
+        await_that("an action is worked out", is_done)
+        return found
