@@ -6,19 +6,21 @@ signal 11. So `retry.kafka.committed_offsets_process` asks. It is started with t
 where it has ended; what was not answered by then is answered with the error that passes, so that whoever asks does so again.
 
 A client also breaks off a process that ends: an answer that comes when Python has gone and the client's own thread has not reads
-through a null pointer, too. So all clients are closed before that.
+through a null pointer, too. So all clients are closed before that, and whoever asks one then waits until the process has ended.
 """
 
 from __future__ import annotations
 
 import atexit
+import inspect
 import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import wraps
 from threading import Lock, Thread
 from typing import IO, Any, cast
 
@@ -26,9 +28,13 @@ import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from retry.clock import pause
+
 _PROGRAM = (sys.executable, "-m", "retry.kafka.committed_offsets_process")
 # Files of certificates that this process holds open; see `retry.kafka.client_certificate`.
 _HELD_FILE = re.compile(r"/proc/self/fd/(\d+)")
+# By then it has ended, or hangs, which a watchdog is to see.
+_ENDING_S = 10.0
 
 Answer = Future[ConsumerGroupTopicPartitions]
 _CLIENTS: weakref.WeakSet[IsolatedAdminClient] = weakref.WeakSet()
@@ -42,30 +48,41 @@ class IsolatedAdminClient(AdminClient):
         self._config = {name: value for name, value in config.items() if isinstance(value, str | int | float)}
         self._asking = Lock()
         self._questions: _Questions | None = None
-        self._calling, self._calls = Lock(), 0
+        self._calling, self._calls, self._is_closed = Lock(), 0, False
         _CLIENTS.add(self)
 
-    def list_topics(self, *args: Any, **options: Any) -> Any:
-        """Answer as the method of `AdminClient` does."""
+    def close(self) -> None:
+        """Close it for good, unless a thread waits for its answer: that would be left with what is there no more."""
         with self._calling:
-            self._calls += 1
+            self._is_closed = True
+            if not self._calls:
+                self.__exit__(None, None, None)
+
+    @contextmanager
+    def count_call(self) -> Iterator[None]:
+        """Count a call as long as it takes.
+
+        Raises:
+          KafkaException: it is closed, and the process has not ended for long.
+        """
+        with self._calling:
+            is_closed = self._is_closed
+            self._calls += not is_closed
+        if is_closed:
+            # Of a thread that Python does not wait for; an error might end the process with another code.
+            pause(_ENDING_S)
+            raise KafkaException(KafkaError(KafkaError._DESTROY, "this process ends, and asks nothing more"))
         try:
-            return super().list_topics(*args, **options)
+            yield
         finally:
             with self._calling:
                 self._calls -= 1
-
-    def close(self) -> None:
-        """Close it, unless a thread waits for its answer: that would be left with what is there no more."""
-        with self._calling:
-            if not self._calls:
-                self.__exit__(None, None, None)
 
     def list_consumer_group_offsets(  # type: ignore[override]
         self, list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions], **_options: Any
     ) -> dict[str, Answer]:
         """Ask what groups have committed, of all their partitions, as the method of `AdminClient` does."""
-        with self._asking:
+        with self.count_call(), self._asking:
             if self._questions is None or self._questions.has_ended:
                 self._questions = self._start()
             questions = self._questions
@@ -91,6 +108,20 @@ class IsolatedAdminClient(AdminClient):
         # It ends with its input: when this client is given up, and however this process ends.
         weakref.finalize(self, _close, sends)
         return questions
+
+
+def _count_calls(ask: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(ask)
+    def ask_and_count(client: IsolatedAdminClient, *args: Any, **options: Any) -> Any:
+        with client.count_call():
+            return ask(client, *args, **options)
+
+    return ask_and_count
+
+
+for _name, _ask in inspect.getmembers(AdminClient, callable):
+    if not _name.startswith("_") and _name not in vars(IsolatedAdminClient):
+        setattr(IsolatedAdminClient, _name, _count_calls(_ask))
 
 
 class _Questions:

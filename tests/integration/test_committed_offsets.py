@@ -7,12 +7,22 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
 
-from retry.kafka import client_config, consumer_groups
+from retry.kafka import client_config, committed_offsets, consumer_groups
 from retry.kafka.committed_offsets import IsolatedAdminClient
 from retry.kafka.local_broker import LocalBroker
 from retry.settings import Settings
@@ -48,6 +58,27 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 libc = ctypes.CDLL(None)
 libc.on_exit(libc.sleep, None)
 client.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}, request_timeout=1)
+sys.exit(3)
+"""
+
+ASKS_ON = """
+import atexit, os, sys, threading
+closed = threading.Event()
+# Before all that is registered from here on: it comes last.
+atexit.register(lambda: (closed.set(), thread.join(2)))
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from retry.kafka.committed_offsets import IsolatedAdminClient
+from tests.support.reading import QUIET
+client = IsolatedAdminClient({"bootstrap.servers": "127.0.0.1:1", "logger": QUIET})
+def watch():
+    closed.wait()
+    try:
+        client.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}, request_timeout=1)
+    except BaseException:
+        os._exit(1)
+thread = threading.Thread(target=watch, daemon=True)
+thread.start()
 sys.exit(3)
 """
 
@@ -99,6 +130,30 @@ def test_an_answer_that_comes_when_python_has_gone_does_not_end_the_process(tmp_
     program = tmp_path / "ends.py"
     program.write_text(ENDS)
     assert subprocess.run([sys.executable, program], check=False, timeout=PATIENT_S).returncode == 3
+
+
+def test_a_thread_that_asks_while_its_process_ends_waits_for_that(tmp_path: Path) -> None:
+    """As a watchdog does; an error would have it end the process with another code."""
+    program = tmp_path / "asks_on.py"
+    program.write_text(ASKS_ON)
+    ended = subprocess.run([sys.executable, program], check=False, timeout=PATIENT_S, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("ask", [
+    lambda client: client.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}),
+    lambda client: client.list_topics(timeout=1),
+    lambda client: client.describe_topics(TopicCollection(["t"])),
+    lambda client: client.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]),
+])  # fmt: skip
+def test_a_process_that_does_not_end_is_told_so_at_each_question(
+    ask: Callable[[IsolatedAdminClient], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed_offsets, "_ENDING_S", 0.0)
+    client = IsolatedAdminClient({"bootstrap.servers": "127.0.0.1:1", "logger": QUIET})
+    client.close()
+    with pytest.raises(KafkaException, match="this process ends"):
+        ask(client)
 
 
 def test_what_a_group_has_committed_is_told_again_after_the_process_that_asks_has_ended(
