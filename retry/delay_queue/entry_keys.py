@@ -3,7 +3,11 @@
 Key, so that within a lane byte order is delivery order, and no two letters ever share one:
 
     lane, 9 bytes | due_at_ms + 2**63, 8 bytes big-endian | [order, 8 bytes] | source topic, UTF-8 | 0x00
-    | partition, 4 bytes | offset, 8 bytes
+    | partition, 4 bytes | incarnation, 2 bytes | offset, 6 bytes
+
+Of the letters of a topic the incarnation is 0. Where the topic was deleted and made again while the service knew it, offsets
+begin anew, and the incarnation is the next number: a letter never takes the place of an earlier one with its offset, and is
+behind it in a queue.
 
 A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
 is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
@@ -49,7 +53,9 @@ _VERSION_END = _NAME_END + VERSION_BYTES
 # Where what names the letter begins, by kind.
 _LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
-_PARTITION_MAX, _OFFSET_MAX = (1 << 31) - 1, (1 << 63) - 1
+_OFFSET_BITS = 48
+_PARTITION_MAX, _OFFSET_MAX, _NUMBER_MAX = (1 << 31) - 1, (1 << _OFFSET_BITS) - 1, (1 << 63) - 1
+INCARNATION_MAX = _NUMBER_MAX >> _OFFSET_BITS
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
 # Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
@@ -125,6 +131,21 @@ def order(team: str, topic: str, record_key: bytes) -> bytes:
 def key_stem(topic: str, partition: int) -> bytes:
     """The part of the key that all letters of one partition share; `key` takes it ready-made."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
+
+
+def number_letter(offset: int, incarnation: int) -> int:
+    """Number a letter among all of its partition, those of topics of before included; takes the place of its offset in a key."""
+    return incarnation << _OFFSET_BITS | offset
+
+
+def letter_number(entry_key: bytes) -> int:
+    """The number of a key's letter among all of its partition."""
+    return int.from_bytes(entry_key[-8:], "big")
+
+
+def incarnation(entry_key: bytes) -> int:
+    """How often the topic of a key's letter had been deleted and made again when it was taken in."""
+    return letter_number(entry_key) >> _OFFSET_BITS
 
 
 def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
@@ -257,13 +278,13 @@ def source(entry_key: bytes) -> Source:
     """
     start = _LETTER_AT.get(entry_key[0], 0) if entry_key else 0
     try:
-        partition, offset = _TAIL.unpack(entry_key[-_TAIL.size :])
+        partition, number = _TAIL.unpack(entry_key[-_TAIL.size :])
         topic, end = entry_key[start : -_TAIL.size - 1].decode(), entry_key[-_TAIL.size - 1]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
-    if not start or not topic or end != 0 or partition > _PARTITION_MAX or offset > _OFFSET_MAX:
+    if not start or not topic or end != 0 or partition > _PARTITION_MAX or number > _NUMBER_MAX:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
-    return Source(due_at_ms(entry_key), topic, partition, offset)
+    return Source(due_at_ms(entry_key), topic, partition, number & _OFFSET_MAX)
 
 
 def source_from_text(text: str) -> Source:

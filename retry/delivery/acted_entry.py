@@ -258,11 +258,8 @@ def _key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes |
     """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
     if lane[0] == key[0]:
         return entry_keys.postponed(entry_keys.in_lane(key, lane), due_at_ms)
-    topic, partition, offset = entry_keys.source(key)[1:]
-    stem = entry_keys.key_stem(topic, partition)
-    if lane[0] == ORDERED:
-        stem = entry_keys.order(team, topic, record_key or b"") + stem
-    return entry_keys.key(due_at_ms, stem, offset, lane)
+    order = entry_keys.order(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
+    return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.letter(key)
 
 
 def _due(headers: Headers, due_at_ms: int) -> Headers:

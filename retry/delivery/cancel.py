@@ -126,7 +126,7 @@ class Cancelling:
             where, record_key = entry_keys.source(key), _record_key(judge, key, envelope)
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
-                below[record_key] = max(where.offset, below.get(record_key, 0))
+                below[record_key] = max(entry_keys.letter_number(key), below.get(record_key, 0))
         self._topics = {topic for topic, _ in self._below}
         return bool(self._nulls)
 
@@ -169,7 +169,7 @@ class Cancelling:
         if below is None:
             return None
         record_key = _record_key(judge, key, envelope)
-        if record_key is None or where.offset >= below.get(record_key, 0):
+        if record_key is None or entry_keys.letter_number(key) >= below.get(record_key, 0):
             return None
         anew = judge.parked(key, envelope, now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew

@@ -164,6 +164,7 @@ class Redecider:
         # The topic may be another team's by now, which counts what fails from here on.
         bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
         case = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
+        case = msgspec.structs.replace(case, incarnation=entry_keys.incarnation(key))
         packed = self.packer.pack(case)
         free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:

@@ -16,6 +16,7 @@ from zlib import crc32
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, lineage_id, moments
 from retry.dead_letters.frameworks import Values, first_content, maybe_envelopes
+from retry.delay_queue.entry_keys import number_letter
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import VERSION, EntryFields
 from retry.intake.attempts import SECOND_MAX
@@ -104,7 +105,12 @@ class AlikeLettersWriter:
         sources = [b"%b%d" % (place, offset) for offset in offsets]
         draws = list(map(crc32, sources))
         due, due_s, first_s = _due(letters, times, draws, now_ms)
-        entry_keys = template.entry_keys(due, offsets)
+        numbers = offsets
+        if result.incarnations:
+            first = letters.messages[0]
+            incarnation = result.incarnations.get((first.topic(), first.partition()), 0)
+            numbers = [number_letter(offset, incarnation) for offset in offsets]
+        entry_keys = template.entry_keys(due, numbers)
         rows = self._codec.encode_all(entry_keys, _entries(letters, histories, times, sources, due))
         if max(map(len, rows)) > self._bytes_max:
             raise Unfit(n for n, row in enumerate(rows) if len(row) > self._bytes_max)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retry import clock
@@ -29,7 +29,11 @@ _COUNTS = "decided", "families", "failures", "back", "parked", "came_back"
 class BatchResult:
     """What to write and count for one batch of letters.
 
+    Args:
+      incarnations: of topics of these letters, by partition; 0 is left out. See `retry.delay_queue.entry_keys`.
+
     Attributes:
+      incarnations: as given.
       entries: changelog rows by shard, of those shards that have any.
       letters: what is to be told of each letter, until it is packed, by what it shares with others.
       outcomes: rows for the topic of outcomes, once it is.
@@ -44,10 +48,12 @@ class BatchResult:
     """
 
     __slots__ = (
-        "back", "came_back", "decided", "entries", "failures", "families", "letters", "lineages", "outcomes", "parked", "traces",
+        "back", "came_back", "decided", "entries", "failures", "families", "incarnations", "letters", "lineages", "outcomes",
+        "parked", "traces",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, incarnations: Mapping[Partition, int] | None = None) -> None:
+        self.incarnations = incarnations or {}
         self.entries: defaultdict[int, ProducerRows] = defaultdict(list)
         self.letters: outcomes.LettersByShared = defaultdict(list)
         self.outcomes: ProducerRows = []

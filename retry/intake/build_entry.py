@@ -119,9 +119,10 @@ def _ours(case: DecidedLetter) -> Headers:
 def _key(case: DecidedLetter, target: str) -> bytes:
     letter, team = case.letter, case.route.team
     stem = entry_keys.key_stem(letter.topic, letter.partition)
+    number = entry_keys.number_letter(letter.offset, case.incarnation)
     if case.cancels:
-        return entry_keys.key(case.due_at_ms, stem, letter.offset, entry_keys.NULLS)
+        return entry_keys.key(case.due_at_ms, stem, number, entry_keys.NULLS)
     ordered = case.ordered
     if ordered and letter.key is not None:
         stem = entry_keys.order(team, letter.topic, letter.key) + stem
-    return entry_keys.key(case.due_at_ms, stem, letter.offset, entry_keys.lane(team, letter.topic, target, ordered))
+    return entry_keys.key(case.due_at_ms, stem, number, entry_keys.lane(team, letter.topic, target, ordered))

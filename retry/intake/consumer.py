@@ -195,7 +195,8 @@ class LetterConsumer:
         """
         if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
-            result = self._deciding(batch).prepare(batch.handed_over(), now_ms)
+            incarnations = {place: each.incarnation for place, each in batch.positions.items() if each.incarnation}
+            result = self._deciding(batch).prepare(batch.handed_over(), now_ms, incarnations)
             return PreparedBatch(batch._replace(positions=self._versions.stamp(batch.positions)), result)
         self._done()
         return None
@@ -302,7 +303,7 @@ class LetterConsumer:
             if partition in bounds
         }
         for partition, start in starts.items():
-            self._cursors.begin(partition, start)
+            self._cursors.begin(partition, start, self._positions.find_incarnation(partition, topic_ids[partition[0]]))
             self._begin_versions(partition)
             self._note(partition, start)
         self._mend_group(starts, committed)

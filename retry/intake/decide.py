@@ -26,6 +26,7 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
       target: the topic that it goes to; None for the service's own parking topic.
       due_at_ms: when; now, where it parks.
       decided_at_ms: when that was decided.
+      incarnation: of the letter's topic; see `retry.delay_queue.entry_keys`.
       ordered: whether it waits for earlier letters of its key.
     """
 
@@ -40,6 +41,7 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
     failed_at_ms: int
     first_failed_at_ms: int
     decided_at_ms: int
+    incarnation: int = 0
 
     @property
     def ordered(self) -> bool:

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+import msgspec
+
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue import ramp_records
 from retry.intake import attempts, read_positions
@@ -81,16 +83,22 @@ class Intake:
         """Whether its registry has policies for this topic, or an entry source reads it."""
         return self._registry.reads(topic) or any(source.reads(topic) for source in self._sources)
 
-    def prepare(self, messages: Iterable[Any], now_ms: int) -> BatchResult:
-        """What to write for a batch of letters; nothing is written yet."""
-        result, waiting = BatchResult(), iter(messages)
+    def prepare(
+        self, messages: Iterable[Any], now_ms: int, incarnations: Mapping[Partition, int] | None = None
+    ) -> BatchResult:
+        """What to write for a batch of letters; nothing is written yet.
+
+        Args:
+          incarnations: see `BatchResult`.
+        """
+        result, waiting = BatchResult(incarnations), iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
             if self._sources:
                 some = self._by_sources(some, now_ms, result)
             others = self._fast_path.prepare(some, now_ms, result)
             some.clear()
-            for case, packed in self._decided(others, now_ms):
+            for case, packed in self._decided(others, now_ms, result.incarnations):
                 self._add(case, packed, result)
                 if case.trace.made and (case.letter.action or (self._ramped and case.letter.id is None)):
                     self._mark(case, now_ms, result)
@@ -158,9 +166,11 @@ class Intake:
         waiting = iter(messages)
         self._tracer.begin()
         while some := list(islice(waiting, _TOGETHER)):
-            yield from self._decided(some, now_ms)
+            yield from self._decided(some, now_ms, {})
 
-    def _decided(self, some: list[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
+    def _decided(
+        self, some: list[Any], now_ms: int, incarnations: Mapping[Partition, int]
+    ) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         trace = self._tracer.trace
         routes = [self._registry.route(message.topic()) for message in some]
         letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
@@ -171,6 +181,8 @@ class Intake:
             decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
             for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
         ]
+        if incarnations:
+            cases = [_of_incarnation(case, incarnations.get((case.letter.topic, case.letter.partition), 0)) for case in cases]
         return zip(cases, map(self._packer.pack, cases), strict=True)
 
     def write(
@@ -203,3 +215,7 @@ class Intake:
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
+
+
+def _of_incarnation(case: DecidedLetter, incarnation: int) -> DecidedLetter:
+    return msgspec.structs.replace(case, incarnation=incarnation)

@@ -31,11 +31,13 @@ class ReadCursor:
       leader_epoch: of the letter before it; -1 where that is not known.
       reread: the number of the last request to read the partition again that is followed.
       committed_offset: up to where letters were taken in, by this worker or before.
+      incarnation: of the topic; see `ReadPosition`.
     """
 
-    __slots__ = ("committed_offset", "leader_epoch", "next_offset", "reread")
+    __slots__ = ("committed_offset", "incarnation", "leader_epoch", "next_offset", "reread")
 
-    def __init__(self, start: StartingPoint) -> None:
+    def __init__(self, start: StartingPoint, incarnation: int) -> None:
+        self.incarnation = incarnation
         self.next_offset, self.leader_epoch, self.reread = start.offset or 0, start.leader_epoch, start.reread
         self.committed_offset = self.next_offset
 
@@ -58,9 +60,9 @@ class ReadCursors:
         self._saying = clock.Interval(_SAY_EVERY_S, at_once=True)
         self._passed_over = 0
 
-    def begin(self, partition: Partition, start: StartingPoint) -> None:
-        """Expect what lies from a starting point on."""
-        self._cursors[partition] = ReadCursor(start)
+    def begin(self, partition: Partition, start: StartingPoint, incarnation: int = 0) -> None:
+        """Expect what lies from a starting point on, in this incarnation of the topic."""
+        self._cursors[partition] = ReadCursor(start, incarnation)
 
     def follows_request(self, partition: Partition, number: int) -> bool:
         """Whether an operator's request to read a partition again is followed already."""
@@ -131,5 +133,6 @@ class ReadCursors:
         """The position of a partition behind the letters that were taken so far."""
         cursor = self._cursors[partition]
         return ReadPosition(
-            topic_id=topic_id, offset=cursor.next_offset, leader_epoch=cursor.leader_epoch, reread=cursor.reread
-        )
+            topic_id=topic_id, offset=cursor.next_offset, leader_epoch=cursor.leader_epoch, reread=cursor.reread,
+            incarnation=cursor.incarnation,
+        )  # fmt: skip

@@ -7,12 +7,13 @@ asks for that. The group's offsets still fence workers that were given up for de
 
 | record | key | value, a JSON object |
 | --- | --- | --- |
-| position | `orders.DLT/0` | `v`, `topic_id`, `offset` of the next letter, `leader_epoch` of the last one, `reread`, `version` |
+| position | `orders.DLT/0` | `v`, `topic_id`, `offset` of the next letter, `leader_epoch` of the last one, and what follows |
 | request to read again | `reread orders.DLT/0` | `v`, `topic_id`, `offset`, `lowest_offset`, `number`, `asked_at_ms`, `by` |
 
-`reread` is the number of the last request that the position has followed, 0 at first; a request with a greater one is still to
-be followed. So a request holds whatever was under way when it was written. `version` is the greatest that was given to a
-record of the partition; see `retry.intake.record_versions`.
+Besides, a position has `reread`, `version` and `incarnation`. `reread` is the number of the last request that the position has
+followed, 0 at first; a request with a greater one is still to be followed. So a request holds whatever was under way when it was
+written. `version` is the greatest that was given to a record of the partition; see `retry.intake.record_versions`. `incarnation`
+keeps letters apart that have the same offsets, since their topic was deleted and made again; see `retry.delay_queue.entry_keys`.
 
 A record that no version of this service wrote is passed over. That is safe, even where compaction has put it in place of the good
 one: a position is only a lower bound, the group's offset that was committed with it counts without it, and the next batch writes
@@ -28,7 +29,8 @@ from typing import Any
 import msgspec
 
 from retry import clock, format_versions
-from retry.decoding import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
+from retry.decoding import Incarnation, LeaderEpoch, Number, Offset, RecordVersion, json_decoder
+from retry.delay_queue.entry_keys import INCARNATION_MAX
 from retry.errors import ReadPositionNewer
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
 from retry.telemetry.unreadable_records import UNREADABLE
@@ -48,6 +50,7 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
       leader_epoch: under which the letter before that was written; -1 where that is not known.
       reread: the number of the last request to read again that was followed.
       version: the greatest that was given to a record of it; 0 where none has one.
+      incarnation: how often the topic had been deleted and made again since it was first read.
     """
 
     topic_id: str
@@ -55,6 +58,7 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: LeaderEpoch = -1
     reread: Number = 0
     version: RecordVersion = 0
+    incarnation: Incarnation = 0
     v: int = format_versions.READ_POSITION.writes
 
 
@@ -113,6 +117,14 @@ class ReadPositions:
     def find_position(self, partition: Partition) -> ReadPosition | None:
         """How far a partition was taken in, as far as it was read here."""
         return self._positions.get(partition)
+
+    def find_incarnation(self, partition: Partition, topic_id: str) -> int:
+        """How often the topic that is there now was deleted and made again; a partition that was never read begins with 0."""
+        position = self._positions.get(partition)
+        if position is None:
+            return 0
+        is_another = "" not in (position.topic_id, topic_id) and position.topic_id != topic_id
+        return (position.incarnation + is_another) % (INCARNATION_MAX + 1)
 
     def find_request(self, partition: Partition, topic_id: str) -> int:
         """The number of the last request to read a partition again; 0 where nobody asked that of the topic that is there now.

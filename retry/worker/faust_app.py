@@ -33,7 +33,7 @@ from retry.worker.logs import LOGGING
 from retry.worker.self_restart import THIS_PROCESS
 from retry.worker.shards.assignment import FoldWork
 from retry.worker.shards.joint_sweep import AT_ONCE
-from retry.worker.shutdown import end_without_brokers
+from retry.worker.shutdown import end_in_time
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _Worker(faust.Worker):
 
     def _leave(self, signal: signal.Signals) -> None:
         if not self._signal_stop_time:
-            threading.Thread(target=end_without_brokers, args=[self._brokers_answer], name="shutdown", daemon=True).start()
+            threading.Thread(target=end_in_time, args=[self._brokers_answer], name="shutdown", daemon=True).start()
         super()._schedule_shutdown(signal)
 
     def execute_from_commandline(self) -> NoReturn:

@@ -67,7 +67,7 @@ class Shard:
 
     def take(
         self, key: bytes | None = b"a", value: bytes | None = b"value", topic: str = "orders.DLT", partition: int = 0,
-        exception: bytes = b"x.Fault",
+        exception: bytes = b"x.Fault", incarnation: int = 0,
     ) -> str:  # fmt: skip
         """Take in one letter; its source."""
         tracer = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets_by_team())
@@ -75,7 +75,8 @@ class Shard:
         offset = self.offsets[topic, partition]
         self.offsets[topic, partition] += 1
         letter = Entry(topic, key, value, [("exception-class", exception)], None, "")
-        settled = intake.prepare([MemoryRecord(letter, partition, offset, NOW_MS)], NOW_MS)
+        incarnations = {(topic, partition): incarnation}
+        settled = intake.prepare([MemoryRecord(letter, partition, offset, NOW_MS)], NOW_MS, incarnations)
         stranger = MemoryTransactionalProducer(self.log, "intake")
         stranger.open()
         stranger.begin()
@@ -184,6 +185,19 @@ def test_letters_with_the_same_coordinates_that_are_cancelled_together_never_get
     shard.take(value=None)
     shard.finish()
     assert len(shard.live()) == 3
+
+
+def test_a_null_cancels_what_its_topic_had_before_it_was_made_again_and_none_of_before_cancels_what_it_has_now(
+    shard: Shard,
+) -> None:
+    shard.offsets["orders.DLT", 0] = 100
+    waits, null_of_before = shard.take(b"a"), shard.take(b"b", None)
+    shard.offsets.clear()
+    null, stays = shard.take(b"a", None, incarnation=1), shard.take(b"b", incarnation=1)
+    shard.finish()
+    reasons = {source: reason for source, (_, reason) in shard.sweep(NOW_MS).items()}
+    assert reasons == {waits: CANCELLED, null: NULL_VALUE, null_of_before: NULL_VALUE}
+    assert stays in shard.sweep(NOW_MS + HOUR_MS)
 
 
 def test_of_several_nulls_the_last_of_a_key_counts_and_one_look_does_for_all(shard: Shard) -> None:

@@ -20,6 +20,7 @@ WORKER = ("-m", "retry", "worker")
 _HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)(?=\s)")
 # What the chart gives a worker between SIGTERM and SIGKILL.
 TERMINATION_S = 60.0
+_ABORTED_S = 20.0
 _POLL_S, _ANSWER_S = 0.05, 20.0
 
 
@@ -77,7 +78,8 @@ class WorkerProcess:
         self.name, self.data_dir, self.log_file = name, folder / name, folder / f"{name}.log"
         self.log_file.touch()
         self.root = ROOT
-        self._environ = {**environ, "RETRY_DATA_DIR": str(self.data_dir)}
+        # Whatever ends it by a signal, it says where its threads were.
+        self._environ = {**environ, "RETRY_DATA_DIR": str(self.data_dir), "PYTHONFAULTHANDLER": "1"}
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -160,6 +162,14 @@ class WorkerProcess:
         assert self._process
         return self._process.wait(timeout_s)
 
+    def _abort(self) -> None:
+        """Have it end now, and print what its threads wait for."""
+        self.signal(signal.SIGABRT)
+        try:
+            self.wait(_ABORTED_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
     def terminate(self, timeout_s: float = TERMINATION_S) -> float:
         """SIGTERM; returns how many seconds it took to end, and fails if these are too many or the end is a failure."""
         began_s = monotonic_s()
@@ -167,7 +177,8 @@ class WorkerProcess:
         try:
             code = self.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs {timeout_s:.0f} s after SIGTERM:\n{self.tail()}") from None
+            self._abort()
+            raise AssertionError(f"{self.name} still runs {timeout_s:.0f} s after SIGTERM:\n{self.tail(400)}") from None
         assert code == 0, f"{self.name} ended with {code}:\n{self.tail()}"
         return monotonic_s() - began_s
 

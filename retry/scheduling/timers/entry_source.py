@@ -59,4 +59,4 @@ def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
 
 def _place(name: bytes) -> tuple[bytes, int]:
     # It came from no record: its name stands where others have an offset.
-    return entry_keys.key_stem(TOPIC, 0), int.from_bytes(name[:8], "big") >> 1
+    return entry_keys.key_stem(TOPIC, 0), int.from_bytes(name[:6], "big")

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.entry_keys import DUE_MS_MAX, Source
+from retry.delay_queue.entry_keys import DUE_MS_MAX, INCARNATION_MAX, Source
 from retry.delay_queue.envelopes import Entry
 from retry.errors import EntryNewer, EntryUnreadable
 
 DUE_MS_MIN = -(1 << 63)
 DUE = st.integers(DUE_MS_MIN, DUE_MS_MAX) | st.sampled_from([DUE_MS_MIN, -1, 0, 1, DUE_MS_MAX])
 TOPIC = st.text("abcXYZ019._-", min_size=1, max_size=30)
-SOURCE = st.builds(Source, DUE, TOPIC, st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 63) - 1))
+OFFSET = st.integers(0, (1 << 48) - 1)
+SOURCE = st.builds(Source, DUE, TOPIC, st.integers(0, (1 << 31) - 1), OFFSET)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=20)), max_size=5)
 BYTES = st.none() | st.binary(max_size=50)
 STAMP_MS = st.none() | st.integers(0, DUE_MS_MAX)
@@ -33,10 +34,22 @@ def test_3_2_what_is_due_first_sorts_first(one: Source, other: Source) -> None:
         assert (key(one) < key(other)) == (one.due_at_ms < other.due_at_ms)
 
 
-@given(SOURCE, st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 63) - 1))
+@given(SOURCE, st.integers(0, (1 << 31) - 1), OFFSET)
 def test_letters_of_one_topic_and_time_sort_by_partition_and_offset(one: Source, partition: int, offset: int) -> None:
     other = one._replace(partition=partition, offset=offset)
     assert (key(one) < key(other)) == (one < other)
+
+
+@given(SOURCE, OFFSET, st.integers(0, INCARNATION_MAX), st.integers(0, INCARNATION_MAX))
+def test_letters_of_a_topic_that_was_made_again_lie_behind_those_of_before(
+    one: Source, offset: int, before: int, now: int
+) -> None:
+    stem = entry_keys.key_stem(one.topic, one.partition)
+    former = entry_keys.key(one.due_at_ms, stem, entry_keys.number_letter(one.offset, before))
+    later = entry_keys.key(one.due_at_ms, stem, entry_keys.number_letter(offset, now))
+    assert (former < later) == ((before, one.offset) < (now, offset))
+    assert (former == later) == ((before, one.offset) == (now, offset))
+    assert (entry_keys.source(former), entry_keys.incarnation(former)) == (one, before)
 
 
 @given(SOURCE, SOURCE)

@@ -114,6 +114,13 @@ def test_a_discarded_letter_waits_in_no_queue_for_the_time_in_which_that_can_be_
         assert refused(kind, new, anew, **of(kind)) == "discarded"
 
 
+def test_a_letter_of_a_topic_of_before_stays_one_where_it_leaves_its_queue_and_comes_back() -> None:
+    key, entry = letter("keyed.DLT", offset=entry_keys.number_letter(7, 3))
+    discarded, anew = became(acted(action_records.DISCARD, key, entry))
+    back, _ = became(acted(action_records.UNDO, discarded, anew, action=OTHER, undoes=ACTION.hex()))
+    assert (entry_keys.letter(discarded), back) == (entry_keys.letter(key), key)
+
+
 def test_what_was_discarded_by_another_action_or_not_at_all_is_not_undone() -> None:
     key, entry = letter()
     new, anew = became(acted(action_records.DISCARD, key, entry))

@@ -82,7 +82,7 @@ class Bench:
 
     def take(
         self, topic: str = "orders.DLT", headers: Headers | None = None, key: bytes | None = b"key",
-        stamp_ms: int = NOW_MS, policies: str = OLD,
+        stamp_ms: int = NOW_MS, policies: str = OLD, incarnation: int = 0,
     ) -> bytes:  # fmt: skip
         """Take in one letter; the key of its entry."""
         registry = registry_of(policies)
@@ -91,7 +91,7 @@ class Bench:
         intake = Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
-        result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS)
+        result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS, {(topic, 0): incarnation})
         told = [row for rows in result.lineages.values() for row in rows]
         self.write(*((row["key"], row["value"]) for row in result.entries[0]), remembered=told)
         return result.entries[0][0]["key"]
@@ -582,6 +582,14 @@ def test_letters_with_the_same_coordinates_that_are_parked_together_never_get_on
     bench.ask(PARKED)
     bench.finish(PARKED)
     assert [entry_keys.due_at_ms(key) - NOW_MS for key in sorted(bench.live())] == [0, 1]
+
+
+@pytest.mark.parametrize("policies", [QUICK, PARKED])
+def test_a_letter_stays_one_of_its_topic_of_before_wherever_it_is_moved(bench: Bench, policies: str) -> None:
+    key = bench.take(headers=[("exception-class", b"a.Slow")], incarnation=3)
+    moved = judge(policies).decided(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
+    assert moved is not None
+    assert (entry_keys.identity(moved.packed.key), entry_keys.incarnation(key)) == (entry_keys.identity(key), 3)
 
 
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:

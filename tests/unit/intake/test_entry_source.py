@@ -117,7 +117,7 @@ def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
     assert gate.take(open_, 7, NOW_MS, {}) == 0
 
 
-@given(st.integers(-(1 << 63), entry_keys.DUE_MS_MAX), NAME, VERSION, st.integers(0, 99), st.integers(0, (1 << 63) - 1))
+@given(st.integers(-(1 << 63), entry_keys.DUE_MS_MAX), NAME, VERSION, st.integers(0, 99), st.integers(0, (1 << 48) - 1))
 def test_a_named_key_says_what_it_was_made_from(due_ms: int, told: bytes, version: int, partition: int, offset: int) -> None:
     name, lane = entry_keys.name("door", "topic", told), entry_keys.named_lane("team", "topic", "to")
     key = entry_keys.named_key(due_ms, name, version, entry_keys.key_stem("topic", partition), offset, lane)

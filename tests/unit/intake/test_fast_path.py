@@ -64,6 +64,8 @@ TOPICS = [
     "orders__billing__dlq", "theirs", "nobodys",
 ]  # fmt: skip
 
+# Topics that were deleted and made again, as one of their partitions says.
+MADE_AGAIN = {(topic, 2): 1 + n for n, topic in enumerate(TOPICS)}
 
 AS_WRITTEN = as_written()
 TIMES = [b"", b"soon", None, b"%d" % (NOW_MS + 5_000), b"%d" % (NOW_MS - 5_000), b"9" * 30]
@@ -135,9 +137,9 @@ class Both:
         """What both write is the same; both remember it. Gives back the entries."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FastPath, "prepare", self._counting(FastPath.prepare))
-            by_fast = self._fast.prepare(list(letters), now_ms)
+            by_fast = self._fast.prepare(list(letters), now_ms, MADE_AGAIN)
             patch.setattr(FastPath, "prepare", lambda _self, messages, *_: list(messages))
-            by_slow = self._slow.prepare(list(letters), now_ms)
+            by_slow = self._slow.prepare(list(letters), now_ms, MADE_AGAIN)
         assert unordered(by_fast) == unordered(by_slow)
         entries = [envelopes.decode(row["value"]) for rows in by_slow.entries.values() for row in rows]
         # In the same order, which letters that are equal in key and value depend on.

@@ -152,6 +152,15 @@ def test_the_same_letter_makes_the_same_entry_whenever_it_is_taken_in(topic: str
     assert (one.shard, one.key, one.envelope) == (other.shard, other.key, other.envelope)
 
 
+def test_letters_with_the_same_coordinates_wait_beside_each_other_though_they_are_due_at_one_time() -> None:
+    # Their topic was deleted and made again while the first of them waited for the same moment.
+    at = names.RETRY_AT_MS, b"%d" % (NOW_MS + 60_000)
+    former, later = prepare(record(at)), One(intake().prepare([record(at)], NOW_MS, {("orders.DLT", 3): 1}))
+    assert former.key < later.key
+    assert entry_keys.source(former.key) == entry_keys.source(later.key)
+    assert former.header(names.SOURCE) == later.header(names.SOURCE)
+
+
 def test_jitter_differs_from_letter_to_letter_within_its_bounds() -> None:
     result = intake().prepare([record(topic="jittery.DLT", offset=n) for n in range(200)], NOW_MS)
     due = {entry_keys.due_at_ms(row["key"]) for rows in result.entries.values() for row in rows}

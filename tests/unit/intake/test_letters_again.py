@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from retry.intake.batch import BatchResult
 from retry.intake.consumer import LetterConsumer
 from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
 from retry.intake.record_versions import RecordVersions
-from retry.kafka.interface import CommittedOffset
+from retry.kafka.interface import CommittedOffset, Partition
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.kafka.group_member import MemoryGroupMember
 from tests.support.positions import TOPIC as POSITIONS
@@ -38,17 +39,20 @@ class Taking:
 
     Attributes:
       keeps: whether it keeps that in the service's own record, too.
+      incarnations: those of the topic, as the batches had them.
     """
 
     keeps = True
 
     def __init__(self) -> None:
         self.taken: list[int] = []
+        self.incarnations: list[int] = []
 
     def reads(self, _topic: str) -> bool:
         return True
 
-    def prepare(self, messages: Any, _now_ms: int) -> BatchResult:
+    def prepare(self, messages: Any, _now_ms: int, incarnations: Mapping[Partition, int]) -> BatchResult:
+        self.incarnations.append(incarnations.get((TOPIC, 0), 0))
         result = BatchResult()
         result.outcomes = [{"key": None, "value": b"", "offset": message.offset()} for message in messages]
         return result
@@ -227,6 +231,19 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     world.turns()
     assert world.intake.taken == [*range(5), 0, 1]
     assert "deleted and made again" in world.letters.notes[TOPIC, 0]
+
+
+def test_a_topic_is_another_incarnation_each_time_it_was_made_again_whoever_reads_it() -> None:
+    world, seen = World(), []
+    for is_made_again in (False, True, False, True, True):
+        world.letters.close()
+        if is_made_again:
+            world.log.create(TOPIC, 1)
+        world.join()
+        world.put(2)
+        world.turns()
+        seen.append(world.intake.incarnations[-1])
+    assert seen == [0, 1, 1, 2, 3]
 
 
 def asked_to_reread(world: World, offset: int, number: int = 1, topic_id: str = "") -> None:

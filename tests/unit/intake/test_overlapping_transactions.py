@@ -71,7 +71,7 @@ class Copying:
     def reads(self, _topic: str) -> bool:
         return True
 
-    def prepare(self, messages: Any, _now_ms: int) -> BatchResult:
+    def prepare(self, messages: Any, _now_ms: int, _incarnations: object) -> BatchResult:
         result = BatchResult()
         result.outcomes = [{"key": m.topic().encode(), "value": b"%d" % m.offset()} for m in messages]
         return result
