@@ -12,6 +12,7 @@ from retry import clock, format_versions
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
+from retry.kafka.consumer_close import close_consumer
 from retry.kafka.interface import ChooseStarts, CommittedOffset, OnAssigned, Partition, StartingPoint
 from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
@@ -49,8 +50,8 @@ def _decides(error: KafkaError) -> bool:
 class KafkaGroupMember:
     """A consumer and the partitions that it owns. All methods but `metadata` belong to one thread.
 
-    Only that thread touches the consumer: any other would wait until it is neither reading nor being told of partitions
-    (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
+    Only that thread touches the consumer, until it is closed: any other would wait until it is neither reading nor being told
+    of partitions (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
 
     Attributes:
       ended: where the end of a partition was seen last, behind everything that was read of it.
@@ -78,7 +79,7 @@ class KafkaGroupMember:
         self._errors = ErrorLog(config["group.id"])
         self._identities, self._ids = identities, dict[str, str]()
         self._refused = refused
-        self._gave_up = False
+        self._gave_up = self._is_telling = False
         # When the proof of membership is asked for, besides whenever the group was shared out anew.
         self._asking = clock.Interval(_PROOF_EVERY_S)
         self._metadata: object | None = None
@@ -206,7 +207,7 @@ class KafkaGroupMember:
 
     def close(self) -> None:
         """Leave; `leaving` is told of everything that is still owned."""
-        self._consumer.close()
+        close_consumer(self._consumer, lambda: self._is_telling)
         self._refused.close()
         self._metadata = None
         if self.owned:
@@ -238,7 +239,11 @@ class KafkaGroupMember:
         consumer.incremental_unassign(partitions)
 
     def _give_up(self, given_up: list[Partition]) -> None:
-        self._leaving(given_up)
+        self._is_telling = True
+        try:
+            self._leaving(given_up)
+        finally:
+            self._is_telling = False
         self.owned -= set(given_up)
         self.ended = {partition: offset for partition, offset in self.ended.items() if partition in self.owned}
         self._gave_up = self._is_changed = True

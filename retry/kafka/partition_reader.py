@@ -10,6 +10,7 @@ from confluent_kafka import Message, TopicPartition
 
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
+from retry.kafka.consumer_close import close_consumer
 from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop
 
 
@@ -38,4 +39,4 @@ class KafkaPartitionReader:
 
     def close(self) -> None:
         """Let go of the client."""
-        self._consumer.close()
+        close_consumer(self._consumer)

@@ -12,6 +12,7 @@ from retry.clock import Interval
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges
 from retry.kafka.client_config import Config
+from retry.kafka.consumer_close import close_consumer
 from retry.kafka.offset_ranges import Span
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class StartupBacklog:
         try:
             committed = consumer.committed([TopicPartition(*partition) for partition in ends], _ASK_S)
         finally:
-            consumer.close()
+            close_consumer(consumer)
         stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]
         behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.

@@ -14,6 +14,7 @@ from retry.kafka import authorization, client_config, offset_ranges
 from retry.kafka.asked_again import until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
+from retry.kafka.consumer_close import close_consumer
 
 _EVERY_S = 4.0
 # A broker that has just started may not know every topic yet.
@@ -154,4 +155,4 @@ def _taken_in(admin: AdminClient, member: Config, partitions: list[TopicPartitio
         reason = f"the offsets of group {right.name} cannot be read: {error}"
         raise TopicsInvalid([reason], f"{_LOOK}; or is it {authorization.lacking(right)}") from error
     finally:
-        consumer.close()
+        close_consumer(consumer)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from retry import clock
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
+from retry.kafka.consumer_close import close_consumer
 from retry.kafka.interface import Partition
 
 log = logging.getLogger(__name__)
@@ -92,4 +93,4 @@ class UnassignedPartitions:
         deadline = clock.Deadline(_JOIN_S)
         while not guest.memberid() and not deadline.passed():
             guest.poll(0.1)
-        guest.close()
+        close_consumer(guest)
