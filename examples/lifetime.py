@@ -7,9 +7,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from types import FrameType
 from typing import NoReturn
 
 from confluent_kafka import KafkaException
@@ -28,13 +31,19 @@ def run_demo(play: Callable[[Path], None], say: Say) -> NoReturn:
       play: shows everything. Raises DemoFailed where something is not as it must be.
       say: prints a message.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupted = Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
     # So that ending this process ends its children too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # All that its processes put into a temporary folder lies in this one.
     folder = Path(tempfile.mkdtemp(prefix="retry-demo-"))
     try:
-        code = _code_of(play, folder, say)
+        code = _code_of(play, folder, say, interrupted.is_set)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -56,17 +65,20 @@ def killed_on_failure(broker: LocalBroker) -> Iterator[LocalBroker]:
     broker.stop()
 
 
-def _code_of(play: Callable[[Path], None], folder: Path, say: Say) -> int:
+def _code_of(play: Callable[[Path], None], folder: Path, say: Say, is_interrupted: Callable[[], bool]) -> int:
     try:
         play(folder)
-    except (DemoFailed, RetryError, KafkaException) as failed:
-        say(f"FAILED: {failed}")
-        return 1
-    except KeyboardInterrupt:
-        say("stopped; nothing is left running")
-        return 130
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
+    except BaseException as failed:
+        # Clients make other errors of an interrupt, and brokers that end with it are one more.
+        if is_interrupted():
+            say("stopped; nothing is left running")
+            return 130
+        if not isinstance(failed, (DemoFailed, RetryError, KafkaException)):
+            traceback.print_exc()
+        say(f"FAILED: {failed}")
+        return 1
     return 0
 
 
