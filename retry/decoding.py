@@ -22,8 +22,6 @@ TopicName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 # -1 where it is not known.
 LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=(1 << 63) - 1)]
-# See `retry.delay_queue.entry_keys`.
-Incarnation = Annotated[int, msgspec.Meta(ge=0, lt=1 << 15)]
 # See `retry.intake.record_versions`: greater than any `Number` is.
 RecordVersion = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 

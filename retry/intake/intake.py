@@ -86,7 +86,7 @@ class Intake:
     def prepare(
         self, messages: Iterable[Any], now_ms: int, incarnations: Mapping[Partition, int] | None = None
     ) -> BatchResult:
-        """What to write for a batch of letters; nothing is written yet.
+        """Prepare what is to be written for a batch of letters; nothing is written yet.
 
         Args:
           incarnations: see `BatchResult`.
@@ -182,7 +182,9 @@ class Intake:
             for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
         ]
         if incarnations:
-            cases = [_of_incarnation(case, incarnations.get((case.letter.topic, case.letter.partition), 0)) for case in cases]
+            places = [(case.letter.topic, case.letter.partition) for case in cases]
+            numbers = [incarnations.get(place, 0) for place in places]
+            cases = [msgspec.structs.replace(case, incarnation=n) for case, n in zip(cases, numbers, strict=True)]
         return zip(cases, map(self._packer.pack, cases), strict=True)
 
     def write(
@@ -215,7 +217,3 @@ class Intake:
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.
         return zlib.crc32(letter.source if letter.key is None else letter.key) % self._shards
-
-
-def _of_incarnation(case: DecidedLetter, incarnation: int) -> DecidedLetter:
-    return msgspec.structs.replace(case, incarnation=incarnation)

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from retry import clock, format_versions
-from retry.decoding import Incarnation, LeaderEpoch, Number, Offset, RecordVersion, json_decoder
+from retry.decoding import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
 from retry.delay_queue.entry_keys import INCARNATION_MAX
 from retry.errors import ReadPositionNewer
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
@@ -58,7 +58,7 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: LeaderEpoch = -1
     reread: Number = 0
     version: RecordVersion = 0
-    incarnation: Incarnation = 0
+    incarnation: Annotated[int, msgspec.Meta(ge=0, le=INCARNATION_MAX)] = 0
     v: int = format_versions.READ_POSITION.writes
 
 

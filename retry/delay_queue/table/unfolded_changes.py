@@ -31,7 +31,7 @@ class UnfoldedChanges:
         self._put[key] = hash(value)
 
     def note_drop(self, key: bytes) -> None:
-        """It left the table. If its put is not folded yet, that is not to put it once more."""
+        """Note that an entry left the table. If its put is not folded yet, that is not to put it once more."""
         value_hash = self._put.pop(key, None)
         if value_hash is not None:
             self._gone[key] = value_hash
