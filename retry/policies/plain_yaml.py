@@ -18,6 +18,9 @@ TEXT = "tag:yaml.org,2002:str"
 PLAIN_TAGS = frozenset({TEXT, *(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))})
 
 
+_BLOCK_STYLES = frozenset("|>")
+
+
 class _Unusual(Exception):
     pass
 
@@ -86,6 +89,9 @@ class _Reader:
         return values
 
     def _read_scalar(self, event: Any) -> object:
+        if event.style in _BLOCK_STYLES:
+            # libyaml takes more for the head of one than the parser in Python does.
+            raise _Unusual
         tag = _find_tag(event)
         if tag == TEXT:
             return event.value

@@ -91,6 +91,8 @@ def cumulative(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence
 
 
 def _bounded(part: float, variance: float, at_risk: int) -> Chance:
+    # A sum of fractions that are one may be a little more.
+    part = min(1.0, part)
     if not _ROUNDING < part < 1 - _ROUNDING or variance <= 0:
         low, _, high = chance(part * at_risk, at_risk)
         return Chance(min(low, part), part, max(high, part))

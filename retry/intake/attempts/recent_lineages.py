@@ -3,7 +3,7 @@
 No team can make another one's lineages be forgotten. While there is room each team keeps all of its own. Where there is none,
 those teams that have more than an equal share give way: each of them keeps as much as the others of them do, its newest, and
 whoever has less keeps everything. So what is kept of a team depends on its own records and on how many the others have, not on
-how those of several teams were mixed: a worker that reads them anew comes to the same.
+how those of several teams were mixed: a worker that reads them anew comes to the same, but for less than one lineage a team.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.analytics.statistics.incidence import Incidence, Step, cumulative
@@ -58,6 +58,7 @@ def exact(lives: Lives) -> dict[tuple[int, str], tuple[Fraction, Fraction]]:
 
 
 @given(LIVES)
+@example([(1, "expired"), (1, "undecided"), (2, "expired"), (2, "expired"), (2, "expired")])
 def test_the_curves_are_those_of_the_definition_in_fractions(lives: Lives) -> None:
     expected = exact(lives)
     for time, found in zip(*curves(lives), strict=True):

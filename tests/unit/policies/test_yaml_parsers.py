@@ -13,7 +13,7 @@ from retry.policies.plain_yaml import read_plain
 
 TEXTS = [
     "teams:\n  shop:\n    topics:\n    - {dead_letters: orders.DLT, retry_to: orders, ordered: true}\n",
-    "a: [1, 2.5, no, ~, 'x', \"y\\n\"]\nb: >\n  folded\n  text\nc: |\n  kept\n  text\nd:\n",
+    "a: [1, 2.5, no, ~, 'x', \"y\\n\"]\nb: folded\n  text\nd:\n",
     "# only a comment\n---\nkey: 'it''s'\n",
     "# only a comment\n",
     "[1, [2, {a: b}]]",
@@ -21,6 +21,7 @@ TEXTS = [
 ]
 UNUSUAL = [
     "a: &a 1", "a: *a", "a: !!str 1", "a: 1\na: 2", "on: 1", "1: 2", "{a: 1}: 2", "a: 2026-01-01", "--- a\n--- b", "a: [", "\x00",
+    "a: >\n  folded\n  text\n", "a: |\n  kept\n  text\n", "|#",
 ]  # fmt: skip
 WHOLE = {"teams: {}": True, "{}": True, "": True, "team: {}": False, "[teams]": False}
 
