@@ -48,7 +48,7 @@ class KafkaTransactionalProducer:
         self._config, self._producer = config, client_config.producer(config)
         self._batch_limits = BatchSizeLimits(compressed=client_config.compresses(config))
         self._right = Right(authorization.TRANSACTIONAL_ID, config["transactional.id"], authorization.WRITE)
-        self._queued, self._has_gap = 0, False
+        self._queued, self._is_unclean = 0, False
 
     def open(self, within_s: float = _OPEN_S) -> None:
         """Fence every earlier producer with this id and end the transaction that it left open.
@@ -64,16 +64,20 @@ class KafkaTransactionalProducer:
             raise
 
     def renew_client(self) -> Producer:
-        """Go on with another client, after a transaction that was undone since brokers refused a record of it.
+        """Go on with another client, after a transaction that was undone while some of its records had not arrived.
 
-        That leaves a gap in the numbers that a client gives to its records. Brokers would refuse the next transaction for it, of
-        which the client keeps some records, and whoever waits for these waits as long as a transaction lives (librdkafka 2.16).
+        Where brokers refused a record, there is a gap in the numbers that a client gives to its records. Brokers would refuse the
+        next transaction for it, of which the client keeps some records, and whoever waits for these waits as long as a
+        transaction lives. Where the answer to a record was lost, the client gives its number to the next record of that
+        partition. The broker takes that one for the former, which it has, and says that it arrived: it would be missing from
+        the next transaction, without a word (librdkafka 2.16). Under another client all numbers begin anew, since its epoch is
+        another.
 
         Raises:
           TransactionFailed: as `open`.
         """
         self.close()
-        self._producer, self._has_gap = client_config.producer(self._config), False
+        self._producer, self._is_unclean = client_config.producer(self._config), False
         self.open()
         return self._producer
 
@@ -81,10 +85,10 @@ class KafkaTransactionalProducer:
         """Begin a transaction; whatever is written next is seen whole or not at all.
 
         Raises:
-          TransactionFailed: as `open`, behind one that was undone for a refused record.
+          TransactionFailed: as `open`, behind one that was undone while some of its records had not arrived.
         """
         self._queued = 0
-        if self._has_gap:
+        if self._is_unclean:
             self.renew_client()
         try:
             self._producer.begin_transaction()
@@ -248,7 +252,7 @@ class KafkaTransactionalProducer:
         Raises:
           TransactionFailed: it could not be undone in time; close this producer and open another.
         """
-        self._note_gap()
+        self._note_unclean()
         self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
 
     def close(self) -> None:
@@ -273,17 +277,18 @@ class KafkaTransactionalProducer:
                 raise transaction_error(error) from error
 
     def _undo(self, cause: KafkaException) -> None:
-        self._note_gap()
+        self._note_unclean()
         try:
             self._producer.abort_transaction(_ABORT_S)
         except KafkaException as error:
             raise transaction_error(error) from error
         raise TransactionAborted(str(cause.args[0])) from cause
 
-    def _note_gap(self) -> None:
-        """Note whether a record of the transaction that is about to be undone was refused."""
+    def _note_unclean(self) -> None:
+        """Note whether a record of the transaction that is about to be undone was refused, or has no answer yet."""
         failure = self.find_failure()
-        self._has_gap = self._has_gap or (failure is not None and failure.code() not in OF_MEMBERS)
+        was_refused = failure is not None and failure.code() not in OF_MEMBERS
+        self._is_unclean = self._is_unclean or was_refused or len(self._producer) > 0
 
 
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
