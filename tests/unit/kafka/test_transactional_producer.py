@@ -31,6 +31,9 @@ class FullClient:
 
     def poll(self, _within_s: float) -> None: ...
 
+    def __len__(self) -> int:
+        return 0
+
     def begin_transaction(self) -> None:
         raise KafkaException(KafkaError(KafkaError._STATE, "one is under way"))
 
