@@ -15,6 +15,7 @@ from retry.kafka.local_broker import HOST, LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 from tests.support.cluster import PROXIED
+from tests.support.faults import Runs
 from tests.support.ports import free_port
 from tests.support.process import await_that
 from tests.support.proxy import Proxy
@@ -41,8 +42,9 @@ def broker_behind(tmp_path: Path) -> Iterator[tuple[LocalBroker, Proxy]]:
             yield broker, proxy
 
 
+@pytest.mark.fault("an answer lost, and its transaction undone")
 def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_undone(
-    broker_behind: tuple[LocalBroker, Proxy],
+    broker_behind: tuple[LocalBroker, Proxy], runs: Runs
 ) -> None:
     """A broker has a record, and its answer is lost. Once that is undone, the client gives the next record its number."""
     broker, proxy = broker_behind
@@ -70,6 +72,7 @@ def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_und
         # The client is about to send it once more, when everything is undone.
         proxy.reset()
         proxy.restore()
+        runs.add()
         writer.abort()
         writer.begin()
         publish(f"committed {n}")
