@@ -29,6 +29,7 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
 
 _WAIT_MS, _BYTES_MAX, _ASK_S = 1_000, 1 << 20, 20.0
 _FOUND_MAX = 100
+_ABORT = b"\0\0"
 # What a strange broker, a connection that breaks, or a login of a kind that aiokafka does not know come to.
 _FAULTS = (KafkaError, OSError, ValueError, TypeError, KeyError, NotImplementedError, TimeoutError)
 
@@ -42,18 +43,21 @@ class Writer(NamedTuple):
       transactional_id: empty where brokers no longer know it, or do not tell this user.
       producer_id, epoch: what brokers call the producer; both are -1 where it had neither transactions nor idempotence.
       batch_offset: of the first record that was written with it.
+      was_undone: whether brokers have marked its transaction as undone: no reader of committed records should be given it.
     """
 
     transactional_id: str
     producer_id: int
     epoch: int
     batch_offset: int
+    was_undone: bool = False
 
     def __str__(self) -> str:
         if self.producer_id < 0:
             return f"a producer without transactions, batch at {self.batch_offset}"
         name = self.transactional_id or "a producer without a known name"
-        return f"{name}, producer {self.producer_id}, epoch {self.epoch}, batch at {self.batch_offset}"
+        undone = ", which was undone" if self.was_undone else ""
+        return f"{name}, producer {self.producer_id}, epoch {self.epoch}, batch at {self.batch_offset}{undone}"
 
 
 class RecordWriters:
@@ -92,11 +96,13 @@ class RecordWriters:
             answer = await client.send(
                 client.cluster.leader_for_partition(partition), FetchRequest(_WAIT_MS, 1, _BYTES_MAX, 0, wanted)
             )
-            batch = _find_batch(answer.topics[0][1][0][-1], offset)
+            content = answer.topics[0][1][0][-1]
+            batch = _find_batch(content, offset)
             if batch is None:
                 return None
             name = await _find_name(client, batch.producer_id) if batch.producer_id >= 0 else ""
-            return Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset)
+            was_undone = batch.is_transactional and _is_undone(content, batch)
+            return Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset, was_undone)
         finally:
             await client.close()
 
@@ -132,6 +138,18 @@ def _find_batch(content: bytes, offset: int) -> Any:
         if batch is not None and batch.base_offset <= offset < batch.next_offset:
             return batch
     return None
+
+
+def _is_undone(content: bytes, batch: Any) -> bool:
+    """Whether the next mark of a batch's producer, among the batches that a broker sent, undoes what came before it."""
+    batches = MemoryRecords(content)
+    while batches.has_next():
+        mark = batches.next_batch()
+        is_mark = mark is not None and mark.is_control_batch and mark.producer_id == batch.producer_id
+        if is_mark and mark.base_offset >= batch.next_offset:
+            # Of the key of a mark the second two bytes say which it is.
+            return next(iter(mark)).key[2:4] == _ABORT
+    return False
 
 
 class _Transactions(Response):

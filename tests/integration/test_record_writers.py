@@ -45,8 +45,25 @@ def test_the_transaction_of_each_record_is_found(broker: LocalBroker) -> None:
     # A batch, the marker of its end, and the same by the producer that took its place.
     first, again = (writers.find(topic, 0, offset) for offset in (1, 4))
     assert first is not None and again is not None
-    assert again == Writer(name, first.producer_id, first.epoch + 1, 3) and first == (name, first.producer_id, first.epoch, 0)
+    assert first == Writer(name, first.producer_id, first.epoch, 0)
+    assert again == Writer(name, first.producer_id, first.epoch + 1, 3)
     assert str(again) == f"{name}, producer {again.producer_id}, epoch {again.epoch}, batch at 3"
+
+
+def test_a_record_of_a_transaction_that_was_undone_is_told_apart(broker: LocalBroker) -> None:
+    topic, name = (f"t{uuid.uuid4().hex[:8]}" for _ in range(2))
+    create(admin(broker.bootstrap_servers), topic, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "logger": QUIET})
+    producer.init_transactions(PATIENT_S)
+    for end in (producer.abort_transaction, producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, b"value", partition=0)
+        producer.flush(PATIENT_S)
+        end(PATIENT_S)
+    writers = RecordWriters({"bootstrap.servers": broker.bootstrap_servers})
+    found = [writer for offset in (0, 2, 4) if (writer := writers.find(topic, 0, offset)) is not None]
+    assert [writer.was_undone for writer in found] == [True, False, True]
+    assert [str(writer).endswith(", which was undone") for writer in found] == [True, False, True]
 
 
 def test_who_wrote_without_transactions_is_said(broker: LocalBroker) -> None:
