@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 
 from retry.kafka.refused_connection import trust
@@ -29,7 +30,6 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
 
 _WAIT_MS, _BYTES_MAX, _ASK_S = 1_000, 1 << 20, 20.0
 _FOUND_MAX = 100
-_ABORT = b"\0\0"
 # What a strange broker, a connection that breaks, or a login of a kind that aiokafka does not know come to.
 _FAULTS = (KafkaError, OSError, ValueError, TypeError, KeyError, NotImplementedError, TimeoutError)
 
@@ -132,24 +132,21 @@ def _make_tls(config: Config) -> ssl.SSLContext:
 
 def _find_batch(content: bytes, offset: int) -> Any:
     """Find the batch that holds an offset, among those that a broker sent."""
-    batches = MemoryRecords(content)
-    while batches.has_next():
-        batch = batches.next_batch()
-        if batch is not None and batch.base_offset <= offset < batch.next_offset:
-            return batch
-    return None
+    return next((batch for batch in _list_batches(content) if batch.base_offset <= offset < batch.next_offset), None)
 
 
 def _is_undone(content: bytes, batch: Any) -> bool:
     """Whether the next mark of a batch's producer, among the batches that a broker sent, undoes what came before it."""
+    later = (each for each in _list_batches(content) if each.base_offset >= batch.next_offset)
+    mark = next((each for each in later if each.is_control_batch and each.producer_id == batch.producer_id), None)
+    return mark is not None and ControlRecord.parse(next(iter(mark)).key) == ABORT_MARKER
+
+
+def _list_batches(content: bytes) -> Iterator[Any]:
     batches = MemoryRecords(content)
     while batches.has_next():
-        mark = batches.next_batch()
-        is_mark = mark is not None and mark.is_control_batch and mark.producer_id == batch.producer_id
-        if is_mark and mark.base_offset >= batch.next_offset:
-            # Of the key of a mark the second two bytes say which it is.
-            return next(iter(mark)).key[2:4] == _ABORT
-    return False
+        if (batch := batches.next_batch()) is not None:
+            yield batch
 
 
 class _Transactions(Response):

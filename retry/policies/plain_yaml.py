@@ -16,8 +16,6 @@ DEPTH_MAX = 20
 KEY_CHARS_MAX = 100
 TEXT = "tag:yaml.org,2002:str"
 PLAIN_TAGS = frozenset({TEXT, *(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null"))})
-
-
 _BLOCK_STYLES = frozenset("|>")
 
 

@@ -9,21 +9,17 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import pytest
 
 from retry.clock import Deadline
-from retry.kafka.local_broker import HOST, LocalBroker
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
-from tests.support.cluster import PROXIED
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import Load
-from tests.support.ports import free_port
-from tests.support.proxy import Proxy
+from tests.support.proxied_broker import Way, proxied_broker
 from tests.support.reading import Tail
 
 pytestmark = pytest.mark.slow
@@ -43,34 +39,18 @@ LARGE, LARGE_BYTES, NARROW_BYTES_PER_S, NARROW_S = 3_000, 3_000, 500_000, 300.0
 RESETS, RESET_EVERY_S = 20, 0.5
 
 
-class Way(NamedTuple):
-    """A broker and the proxy through which workers reach it."""
-
-    broker: LocalBroker
-    proxy: Proxy
-
-
 @pytest.fixture(scope="module")
 def way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
-    port, behind, controller = free_port(), free_port(), free_port()
-    with Proxy(behind) as proxy:
-        overrides = [
-            f"controller.quorum.voters=1@{HOST}:{controller}",
-            f"listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{behind},CONTROLLER://{HOST}:{controller}",
-            f"advertised.listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{proxy.port}",
-            PROXIED,
-        ]
-        with LocalBroker(tmp_path_factory.mktemp("proxied"), port, overrides=overrides) as broker:
-            yield Way(broker, proxy)
+    with proxied_broker(tmp_path_factory.mktemp("proxied")) as made:
+        yield made
 
 
 @pytest.fixture
 def deployment(deploy: Deploy, way: Way) -> Iterator[Deployment]:
     """Two workers behind the proxy, ready."""
-    servers = f"{HOST}:{way.proxy.port}"
     made = deploy({"one": 1, "three": 3}, on=way.broker, shards=4, defaults=POLICY)
     for name in ("a", "b"):
-        made.worker(name).start(RETRY_BOOTSTRAP_SERVERS=servers)
+        made.worker(name).start(RETRY_BOOTSTRAP_SERVERS=way.proxied_servers)
     for worker in made.workers.values():
         worker.await_ready()
     yield made

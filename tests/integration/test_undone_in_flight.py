@@ -11,14 +11,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from retry.delay_queue.envelopes import Entry
 from retry.kafka.client_config import producer_config
-from retry.kafka.local_broker import HOST, LocalBroker
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
-from tests.support.cluster import PROXIED
 from tests.support.faults import Runs
-from tests.support.ports import free_port
 from tests.support.process import await_that
-from tests.support.proxy import Proxy
+from tests.support.proxied_broker import Way, proxied_broker
 from tests.support.reading import COMMITTED, UNCOMMITTED, read
 from tests.support.topics import create_all
 
@@ -29,28 +26,18 @@ LATE_RETRIES = {"retry.backoff.ms": 3_000, "retry.backoff.max.ms": 3_000}
 
 
 @pytest.fixture
-def broker_behind(tmp_path: Path) -> Iterator[tuple[LocalBroker, Proxy]]:
-    port, behind, controller = free_port(), free_port(), free_port()
-    with Proxy(behind) as proxy:
-        overrides = [
-            f"controller.quorum.voters=1@{HOST}:{controller}",
-            f"listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{behind},CONTROLLER://{HOST}:{controller}",
-            f"advertised.listeners=PLAINTEXT://{HOST}:{port},PROXIED://{HOST}:{proxy.port}",
-            PROXIED,
-        ]
-        with LocalBroker(tmp_path / "broker", port, overrides=overrides) as broker:
-            yield broker, proxy
+def way(tmp_path: Path) -> Iterator[Way]:
+    with proxied_broker(tmp_path / "broker") as made:
+        yield made
 
 
 @pytest.mark.fault("an answer lost, and its transaction undone")
-def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_undone(
-    broker_behind: tuple[LocalBroker, Proxy], runs: Runs
-) -> None:
+def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_undone(way: Way, runs: Runs) -> None:
     """A broker has a record, and its answer is lost. Once that is undone, the client gives the next record its number."""
-    broker, proxy = broker_behind
+    broker, proxy = way
     topic = f"t{uuid.uuid4().hex[:8]}"
     create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [NewTopic(topic, 1, 1)])
-    config = producer_config(Settings(bootstrap_servers=f"{HOST}:{proxy.port}", app_id=topic), f"{topic}-sweep")
+    config = producer_config(Settings(bootstrap_servers=way.proxied_servers, app_id=topic), f"{topic}-sweep")
     config |= {"transaction.timeout.ms": int(2 * PATIENT_S * 1_000), **LATE_RETRIES}
     writer = KafkaTransactionalProducer(config)
     writer.open(PATIENT_S)
