@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from retry import clock
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action
+from retry.kafka import topics
 from retry.kafka.authorization import Right as Needed
 from retry.operations.control_requests import ShardNumbers
 from retry.policies.policy_file import load
@@ -18,7 +19,7 @@ from retry.settings import Settings
 from retry.worker import acls
 from tests.support.process import WORKER, WorkerProcess, await_that
 from tests.support.protected import Protected
-from tests.support.reading import QUIET
+from tests.support.reading import COMMITTED, QUIET, read
 from tests.support.secured import Right, SecuredBroker
 from tests.support.timers import API
 
@@ -48,15 +49,28 @@ _VERIFY = ("verify",)
 
 @pytest.fixture(scope="module")
 def protected(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
-    """A deployment with every right that is listed."""
+    """A deployment with every right that is listed, and records in the topics that commands read."""
     made = Protected(secured, tmp_path_factory.mktemp("withdrawn"))
     for part in ("worker", "topics create", "commands", "api"):
         secured.grant(made.rights(part))
     made.run("topics create", "topics", "create")
     try:
+        _take_in_letter(made, secured)
         yield made
     finally:
         made.deployment.close()
+
+
+def _take_in_letter(protected: Protected, secured: SecuredBroker) -> None:
+    """Have a worker take in a letter: a right to read a topic is not missed while the topic is empty."""
+    servers = secured.inner.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "logger": QUIET})
+    producer.produce(protected.orders, b"something to do")
+    assert producer.flush(120.0) == 0
+    worker = protected.deployment.worker("worker with").start(*WORKER, **protected.environ("worker"))
+    positions = topics.names(protected.app_id).positions
+    await_that("it is noted how far letters are taken in", lambda: read(servers, [positions], COMMITTED), _SAID_S)
+    worker.kill()
 
 
 def _lines(protected: Protected, part: str) -> list[acls.AclLine]:
