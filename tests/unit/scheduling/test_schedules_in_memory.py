@@ -131,6 +131,7 @@ def _step(world: World, what: str, key: str, number: int, partition: int) -> Non
 
 @given(st.lists(STEP, max_size=60))
 @example([("cancel", "a", 1, 2), ("take in and fold", "a", 1, 2)])
+@example([("cancel", "a", 1, 0), ("take in", "a", 1, 0)])
 def test_the_newest_of_each_key_goes_once_with_copy_and_tombstone_in_whichever_partitions_they_came(steps: list[Any]) -> None:
     world = World()
     for step in steps:
@@ -145,7 +146,8 @@ def test_the_newest_of_each_key_goes_once_with_copy_and_tombstone_in_whichever_p
         world.fold()
     assert world.idle(), "something waits for ever"
     _check(world)
-    # They were written within a second from now.
+    # They were written within a second from now; the table may not know of all of them yet.
+    world.fold()
     world.now_s += CANCELS_REMEMBERED_MS // 1_000 + 1
     world.sweep()
     assert not world.bench.live(), "cancels are remembered for ever"
