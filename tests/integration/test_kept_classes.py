@@ -66,7 +66,7 @@ def _damage(file: Path) -> None:
 def _run(cache: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, capture_output=True,
-        text=True, timeout=500, check=False,
+        text=True, timeout=1_500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
