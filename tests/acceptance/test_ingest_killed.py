@@ -25,6 +25,8 @@ pytestmark = pytest.mark.check
 
 LETTERS, BATCH = 600, "500"
 # Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
+# Where cores are starved Spark takes minutes to start.
+BEGUN_S = 900.0
 KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("aside", 0, True))
 
 
@@ -42,7 +44,7 @@ def test_killed_again_and_again_it_has_each_record_once(ingesting: Ingesting, sp
     nothing = dict.fromkeys(wanted, 0)
     assert json.loads(process.stdout.readline()) == nothing
     produce(ingesting.producer, ingesting.outcomes, Events(letters=[{**made.letters[0], "id": "one more"}]))
-    await_that("one more is there", partial(_is_next, process, {**nothing, "letters": 1}), 240)
+    await_that("one more is there", partial(_is_next, process, {**nothing, "letters": 1}), BEGUN_S)
     process.terminate()
     assert process.wait(120) == 0, ingesting.log().read_text()
     found = datasets.from_parquet(spark, str(ingesting.data))
@@ -60,7 +62,7 @@ def _killed(ingesting: Ingesting) -> Events:
     produce(ingesting.producer, ingesting.outcomes, next(parts))
     for stream, done, java_too in KILLS:
         process, wanted_done = ingesting.start("--batch", BATCH), len(ingesting.done(stream)) + done
-        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), 240)
+        await_that(f"{stream} has begun a batch", partial(_in_mid_run, ingesting, process, stream, wanted_done), BEGUN_S)
         kill(process, java_too=java_too)
         produce(ingesting.producer, ingesting.outcomes, next(parts))
     return made
