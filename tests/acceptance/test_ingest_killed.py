@@ -24,9 +24,9 @@ from retry.analytics.schemas import ATTEMPT
 pytestmark = pytest.mark.check
 
 LETTERS, BATCH = 600, "500"
-# Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
 # Where cores are starved Spark takes minutes to start.
 BEGUN_S = 900.0
+# Killed while which stream has begun a batch that is not done, after how many that are, and with Java or without.
 KILLS = (("letters", 1, True), ("retries", 1, False), ("letters", 0, False), ("aside", 0, True))
 
 

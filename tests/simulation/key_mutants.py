@@ -50,7 +50,11 @@ def _unopened_sent() -> Patches:
 
 def _runs_in_clear() -> Patches:
     original = TransactionBatch.replacements
-    return [patch.object(TransactionBatch, "replacements", lambda batch, now_ms, _codec: original(batch, now_ms, PLAIN))]
+
+    def replacements(batch: TransactionBatch, now_ms: int, _codec: EnvelopeCodec, is_leaving: Any) -> Any:
+        return original(batch, now_ms, PLAIN, is_leaving)
+
+    return [patch.object(TransactionBatch, "replacements", replacements)]
 
 
 def _held_apart() -> Patches:

@@ -44,7 +44,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from retry.delay_queue.entry_keys import ORDERED
-from retry.delay_queue.table.interface import ChangelogRow
+from retry.delay_queue.table.interface import ChangelogRow, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries, sweep
 from retry.delivery.cancel import Cancelling
@@ -152,12 +152,13 @@ def _forget_before_commit() -> Patches:
 
 
 def _offset_before_rows() -> Patches:
-    def fold(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> None:
+    def fold(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         table._world.at("table fold, before")
         table.table.next_offset = next_offset
         table._world.at("table fold, between")
-        table.table.fold(rows, next_offset, now_ms)
+        unreadable = table.table.fold(rows, next_offset, now_ms)
         table._world.at("table fold, after")
+        return unreadable
 
     return [patch.object(SteppedTable, "fold", fold)]
 
