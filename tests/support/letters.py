@@ -8,7 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from retry.clock import Deadline, pause, wall_ms
-from tests.support.reading import QUIET
+from tests.support.reading import COMMITTED, QUIET, read
 
 Headers = Sequence[tuple[str, bytes | None]]
 _FLUSH_S = 120.0
@@ -38,6 +38,7 @@ class Sender:
     def __init__(self, bootstrap_servers: str, **more: object) -> None:
         self.sent: dict[str, Letter] = {}
         self.refused: list[str] = []
+        self._servers, self._unplaced = bootstrap_servers, list[Letter]()
         self._producer = Producer({
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,
@@ -71,9 +72,13 @@ class Sender:
             if error is not None:
                 self.refused.append(str(error))
                 return
-            place = message.topic(), message.partition(), message.offset()
-            letter = Letter(*place, key, value, list(headers), stamp_ms, due_ms)
-            self.sent[letter.source] = letter
+            offset = message.offset()
+            known = -1 if offset is None else offset
+            letter = Letter(message.topic(), message.partition(), known, key, value, list(headers), stamp_ms, due_ms)
+            if offset is None:
+                self._unplaced.append(letter)
+            else:
+                self.sent[letter.source] = letter
 
         self._producer.produce(topic, value, key, partition, told, timestamp=stamp_ms, headers=list(headers))
         self._producer.poll(0)
@@ -90,10 +95,25 @@ class Sender:
     def acknowledged(self) -> int:
         """How many were, until now."""
         self._producer.poll(0)
-        return len(self.sent)
+        return len(self.sent) + len(self._unplaced)
 
     def finish(self) -> dict[str, Letter]:
         """Wait until all are acknowledged, and return them by their coordinates."""
         left = self._producer.flush(_FLUSH_S)
         assert (left, self.refused) == (0, [])
+        if self._unplaced:
+            self._find_places()
         return self.sent
+
+    def _find_places(self) -> None:
+        """Find letters of which brokers said, when they were asked again, only that they had them already."""
+        missing = {(letter.topic, letter.partition, letter.key, letter.value): letter for letter in self._unplaced}
+        assert len(missing) == len(self._unplaced), "letters that are equal cannot be told apart"
+        for record in read(self._servers, {letter.topic for letter in self._unplaced}, COMMITTED):
+            letter = missing.get((record.topic, record.partition, record.key, record.value))
+            placed = letter._replace(offset=record.offset) if letter else None
+            if placed is not None and placed.source not in self.sent:
+                self.sent[placed.source] = placed
+                del missing[record.topic, record.partition, record.key, record.value]
+        assert not missing, f"acknowledged and not there: {list(missing)[:3]}"
+        self._unplaced.clear()
