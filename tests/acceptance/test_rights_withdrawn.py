@@ -6,7 +6,6 @@ import http.client
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from retry import clock
 from retry.delay_queue import action_records
@@ -17,9 +16,10 @@ from retry.operations.control_requests import ShardNumbers
 from retry.policies.policy_file import load
 from retry.settings import Settings
 from retry.worker import acls
+from tests.support.letters import Sender
 from tests.support.process import WORKER, WorkerProcess, await_that
 from tests.support.protected import Protected
-from tests.support.reading import COMMITTED, QUIET, read
+from tests.support.reading import COMMITTED, read
 from tests.support.secured import Right, SecuredBroker
 from tests.support.timers import API
 
@@ -64,9 +64,9 @@ def protected(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) 
 def _take_in_letter(protected: Protected, secured: SecuredBroker) -> None:
     """Have a worker take in a letter: a right to read a topic is not missed while the topic is empty."""
     servers = secured.inner.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "logger": QUIET})
-    producer.produce(protected.orders, b"something to do")
-    assert producer.flush(120.0) == 0
+    sender = Sender(servers)
+    sender.send(protected.orders, None, b"something to do")
+    sender.finish()
     worker = protected.deployment.worker("worker with").start(*WORKER, **protected.environ("worker"))
     positions = topics.names(protected.app_id).positions
     await_that("it is noted how far letters are taken in", lambda: read(servers, [positions], COMMITTED), _SAID_S)
@@ -103,14 +103,14 @@ def _said(process: WorkerProcess, right: Needed) -> bool:
 def test_a_process_says_which_right_it_lacks(
     protected: Protected, secured: SecuredBroker, part: str, program: tuple[str, ...]
 ) -> None:
-    producer = Producer({"bootstrap.servers": secured.inner.bootstrap_servers, "logger": QUIET})
+    sender = Sender(secured.inner.bootstrap_servers)
     for _, of, right, *_ in _lines(protected, part):
         # Nobody can tell a topic of a pattern that he may not see from one that is not there.
         if of == "dead letters" and right.prefixed:
             continue
         secured.withdraw([_as_right(protected, part, right)])
-        producer.produce(protected.orders, b"something to do")
-        assert producer.flush(120.0) == 0
+        sender.send(protected.orders, None, b"something to do")
+        sender.finish()
         process = protected.deployment.worker(f"{part} without").start(*program, **protected.environ(part))
         await_that(f"{part} says that it lacks {right}", lambda p=process, r=right: _said(p, r), _SAID_S)
         assert "Traceback" not in process.log(), process.tail()

@@ -110,10 +110,12 @@ class Sender:
         missing = {(letter.topic, letter.partition, letter.key, letter.value): letter for letter in self._unplaced}
         assert len(missing) == len(self._unplaced), "letters that are equal cannot be told apart"
         for record in read(self._servers, {letter.topic for letter in self._unplaced}, COMMITTED):
-            letter = missing.get((record.topic, record.partition, record.key, record.value))
-            placed = letter._replace(offset=record.offset) if letter else None
-            if placed is not None and placed.source not in self.sent:
-                self.sent[placed.source] = placed
-                del missing[record.topic, record.partition, record.key, record.value]
+            content = record.topic, record.partition, record.key, record.value
+            if content not in missing:
+                continue
+            letter = missing[content]._replace(offset=record.offset)
+            if letter.source not in self.sent:
+                self.sent[letter.source] = letter
+                del missing[content]
         assert not missing, f"acknowledged and not there: {list(missing)[:3]}"
         self._unplaced.clear()
