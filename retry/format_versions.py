@@ -2,11 +2,11 @@
 
 | format | where its version stands | written and read | former version, read | what a newer version does |
 | --- | --- | --- | --- | --- |
-| key | first byte, the kind | 1 plain, 2 ordered, 3 named | kind 1 without a lane: moved under a key with one | shard read-only |
-| envelope | first element of the array | 1; 2 where it is sealed | 1 without `failed_at_ms` | shard read-only |
+| key | first byte, the kind | 1 plain, 2 ordered, 3 named, 4 a block | kind 1 without a lane: moved | shard read-only |
+| envelope | first element of the array | 1; 2 if sealed; 3 and 4 of a block | 1 without `failed_at_ms` | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
-| table | `format` of the state | 5 | | table wiped and restored |
+| table | `format` of the state | 6 | | table wiped and restored |
 | lineage record | first byte | 2 | | passed over, and counted as unreadable |
 | read position | `v` of the JSON object | 1 | | no letter is taken in |
 | outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
@@ -48,13 +48,15 @@ class Format(NamedTuple):
         return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
 
 
-KEY = Format("key kind", 3, frozenset({1, 2, 3}))
-ENVELOPE = Format("envelope version", 1, frozenset({1, 2}))
+KEY = Format("key kind", 4, frozenset({1, 2, 3, 4}))
+ENVELOPE = Format("envelope version", 1, frozenset({1, 2, 3, 4}))
 # Written only where keys are given, and once every worker says that it reads it.
 SEALED_ENVELOPE = Format("envelope version", 2, ENVELOPE.reads)
+BLOCK = Format("envelope version", 3, ENVELOPE.reads)
+ENVELOPE_BLOCK = Format("envelope version", 4, ENVELOPE.reads)
 CONTROL = Format("control version", 1, frozenset({1}))
 ACTION = Format("action version", 2, frozenset({1, 2}))
-TABLE = Format("table format", 5, frozenset({5}))
+TABLE = Format("table format", 6, frozenset({6}))
 LINEAGE = Format("lineage record version", 2, frozenset({2}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
@@ -67,7 +69,7 @@ def announced(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announced("a")
-    'a.reads.key-3.envelope-2.control-1.action-2'
+    'a.reads.key-4.envelope-3.control-1.action-2'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 

@@ -20,6 +20,8 @@ Of the entries of one name the one of the greatest version counts, of one versio
 All others are superseded. A cancel is a key in the lane of eight zero bytes; its due time says until when it is remembered.
 See `retry.delay_queue.table.named_entries`.
 
+0x04 is the kind of blocks, of which each stands for many plain entries; see `retry.delay_queue.blocks`.
+
 The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
 key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
 """
@@ -39,7 +41,7 @@ from retry.errors import EntryUnreadable
 _BIAS = 1 << 63
 _DUE = struct.Struct(">Q")
 _TAIL = struct.Struct(">IQ")
-PLAIN, ORDERED, NAMED = 1, 2, 3
+PLAIN, ORDERED, NAMED, BLOCK = 1, 2, 3, 4
 LANE_BYTES = 9
 NAME_BYTES, VERSION_BYTES = 16, 8
 # Versions of what comes from topics begin with the milliseconds at which it was written; see `retry.intake.record_versions`.
@@ -54,8 +56,9 @@ _VERSION_END = _NAME_END + VERSION_BYTES
 _LETTER_AT = {PLAIN: _DUE_END, ORDERED: _ORDER_END, NAMED: _VERSION_END}
 DUE_MS_MAX = _BIAS - 1
 _OFFSET_BITS = 48
-_PARTITION_MAX, _OFFSET_MAX, _NUMBER_MAX = (1 << 31) - 1, (1 << _OFFSET_BITS) - 1, (1 << 63) - 1
+_PARTITION_MAX, OFFSET_MAX, _NUMBER_MAX = (1 << 31) - 1, (1 << _OFFSET_BITS) - 1, (1 << 63) - 1
 INCARNATION_MAX = _NUMBER_MAX >> _OFFSET_BITS
+_PLAIN_LANES, _BLOCKS = bytes([PLAIN]), bytes([BLOCK])
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
 # Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
@@ -192,6 +195,16 @@ def lane_of(entry_key: bytes) -> bytes:
     return entry_key[:LANE_BYTES]
 
 
+def block_lane(entry_key: bytes) -> bytes:
+    """The lane in which blocks lie of entries from the lane of this one; none has it where the entry is not plain."""
+    return _BLOCKS + entry_key[1:LANE_BYTES] if entry_key[0] == PLAIN else b""
+
+
+def plain_lane(lane: bytes) -> bytes:
+    """The lane of the entries in blocks of this one; any other lane as it is."""
+    return _PLAIN_LANES + lane[1:] if lane[0] == BLOCK else lane
+
+
 def in_lane(entry_key: bytes, lane: bytes) -> bytes:
     """The key of the same entry in another lane of its kind."""
     return lane + entry_key[LANE_BYTES:]
@@ -284,7 +297,7 @@ def source(entry_key: bytes) -> Source:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}") from error
     if not start or not topic or end != 0 or partition > _PARTITION_MAX or number > _NUMBER_MAX:
         raise EntryUnreadable(f"no entry has the key {entry_key.hex()}")
-    return Source(due_at_ms(entry_key), topic, partition, number & _OFFSET_MAX)
+    return Source(due_at_ms(entry_key), topic, partition, number & OFFSET_MAX)
 
 
 def source_from_text(text: str) -> Source:
@@ -295,10 +308,10 @@ def source_from_text(text: str) -> Source:
     """
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))
-    if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= _OFFSET_MAX):
+    if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= OFFSET_MAX):
         raise ValueError(f"{text}: no such partition or offset")
     return source
 
 
 FIRST_KEY = bytes([PLAIN])
-END_KEY = bytes([NAMED + 1])
+END_KEY = bytes([BLOCK + 1])

@@ -39,6 +39,11 @@ class EnvelopeCodec:
         """Another number whenever other entries may be read than before."""
         return 0 if self._ring is None else self._ring.generation
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether whatever it writes is in clear, now and later."""
+        return self._ring is None
+
     def encode(self, key: bytes, entry: Entry) -> bytes:
         """The envelope of an entry with this key."""
         envelope = envelopes.encode(entry)

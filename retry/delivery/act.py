@@ -261,7 +261,7 @@ class Acting:
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
         back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
         moves = [each.move for each in acted]
-        rows = [*move_entries.replaced(moves), *work.rows]
+        rows = [*move_entries.replaced(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.actions.judge.lineages

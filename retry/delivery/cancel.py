@@ -44,6 +44,7 @@ _PAGE = 256
 _AGAIN_MS = 30_000
 # What waits behind another, what waits in front, and again what waits behind.
 _PASSES, _IN_FRONT = 3, 1
+_BEHIND_NAMED = bytes([NAMED + 1])
 
 
 class Cancelling:
@@ -111,7 +112,7 @@ class Cancelling:
             return False
         self._waits_for = ""
         ended = cursor is None and self._pass == _PASSES - 1
-        self._commit(table, writer, changelog, judge, moves, self._nulls if ended else [])
+        self._commit(table, writer, changelog, judge, moves, self._nulls if ended else [], now_ms)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._pass, self._cursor = self._pass + (cursor is None), cursor or b""
         if ended:
@@ -138,29 +139,28 @@ class Cancelling:
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         while page := self._page(table, at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
+                if bytes_max <= 0 and cursor != at:
+                    return moves, seen, at
                 at, seen = cursor, seen + 1
                 if key[0] == NAMED:
-                    # The last kind there is, and no letters.
-                    return moves, seen, None
+                    # These are no letters, and behind them lie those of blocks.
+                    at = _BEHIND_NAMED
+                    break
                 wanted = entry_keys.source(key).topic in self._topics
                 if not wanted and self._pass == _IN_FRONT and not entry_keys.is_held(key):
                     # All of a lane are from one topic, but where lie those that cannot be opened.
-                    at = entry_keys.lane_end(entry_keys.lane_of(key))
+                    at = entry_keys.lane_end(entry_keys.lane_of(cursor))
                     break
                 if wanted and (parked := self._cancelled(judge, key, envelope, now_ms, taken)) is not None:
                     moves.append(parked)
                     taken.add(parked)
                     bytes_max -= len(parked.packed.envelope)
-                if bytes_max <= 0:
-                    return moves, seen, at
-            if seen >= rows_max:
+            if seen >= rows_max or bytes_max <= 0:
                 return moves, seen, at
         return moves, seen, None
 
     def _page(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        if self._pass != _IN_FRONT:
-            return table.behind(after, rows_max)
-        return [(key, key, envelope) for key, envelope in table.page(after, rows_max)]
+        return table.page(after, rows_max) if self._pass == _IN_FRONT else table.behind(after, rows_max)
 
     def _cancelled(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
         """The entry as one that parks, if it is cancelled."""
@@ -182,13 +182,14 @@ class Cancelling:
         judge: Redecider,
         moves: list[Redecision],
         ended: list[tuple[bytes, bytes]],
+        now_ms: int,
     ) -> None:
         if not moves and not ended:
             return
         nulls: list[ChangelogRow] = []
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
-        move_entries.commit(writer, changelog, judge, moves, nulls)
+        move_entries.commit(table, writer, changelog, judge, moves, nulls, now_ms)
         table.drop([each.key for each in moves])
         if ended:
             table.forget([key for key, _ in ended])

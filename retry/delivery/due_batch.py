@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.blocks import ENTRIES_MAX, count_entries
+from retry.delay_queue.entry_keys import BLOCK
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
 from retry.delivery.refused_entries import RefusedEntries
@@ -70,49 +72,79 @@ class Admitting(Protocol):
 
 def select_due_batch(
     table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
-    foreign: list[bytes] | None = None,
+    foreign: list[bytes] | None = None, limited: list[bytes] | None = None,
 ) -> list[DueRow]:
-    """The next batch: what the gate lets through of every lane, the teams in turn.
+    """The next batch: what the gate lets through of every lane, the teams in turn; of blocks all entries, or none.
 
-    Each team that has something due gets its part of rows and bytes, and one entry at least.
+    Each team that has something due gets its part of entries and bytes, and one entry at least, or one block.
 
     Args:
+      rows_max: how many entries.
       calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
+      limited: takes the prefixes of lanes of blocks of which less than a block may go, while nothing else of theirs is due.
     """
     due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
         return []
     coming = [prefix for prefix in table.due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
     soon = {lane.team for prefix in coming if (lane := lane_at(table, gate, prefix))}
-    lanes: dict[str, list[tuple[bytes, Lane]]] = {}
+    lanes: dict[str, list[bytes]] = {}
     for prefix in due:
         lane = lane_at(table, gate, prefix)
         if lane is None and foreign is not None:
             foreign.append(prefix)
         elif lane is not None and lane.calls is calls:
-            lanes.setdefault(lane.team, []).append((prefix, lane))
+            lanes.setdefault(lane.team, []).append(prefix)
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     batch: list[DueRow] = []
     for of_team in lanes.values():
         rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
-        for prefix, lane in of_team:
+        for prefix in of_team:
             if rows_left <= 0 or bytes_left <= 0:
                 break
-            rows = _admitted(table, gate, prefix, lane, now_ms, rows_left, bytes_left)
+            # What is due of the same letters without a block has the first turn where a limit is all but used up.
+            unfit = limited if entry_keys.plain_lane(prefix) not in due else None
+            wanted = _Wanted(prefix, now_ms, rows_left, bytes_left)
+            rows = _admit_blocks(table, gate, wanted, unfit) if prefix[0] == BLOCK else _admit_rows(table, gate, wanted)
             batch += rows
-            rows_left -= len(rows)
+            rows_left -= sum(count_entries(key) for key, _ in rows)
             bytes_left -= sum(len(envelope) for _, envelope in rows)
     return batch
 
 
-def _admitted(
-    table: Table, gate: Admitting, prefix: bytes, lane: Lane, now_ms: int, rows_max: int, bytes_max: int
-) -> list[DueRow]:
-    allowed = gate.take(lane, rows_max, now_ms, table.controls)
-    rows = table.due(now_ms, allowed, bytes_max, prefix) if allowed else []
+class _Wanted(NamedTuple):
+    """The first due rows of a lane, so many and so large at most."""
+
+    prefix: bytes
+    now_ms: int
+    rows_max: int
+    bytes_max: int
+
+
+def _admit_rows(table: Table, gate: Admitting, wanted: _Wanted) -> list[DueRow]:
+    lane = gate.lanes[wanted.prefix]
+    allowed = gate.take(lane, wanted.rows_max, wanted.now_ms, table.controls)
+    rows = table.due(wanted.now_ms, allowed, wanted.bytes_max, wanted.prefix) if allowed else []
     if len(rows) < allowed:
         gate.give_back(lane, allowed - len(rows))
+    return rows
+
+
+def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[bytes] | None) -> list[DueRow]:
+    lane = gate.lanes[wanted.prefix]
+    # One block more than asked for may come.
+    allowed = gate.take(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
+    rows_max = max(0, allowed - ENTRIES_MAX)
+    rows = table.due(wanted.now_ms, rows_max, wanted.bytes_max, wanted.prefix) if rows_max else []
+    if not rows and allowed:
+        rows = table.due(wanted.now_ms, 1, wanted.bytes_max, wanted.prefix)
+        if rows and count_entries(rows[0][0]) > allowed:
+            rows = []
+            if limited is not None:
+                limited.append(wanted.prefix)
+    if unused := allowed - sum(count_entries(key) for key, _ in rows):
+        gate.give_back(lane, unused)
     return rows
 
 
@@ -120,13 +152,14 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
     """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
     lane = gate.lanes.get(prefix)
     if lane is None:
-        for key, envelope in table.page(prefix, 1):
-            if entry_keys.lane_of(key) == prefix:
+        for cursor, key, envelope in table.page(prefix, 1)[:1]:
+            if entry_keys.lane_of(cursor) == prefix:
                 try:
                     entry = envelopes.routing(envelope)
                 except EntryForeign:
                     return None
-                lane = gate.lanes[prefix] = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
+                lane = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
+                gate.lanes[prefix] = gate.lanes[entry_keys.plain_lane(prefix)] = lane
     return lane
 
 
@@ -146,5 +179,8 @@ def _is_foreign(row: DueRow) -> bool:
 
 def give_back(gate: Admitting, rows: list[DueRow]) -> None:
     """What the gate let through and did not go is let through again."""
-    for prefix, count in Counter(entry_keys.lane_of(key) for key, _ in rows).items():
+    taken = Counter[bytes]()
+    for key, _ in rows:
+        taken[entry_keys.lane_of(key)] += count_entries(key)
+    for prefix, count in taken.items():
         gate.give_back(gate.lanes[prefix], count)

@@ -173,7 +173,7 @@ class Holding:
                 if len(rows) >= rows_max:
                     return rows, at
                 page = self._table.page(at, min(_PAGE, rows_max - len(rows)))
-                here = [row for row in page if row[0].startswith(lane)]
+                here = [(key, envelope) for _, key, envelope in page if key.startswith(lane)]
                 rows += here
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
         return rows, b""

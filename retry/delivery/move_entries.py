@@ -6,15 +6,26 @@ a key, and only one would be left: so nothing is moved under a key that is taken
 A letter that comes back without headers is known by the time its send was due. So the record of lineages is told of the
 new time, in the transaction of the move. All that is recorded of a team lies in one partition, so that this comes behind the
 row of the send for every worker.
+
+A block of which not all entries may go is exploded: afterwards each of them has a record of its own. The effects, in their
+order, and what a crash after each costs:
+
+1. begin a transaction                                               nothing
+2. put each entry under its key, then a null for the block           nothing: all are undone
+3. commit                                                            nothing: all stand, and the fold finds both
+4. drop the blocks from the table, which has the entries at once     nothing: the fold finds the puts and the nulls
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from retry.delay_queue import entry_keys
+from retry.delay_queue import blocks, entry_keys
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery.redecide import Redecider, Redecision
+from retry.delivery.due_batch import DueRow
+from retry.delivery.redecide import Move, Redecider, Redecision
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.intake import attempts
 
@@ -41,32 +52,63 @@ class TakenKeys:
 
 
 def commit(
+    table: Table,
     writer: SweepWriter,
     changelog: ChangelogPartition,
     judge: Redecider,
     moves: Sequence[Redecision],
     ended: Sequence[ChangelogRow],
+    now_ms: int,
 ) -> None:
     """Move entries, and write what ends with that, in one transaction.
 
     Raises:
       TransactionFailed: nothing is known to be moved.
     """
+    leave = [each for each in moves if not _stays(each, changelog)]
+    changes = [*replaced(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
     writer.begin()
-    rows = [{"key": key, "value": value} for key, value in [*replaced(moves), *ended]]
-    writer.write(changelog.topic, changelog.partition, rows)
+    writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in changes])
+    if leave:
+        # Published and not written, see `retry.delivery.return_slice.puts`: others may own those shards.
+        puts = [Entry(changelog.topic, each.packed.key, each.packed.envelope, [], None, each.entry.team) for each in leave]
+        writer.publish(puts, now_ms, [cast(int, each.shard) for each in leave])
     for lineage_partition, rows in judge.lineages.pack_by_partition(map(remembered, moves), moves=True).items():
         writer.write(judge.lineages.name, lineage_partition, rows)
     writer.commit()
 
 
-def replaced(moves: Sequence[Redecision]) -> list[ChangelogRow]:
-    """The rows of the changelog that move entries."""
+def is_moving(move: Redecision, changelog: ChangelogPartition) -> bool:
+    """Whether an entry gets another key, or another shard."""
+    return move.move is not Move.UNCHANGED or not _stays(move, changelog)
+
+
+def drop_moved(table: Table, changelog: ChangelogPartition, moves: Sequence[Redecision]) -> None:
+    """Have a table know at once of entries that were moved, ahead of the fold."""
+    puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, changelog)]
+    table.drop([each.key for each in moves], puts)
+
+
+def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:
+    return move.shard in (None, changelog.partition)
+
+
+def replaced(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecision] | None = None) -> list[ChangelogRow]:
+    """The rows of the changelog that move entries.
+
+    Args:
+      stay: those of them that are put in the same shard; all, where it is left out.
+    """
+    ended = list_nulls(table, [each.key for each in moves])
+    alone, here = {key for key, _ in ended}, moves if stay is None else stay
     rows: list[ChangelogRow] = []
-    for each in moves:
+    for each in here:
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
-        rows += [(each.packed.key, each.packed.envelope), (each.key, None)]
-    return rows
+        rows.append((each.packed.key, each.packed.envelope))
+        if each.key in alone:
+            rows.append((each.key, None))
+    told = {key for key, _ in rows}
+    return [*rows, *(row for row in ended if row[0] not in told)]
 
 
 def remembered(move: Redecision) -> tuple[str, attempts.LineageFields]:
@@ -75,3 +117,22 @@ def remembered(move: Redecision) -> tuple[str, attempts.LineageFields]:
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)
     return entry.team, attempts.moved(move.history.number, fingerprint, due_ms, (move.history.made or 0) + 1)
+
+
+def list_nulls(table: Table, keys: Sequence[bytes]) -> list[ChangelogRow]:
+    """List a null for each entry; of blocks that they are in one for the block, behind a put for each entry that stays."""
+    found = table.find_blocks(keys)
+    inside = {key for block, _ in found for key in blocks.list_keys(block)}
+    return [*((key, None) for key in keys if key not in inside), *blocks.split_blocks(found, set(keys))]
+
+
+def explode_blocks(writer: SweepWriter, table: Table, changelog: ChangelogPartition, rows: Sequence[DueRow]) -> None:
+    """Give each entry of some blocks a record of its own, in one transaction.
+
+    Raises:
+      TransactionFailed: nothing is known to be changed.
+    """
+    writer.begin()
+    writer.write(*changelog, [{"key": key, "value": value} for key, value in blocks.split_blocks(rows, ())])
+    writer.commit()
+    table.explode([key for key, _ in rows])

@@ -54,6 +54,7 @@ class Redecision(NamedTuple):
       history: the letter's past, as it was known when it was taken in.
       packed: what it is to be replaced by; the same key where nothing changes.
       policy: by which plan, as the header `retry-policy` has it.
+      shard: the only one in which it may wait; None where it stays in its own.
     """
 
     key: bytes
@@ -62,6 +63,7 @@ class Redecision(NamedTuple):
     packed: BuiltEntry
     policy: str
     move: Move
+    shard: int | None = None
 
 
 class Redecider:
@@ -71,13 +73,16 @@ class Redecider:
       registry: what the file says; its digest is compared with what a request asks for.
       packer: makes entries.
       lineages: where lineages are recorded, for whoever moves what was decided.
+      shards: how many there are.
     """
 
-    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: attempts.LineageTopic) -> None:
-        self.digest, self.lineages = registry.digest, lineages
+    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: attempts.LineageTopic, shards: int = 1) -> None:
+        self.digest, self.lineages, self._shards = registry.digest, lineages, shards
         self.registry, self.packer = registry, packer
 
-    def decided(self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken) -> Redecision | None:
+    def decided(
+        self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
+    ) -> Redecision | None:
         """What becomes of one entry; None where it is not asked for, parks, or failed after the request.
 
         One that was acted on is decided anew only where that is asked for, too.
@@ -86,6 +91,7 @@ class Redecider:
 
         Args:
           taken: keys under which it must not be moved.
+          waits_in: the shard in which it waits; None where it is not to be moved, whatever is decided.
 
         Raises:
           EntryUnreadable: not an entry that this version can read.
@@ -108,7 +114,7 @@ class Redecider:
             return None
         if _failed_at_ms(entry, trace) > request.since_ms:
             return None
-        anew = self._anew(key, entry, trace, request.since_ms, None, taken)
+        anew = self._anew(key, entry, trace, request.since_ms, None, taken, waits_in)
         return anew if mark is None else self._marked(anew, mark)
 
     def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
@@ -156,8 +162,9 @@ class Redecider:
         return self.packer.fits(envelope, entry, may_compress=may_compress)
 
     def _anew(
-        self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken
-    ) -> Redecision:
+        self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken,
+        waits_in: int | None = None,
+    ) -> Redecision:  # fmt: skip
         where = entry_keys.source(key)
         route = self.registry.route(where.topic)
         letter = read(_letter(where, entry), route.aliases)
@@ -165,12 +172,14 @@ class Redecider:
         bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
         case = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
         case = msgspec.structs.replace(case, incarnation=entry_keys.incarnation(key))
+        by_key = waits_in is not None and case.plan.waits_by_key and case.reason is None and letter.key is not None
+        shard = entry_keys.shard_of(letter.key or b"", self._shards) if by_key else None
         packed = self.packer.pack(case)
         free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:
             due_ms = entry_keys.due_at_ms(free)
             packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=due_ms, decided_at_ms=due_ms))
-        return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed))
+        return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed), shard)
 
 
 def _letter(where: Source, entry: Entry) -> Record:

@@ -22,7 +22,7 @@ from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.table.interface import Table
 from retry.delivery import move_entries
-from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.delivery.redecide import Redecider, Redecision
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 
 _PAGE = 64
@@ -49,6 +49,10 @@ class Rescheduling:
         """Whether the last step was part of a request."""
         return self._request != b""
 
+    def restart(self) -> None:
+        """Begin anew: entries may lie where all was looked at."""
+        self._request = b""
+
     def about(self, table: Table, judge: Redecider) -> str | None:
         """For health: what is being done, or why it is not; None where nothing is asked for."""
         standing = self._standing(table)
@@ -64,7 +68,14 @@ class Rescheduling:
         return f"{self.seen} entries looked at, {self.moved} moved"
 
     def step(
-        self, table: Table, writer: SweepWriter, changelog: ChangelogPartition, judge: Redecider, rows_max: int, bytes_max: int
+        self,
+        table: Table,
+        writer: SweepWriter,
+        changelog: ChangelogPartition,
+        judge: Redecider,
+        now_ms: int,
+        rows_max: int,
+        bytes_max: int,
     ) -> bool:
         """Do one batch of what is asked for, and say whether that ended a request.
 
@@ -79,9 +90,9 @@ class Rescheduling:
             return False
         if request.key != self._request:
             self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0
-        moves, seen, cursor = self._batch(table, judge, request.asked, rows_max, bytes_max)
+        moves, seen, cursor = self._batch(table, changelog, judge, request.asked, rows_max, bytes_max)
         ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
-        self._commit(table, writer, changelog, judge, moves, ended)
+        self._commit(table, writer, changelog, judge, moves, ended, now_ms)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
         self._done |= ended
@@ -101,21 +112,25 @@ class Rescheduling:
         return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
 
     def _batch(
-        self, table: Table, judge: Redecider, asked: Reschedule, rows_max: int, bytes_max: int
+        self, table: Table, changelog: ChangelogPartition, judge: Redecider, asked: Reschedule, rows_max: int, bytes_max: int
     ) -> tuple[list[Redecision], int, bytes | None]:
         """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
-        while page := _page(table, at, self._in_front, min(_PAGE, rows_max - seen)):
-            for at, key, envelope in page:
-                seen += 1
-                anew = judge.decided(key, envelope, asked, taken)
-                if anew is not None and anew.move is not Move.UNCHANGED:
+        read = table.page if self._in_front else table.behind
+        while page := read(at, min(_PAGE, rows_max - seen)):
+            for cursor, key, envelope in page:
+                # Of a block all entries are decided together: what stays of it lies before the cursor afterwards.
+                if (bytes_max <= 0 or seen >= rows_max) and cursor != at:
+                    return moves, seen, at
+                at, seen = cursor, seen + 1
+                anew = judge.decided(key, envelope, asked, taken, waits_in=changelog.partition)
+                if anew is not None and move_entries.is_moving(anew, changelog):
                     moves.append(anew)
                     taken.add(anew)
                     bytes_max -= len(anew.packed.envelope)
-                if bytes_max <= 0 or seen == rows_max:
-                    return moves, seen, at
+            if bytes_max <= 0 or seen >= rows_max:
+                return moves, seen, at
         return moves, seen, None
 
     def _commit(
@@ -126,14 +141,9 @@ class Rescheduling:
         judge: Redecider,
         moves: list[Redecision],
         ended: set[bytes],
+        now_ms: int,
     ) -> None:
         if not moves and not ended:
             return
-        move_entries.commit(writer, changelog, judge, moves, [(key, None) for key in sorted(ended)])
-        table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
-
-
-def _page(table: Table, after: bytes, in_front: bool, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-    if not in_front:
-        return table.behind(after, rows_max)
-    return [(key, key, envelope) for key, envelope in table.page(after, rows_max)]
+        move_entries.commit(table, writer, changelog, judge, moves, [(key, None) for key in sorted(ended)], now_ms)
+        move_entries.drop_moved(table, changelog, moves)

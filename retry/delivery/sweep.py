@@ -41,7 +41,7 @@ from typing import Any, NamedTuple, Protocol
 
 from retry.clock import Deadline
 from retry.dead_letters.retry_headers import RetryLabels
-from retry.delay_queue import entry_keys
+from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
@@ -120,6 +120,7 @@ class ShardBatch(NamedTuple):
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
       unopened: due rows, of which some cannot be opened; the batch is empty then.
+      to_explode: blocks of which not all may go.
       refused: due rows whose topic has refused them before; the batch is empty then.
       overruled: of what is superseded, what entries of other partitions count in place of.
     """
@@ -133,6 +134,7 @@ class ShardBatch(NamedTuple):
     unopened: Sequence[DueRow] = ()
     refused: Sequence[DueRow] = ()
     overruled: Sequence[OverruledPair] = ()
+    to_explode: Sequence[DueRow] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
@@ -177,8 +179,8 @@ def select(
       TableUnreadable: the table must be restored before anything is sent.
       EntryUnreadable: the shard must not be swept by this version.
     """
-    foreign: list[bytes] = []
-    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign)
+    foreign, limited = list[bytes](), list[bytes]()
+    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign, limited=limited)
     if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
         give_back(gate, rows)
         return ShardBatch(table, changelog, EMPTY, [], table.forget, unopened=no_entries)
@@ -194,21 +196,27 @@ def select(
         rows = list(compress(rows, goes))
     # A cancel may have been superseded since it was read. The same key twice is one null.
     ended = list(dict.fromkeys([*superseded, *expired]))[:rows_max]
-    if not rows and not ended:
+    to_explode = [row for prefix in limited for row in table.due(now_ms, 1, bytes_max, prefix)]
+    if not rows and not ended and not to_explode:
         return None
     try:
         batch, unopened = decoded(ended, rows, codec), list[DueRow]()
     except SealUnopened:
         give_back(gate, rows)
-        batch, unopened = EMPTY, rows
+        # What cannot be opened is held from a record of its own.
+        sealed = [row for row in rows if blocks.is_block(row[0]) and blocks.is_of_envelopes(row[1])]
+        to_explode += sealed
+        batch, unopened = EMPTY, [] if sealed else [row for row in rows if not blocks.is_block(row[0])]
     refused = gate.refused_entries.select_known(batch.rows, now_ms - DEFER_MS)
     if refused:
         give_back(gate, rows)
-        batch = EMPTY
+        # What was refused in a block is parked from a record of its own.
+        to_explode, batch = [*to_explode, *batch.find_blocks(refused)], EMPTY
     overruled = find_overruled(table, batch.superseded)
     return ShardBatch(
-        table, changelog, batch, [], table.forget, unopened=unopened, refused=refused, overruled=overruled
-    )
+        table, changelog, batch, [], table.forget, unopened=unopened, refused=refused, overruled=overruled,
+        to_explode=to_explode,
+    )  # fmt: skip
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
@@ -323,7 +331,7 @@ def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBat
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
         rows: list[dict[str, Any]] = [{"key": key, "value": None} for key in shard.batch.superseded]
         rows += [{"key": key, "value": value} for key, value in shard.replacements]
-        rows += [{"key": key, "value": None} for key, _ in shard.batch.rows]
+        rows += [{"key": key, "value": value} for key, value in shard.batch.list_nulls()]
         writer.write(*shard.changelog, rows)
     if gate.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
@@ -366,7 +374,11 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
     batch, gate, now_ms = shard.batch, context.gate, context.now_ms
     # Before those that count, which leave no others of their names behind then.
     shard.table.drop(batch.superseded)
-    shard.forget([key for key, _ in batch.rows], shard.replacements)
+    if batch.is_split:
+        # `forget` would pass over entries that stay.
+        shard.table.drop(batch.list_ended(), shard.replacements)
+    else:
+        shard.forget(batch.list_ended(), shard.replacements)
     unsent = batch.unsent(now_ms)
     sent = batch if not unsent else batch.select([n for n in range(len(batch.rows)) if n not in unsent], {})
     gate.delivered({entry.destination for entry in sent.entries})

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
-from retry.delay_queue import entry_keys, recurrence
+from retry.delay_queue import blocks, entry_keys, recurrence
+from retry.delay_queue.blocks import Block
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.due_batch import DueRow
 
 DEFER_MS = 30_000
@@ -25,9 +27,13 @@ class TransactionBatch(NamedTuple):
 
     Attributes:
       superseded: keys of entries that were replaced or cancelled; their nulls go first.
-      rows, entries: keys and envelopes of due entries, and the entries in these; as long as each other.
+      rows, entries: keys and envelopes of due entries, and the entries in these; as long as each other. Those of blocks come
+        last, without their envelopes.
       deferred: by position in `rows`, why an entry is to wait a while longer.
       labels: of each entry, policy and attempt where it is the retry of a letter.
+      blocks: keys and values of the blocks.
+      in_blocks: how many of the entries are in these.
+      is_split: whether some entries of the blocks may be left out.
     """
 
     superseded: list[bytes]
@@ -35,12 +41,50 @@ class TransactionBatch(NamedTuple):
     entries: list[Entry]
     deferred: dict[int, str]
     labels: list[RetryLabels | None]
+    blocks: Sequence[DueRow] = ()
+    in_blocks: int = 0
+    is_split: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes its rows have."""
+        return sum(len(envelope) for _, envelope in self.rows) + sum(len(value) for _, value in self.blocks)
+
+    def list_ended(self) -> list[bytes]:
+        """Keys of the rows that end in the table; of split blocks those of their entries."""
+        if self.is_split:
+            return [key for key, _ in self.rows]
+        alone = len(self.rows) - self.in_blocks
+        return [key for key, _ in [*self.rows[:alone], *self.blocks]]
+
+    def list_nulls(self) -> list[ChangelogRow]:
+        """List the records that end its rows: of split blocks the whole block, and a put for each entry that stays."""
+        if not self.is_split:
+            return [(key, None) for key in self.list_ended()]
+        alone = len(self.rows) - self.in_blocks
+        leaving = {key for key, _ in self.rows[alone:]}
+        return [*((key, None) for key, _ in self.rows[:alone]), *blocks.split_blocks(self.blocks, leaving)]
+
+    def find_blocks(self, rows: Sequence[DueRow]) -> list[DueRow]:
+        """The blocks that some of its rows are in."""
+        keys = {key for key, _ in rows}
+        return [block for block in self.blocks if not keys.isdisjoint(blocks.list_keys(block[0]))]
+
+    def _find_envelope(self, n: int) -> bytes:
+        key, envelope = self.rows[n]
+        found = (blocks.find_envelope(*block, key) for block in self.blocks) if not envelope else ()
+        return next((each for each in found if each is not None), envelope)
 
     def select(self, positions: list[int], deferred: dict[int, str]) -> TransactionBatch:
         """Some of its rows; `deferred` goes by the positions that they have in this one."""
         moved = {new: deferred[old] for new, old in enumerate(positions) if old in deferred}
         rows, entries, labels = ([column[n] for n in positions] for column in (self.rows, self.entries, self.labels))
-        return TransactionBatch(self.superseded, rows, entries, moved, labels)  # type: ignore[arg-type]
+        alone = len(self.rows) - self.in_blocks
+        in_blocks = sum(n >= alone for n in positions)
+        # Of a block of which nothing goes nothing is written.
+        found = self.find_blocks([self.rows[n] for n in positions if n >= alone]) if in_blocks else []
+        some = TransactionBatch(self.superseded, rows, entries, moved, labels)  # type: ignore[arg-type]
+        return some._replace(blocks=found, in_blocks=in_blocks, is_split=bool(found))
 
     def recurring(self) -> list[tuple[int, Recurrence]]:
         """What recurs, by position."""
@@ -72,7 +116,7 @@ class TransactionBatch(NamedTuple):
         """
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for n in self.deferred:
-            key, envelope = self.rows[n]
+            key, envelope = self.rows[n][0], self._find_envelope(n)
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
             later = entry_keys.postponed(key, due_at_ms)
             later = entry_keys.untaken(later, lambda each: each in deferred or is_leaving(each), step_ms=1_000)
@@ -109,6 +153,9 @@ def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -
       EntryUnreadable: this version cannot read one of them.
     """
     entries, labels = list[Entry](), list[RetryLabels | None]()
+    found = [row for row in rows if blocks.is_block(row[0])]
+    if found:
+        rows = [row for row in rows if not blocks.is_block(row[0])]
     for begin in range(0, len(rows), _TOGETHER):
         some = codec.decode_all(rows[begin : begin + _TOGETHER])
         entries += some
@@ -117,7 +164,20 @@ def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -
     if _any_named(entries):
         # What has a name came in by another entry source.
         labels = [None if isinstance(entry, Named) else each for entry, each in zip(entries, labels, strict=True)]
-    return TransactionBatch(superseded, rows, entries, {}, labels)
+    if not found:
+        return TransactionBatch(superseded, rows, entries, {}, labels)
+    alone = len(entries)
+    for key, value in found:
+        block, keys = blocks.decode(value), blocks.list_keys(key)
+        rows += [(each, b"") for each in keys]
+        if isinstance(block, Block):
+            entries += blocks.list_entries(key, block)
+            labels += [(block.policy, block.attempt)] * len(keys)
+        else:
+            some = codec.decode_all(list(zip(keys, block.envelopes, strict=True)))
+            entries += some
+            labels += labels_of_retries([entry.headers for entry in some])
+    return TransactionBatch(superseded, rows, entries, {}, labels)._replace(blocks=found, in_blocks=len(entries) - alone)
 
 
 # Of a shard that has nothing in a transaction.

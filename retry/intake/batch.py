@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from retry import clock
@@ -11,6 +12,7 @@ from retry.dead_letters.failure import Failure
 from retry.delay_queue.entry_keys import all_due_at_ms
 from retry.errors import TransactionAborted
 from retry.intake import attempts
+from retry.intake.gather_blocks import AnyLetter, BlockFields, BlockGathering
 from retry.intake.overlapping_transactions import BatchTransaction
 from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import KafkaException, Message, Partition
@@ -35,6 +37,8 @@ class BatchResult:
     Attributes:
       incarnations: as given.
       entries: changelog rows by shard, of those shards that have any.
+      anywhere: changelog rows that may wait in any shard.
+      blocks: letters that may wait in any shard, until what each block has is known.
       letters: what is to be told of each letter, until it is packed, by what it shares with others.
       outcomes: rows for the topic of outcomes, once it is.
       traces: what is to be remembered of each letter, until they are packed, by team.
@@ -48,13 +52,15 @@ class BatchResult:
     """
 
     __slots__ = (
-        "back", "came_back", "decided", "entries", "failures", "families", "incarnations", "letters", "lineages", "outcomes",
-        "parked", "traces",
+        "anywhere", "back", "blocks", "came_back", "decided", "entries", "failures", "families", "incarnations", "letters",
+        "lineages", "outcomes", "parked", "traces",
     )  # fmt: skip
 
     def __init__(self, incarnations: Mapping[Partition, int] | None = None) -> None:
         self.incarnations = incarnations or {}
         self.entries: defaultdict[int, ProducerRows] = defaultdict(list)
+        self.anywhere: ProducerRows = []
+        self.blocks = BlockGathering()
         self.letters: outcomes.LettersByShared = defaultdict(list)
         self.outcomes: ProducerRows = []
         self.traces: defaultdict[str, list[attempts.LineageFields]] = defaultdict(list)
@@ -66,18 +72,28 @@ class BatchResult:
         self.parked: Counter[tuple[str, str, str]] = Counter()
         self.came_back: Counter[str] = Counter()
 
+    def add_in_blocks(self, shared: BlockFields, letters: Iterable[AnyLetter], letters_max: int) -> None:
+        """Add letters that may wait in any shard, in the order of their numbers, so many to a block at most."""
+        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.add(shared, letters, letters_max)]
+
     def join_later(self, later: BatchResult) -> None:
         """Add what is to be written and counted for letters that were read after these; both are packed."""
         for shard, rows in later.entries.items():
             self.entries[shard] += rows
+        self.anywhere += later.anywhere
         self.outcomes += later.outcomes
         for team, rows in later.lineages.items():
             self.lineages.setdefault(team, []).extend(rows)
         for name in _COUNTS:
             getattr(self, name).update(getattr(later, name))
 
+    def iterate_entries(self) -> Iterator[dict[str, Any]]:
+        """All changelog rows, in no order."""
+        return chain(self.anywhere, *self.entries.values())
+
     def pack(self, taken_ms: int) -> None:
-        """Put all that is to be remembered and told into few records."""
+        """Put all that waits, and what is to be remembered and told of it, into few records."""
+        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.finish()]
         self.lineages = {team: attempts.records(team, rows) for team, rows in self.traces.items()}
         self.traces.clear()
         self.outcomes += [{"key": None, "value": value} for value in outcomes.records(self.letters, taken_ms)]
@@ -149,7 +165,7 @@ class PreparedBatch(NamedTuple):
 
     def find_first_due_ms(self) -> int:
         """Find when the first of its entries is due, in milliseconds since 1970; far in the future where it has none."""
-        keys = (row["key"] for rows in self.result.entries.values() for row in rows)
+        keys = (row["key"] for row in self.result.iterate_entries())
         return min(all_due_at_ms(keys), default=_NEVER_MS)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
+from retry.delay_queue.blocks import BYTES_MAX
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.intake.decide import DecidedLetter
@@ -48,14 +49,22 @@ class EntryBuilder:
       codec: writes envelopes.
 
     Attributes:
-      parked: as given.
-      safe_bytes: every topic takes an entry of this size, whatever headers it has.
+      parked, codec: as given.
+      block_bytes: how large a block may be.
     """
 
     def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int], codec: EnvelopeCodec = PLAIN) -> None:
         self._changelog, self.parked, self._bytes_max, self.codec = changelog, parked, bytes_max, codec
-        # Nearly every letter is smaller than what any topic takes, and needs no closer look.
-        self.safe_bytes = min([_FEW_HEADERS_BYTES, _RECORD_BYTES, *bytes_max.values()])
+        of_changelog = bytes_max.get(changelog, _RECORD_BYTES)
+        # Letters of other sizes may join a block: it has less than four times as much then.
+        self.block_bytes, self._safe_bytes = min(BYTES_MAX, of_changelog // 4), min(_FEW_HEADERS_BYTES, of_changelog)
+
+    def find_safe_bytes(self, target: str) -> int:
+        """How large an entry may be that the changelog and its target take, whatever headers it has.
+
+        Nearly every letter is smaller, and needs no closer look.
+        """
+        return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
     def pack(self, case: DecidedLetter) -> BuiltEntry:
         """The entry; by reference, without payload, where the whole of it fits nowhere, compressed neither."""
@@ -67,7 +76,7 @@ class EntryBuilder:
         entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
         key = _key(case, target)
         envelope = self.codec.encode(key, entry)
-        if len(envelope) <= self.safe_bytes or self.fits(envelope, entry, may_compress=False):
+        if len(envelope) <= self.find_safe_bytes(target) or self.fits(envelope, entry, may_compress=False):
             return BuiltEntry(key, envelope, entry, case.reason)
         essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
         headers = letter.original_headers + [header for header in ours if header[0] in essential]

@@ -18,7 +18,7 @@ from typing import Any
 from retry.dead_letters import frameworks
 from retry.dead_letters.dead_letter import retries_made
 from retry.dead_letters.frameworks import HeaderLayout, Values, first_content, header_values
-from retry.intake.alike_letters import AlikeLettersWriter, Candidate, Unfit, alike_letters
+from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, Unfit, alike_letters
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
@@ -38,15 +38,15 @@ class FastPath:
 
     Args:
       policies: names of policies, by what a header says of one.
-      shards: how many there are.
+      find_spread: see `AlikeLettersWriter`.
     """
 
     def __init__(
         self, registry: Registry, attempt_counter: AttemptCounter, entry_builder: EntryBuilder,
-        policies: Mapping[bytes | None, str], shards: int,
+        policies: Mapping[bytes | None, str], find_spread: FindSpread,
     ) -> None:  # fmt: skip
         self._registry, self._attempt_counter, self._policies = registry, attempt_counter, policies
-        self._writer = AlikeLettersWriter(attempt_counter, self._shared, entry_builder.codec, entry_builder.safe_bytes, shards)
+        self._writer = AlikeLettersWriter(attempt_counter, self._shared, entry_builder, find_spread)
         self._layouts: dict[tuple[str, ...], HeaderLayout | None] = {}
         self._templates: dict[tuple[Any, ...], LetterTemplate | None] = {}
         self._kept_bytes = 0

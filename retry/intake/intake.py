@@ -26,6 +26,7 @@ import msgspec
 
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue import ramp_records
+from retry.delay_queue.blocks import count_entries
 from retry.intake import attempts, read_positions
 from retry.intake.attempts import LineageTopic, RampedLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -34,6 +35,7 @@ from retry.intake.build_entry import BuiltEntry, EntryBuilder
 from retry.intake.decide import DecidedLetter, decide
 from retry.intake.entry_source import EntrySource
 from retry.intake.fast_path import FastPath
+from retry.intake.home_shard import HomeShard
 from retry.intake.pointer_letters import Fetch, fill
 from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import Partition
@@ -63,18 +65,21 @@ class Intake:
       partitions: how many each of these topics has.
       sources: what is read besides dead letters.
       ramped: which lineages a ramp has put.
+      home: where letters wait that may wait in any shard; without it, in the first ones.
     """
 
     def __init__(
         self, registry: Registry, tracer: AttemptCounter, packer: EntryBuilder, fetch: Fetch | None, names: Any,
         partitions: Mapping[str, int], sources: Sequence[EntrySource] = (), ramped: RampedLineages | None = None,
+        home: HomeShard | None = None,
     ) -> None:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._policies: dict[bytes | None, str] = {
             plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
         }
-        self._fast_path = FastPath(registry, tracer, packer, self._policies, self._shards)
+        self._home = home or HomeShard(self._shards, list)
+        self._fast_path = FastPath(registry, tracer, packer, self._policies, self._find_spread)
         self._ramped = ramped
         self._lineage_topic = LineageTopic(names.lineage, partitions[names.lineage])
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
@@ -124,7 +129,9 @@ class Intake:
 
     def _add(self, case: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
-        to.entries[self._shard(letter)].append({"key": packed.key, "value": packed.envelope})
+        is_limited = not reason and self._find_spread(case.route.team, packed.destination) is not None
+        rows = to.entries[self._shard(letter)] if is_limited or case.plan.waits_by_key else to.anywhere
+        rows.append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else case.due_at_ms
         shared = shared_fields(
             case.route, letter.topic, letter.partition, letter.failure, case.plan.name, case.attempt, reason, packed.destination
@@ -200,6 +207,10 @@ class Intake:
           TransactionFailed: nothing will be taken in; the letters must be read again.
         """
         writer.begin()
+        if result.anywhere:
+            letters = sum([count_entries(row["key"]) for row in result.anywhere])
+            result.entries[self._home.choose(letters)] += result.anywhere
+            result.anywhere.clear()
         for shard, entries_of_shard in result.entries.items():
             writer.write(self._names.changelog, shard, entries_of_shard)
             # Copied by now, and still at hand: to touch it later, only to let it go, costs far more.
@@ -213,6 +224,10 @@ class Intake:
         result.lineages.clear()
         writer.write(self._names.positions, read_positions.PARTITION, read_positions.encode_positions(positions))
         writer.read_to(read_positions.offsets_of(positions), member)
+
+    def _find_spread(self, team: str, target: str) -> int | None:
+        # Each worker has the part of a limit that its shards are of all: what is limited must wait in all of them.
+        return self._shards if self._registry.has_rate_limit(team, target) else None
 
     def _shard(self, letter: Letter) -> int:
         # All letters of one key wait in one shard, so that their order can be kept; those without a key are spread.

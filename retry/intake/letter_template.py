@@ -35,6 +35,7 @@ class LetterTemplate:
       points: whether one without key and value only names the record that failed.
       lineage, is_retry: of first failures, see `AttemptCounter`.
       source: coordinates, offset aside.
+      lane, stem: of the keys of their entries.
       entry_keys: (due times, offsets) → keys.
       shared: what is told of one of them.
       shared_by_message: what is told of those whose exceptions said this, by `fingerprint.alike`.
@@ -57,6 +58,8 @@ class LetterTemplate:
     lineage: Callable[[int], int] | None
     is_retry: bool
     source: bytes
+    lane: bytes
+    stem: bytes
     entry_keys: Callable[[Iterable[int], Iterable[int]], list[bytes]]
     shared: SharedFields
     shared_by_message: dict[bytes | None, SharedFields] = field(default_factory=dict)
@@ -83,6 +86,7 @@ def template(
     if target is None or (plan.template is not None and not route.completes(target)):
         return None
     attempt = made + 1
+    lane, stem = keys.lane(route.team, topic, target), keys.key_stem(topic, partition)
     return LetterTemplate(
         layout,
         topic,
@@ -101,6 +105,8 @@ def template(
         attempt_counter.lineages(failure, route, topic),
         attempt_counter.is_retry(failure, route.team),
         b"%b/%d/" % (topic.encode(), partition),
-        keys.keys_of(keys.key_stem(topic, partition), keys.lane(route.team, topic, target)),
+        lane,
+        stem,
+        keys.keys_of(stem, lane),
         shared_fields(route, topic, partition, failure, plan.name, attempt, None, target),
     )

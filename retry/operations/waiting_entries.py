@@ -7,12 +7,13 @@ and nothing that a worker holds is touched. An entry that cannot be opened, sinc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
-from heapq import merge
+from heapq import heappop, heappush, merge
 from pathlib import Path
 from typing import NamedTuple
 
+from retry.delay_queue.blocks import WITHIN_MS
 from retry.delay_queue.entry_keys import (
     HELD_LANES,
     LANE_BYTES,
@@ -37,6 +38,7 @@ from retry.telemetry.unreadable_records import UNREADABLE
 
 _PAGE = 1_000
 _MEMORY_BYTES = 32 << 20
+_DUE_BYTES = 8
 
 
 @contextmanager
@@ -90,7 +92,7 @@ def rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
         at = behind[-1][0]
     at = b""
     while page := table.page(at, _PAGE):
-        yield from page
+        yield from ((key, envelope) for _, key, envelope in page)
         at = page[-1][0]
 
 
@@ -101,7 +103,7 @@ def entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source
 
 def following(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
     """Waiting entries in due order, each with its place in that order; only those behind the place `after`."""
-    lanes = (_of_lane(table, lane, lane + after) for lane in table.lanes())
+    lanes = (_in_due_order(_of_lane(table, lane, lane + after[:_DUE_BYTES])) for lane in table.lanes())
     rows = merge(*lanes, _behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
         if key[LANE_BYTES:] > after:
@@ -111,8 +113,8 @@ def following(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Itera
 def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
     """The entry that was made from a letter and is due at that moment."""
     for lane in table.lanes():
-        for key, envelope in _of_lane(table, lane, due_bound(wanted.due_at_ms, lane)):
-            if due_at_ms(key) != wanted.due_at_ms:
+        for cursor, key, envelope in _of_lane(table, lane, due_bound(wanted.due_at_ms, lane)):
+            if due_at_ms(cursor) >= wanted.due_at_ms + WITHIN_MS:
                 break
             if source(key) == wanted:
                 return codec.shown(key, envelope)
@@ -138,9 +140,9 @@ def of_source(
     wanted = key_stem(topic, partition) + offset.to_bytes(8, "big")
     for lane in table.lanes():
         first = table.page(lane, 1)
-        if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][0]).topic != topic):
+        if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][1]).topic != topic):
             continue
-        for key, envelope in _of_lane(table, lane, lane):
+        for _, key, envelope in _of_lane(table, lane, lane):
             if letter(key) == wanted:
                 return WaitingEntry(key, codec.shown(key, envelope), None)
     after = b""
@@ -152,13 +154,25 @@ def of_source(
     return None
 
 
-def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Cursor, key and envelope of each entry of a lane, from a key on."""
     while page := table.page(after, _PAGE):
-        for key, envelope in page:
-            if lane_of(key) != lane:
+        for row in page:
+            if lane_of(row[0]) != lane:
                 return
-            yield key, envelope
+            yield row
         after = page[-1][0]
+
+
+def _in_due_order(of_lane: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and envelopes of a lane; those of a block wait for blocks that may have earlier ones."""
+    early: list[tuple[bytes, bytes, bytes]] = []
+    for cursor, key, envelope in of_lane:
+        while early and due_at_ms(early[0][1]) <= due_at_ms(cursor) - WITHIN_MS:
+            yield heappop(early)[1:]
+        heappush(early, (key[LANE_BYTES:], key, envelope))
+    while early:
+        yield heappop(early)[1:]
 
 
 def _behind(table: Table) -> Iterator[tuple[bytes, bytes]]:

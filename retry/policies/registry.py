@@ -62,6 +62,10 @@ class Registry:
         route = self._routes.get(topic)
         return route if route is not None else self._find(topic)
 
+    def has_rate_limit(self, team: str, target: str) -> bool:
+        """Whether a limit counts for what a team sends to a topic."""
+        return team in self.team_limits or target in self.target_limits
+
     def reads(self, topic: str) -> bool:
         """Whether letters are read from this topic. The service's own topics must not be among them."""
         return self.route(topic) is not self.default

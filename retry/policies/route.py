@@ -37,6 +37,11 @@ class RetryPlan:
     template: Template | None = None
 
     @property
+    def waits_by_key(self) -> bool:
+        """Whether letters of one key must wait in one shard."""
+        return self.ordered or self.null_cancels
+
+    @property
     def fixed_target(self) -> str | None:
         """The topic that every letter of this plan goes to; None where the letter decides, or there is none."""
         return None if self.template else self.retry_to

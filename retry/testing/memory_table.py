@@ -6,10 +6,22 @@ import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
+from retry.delay_queue import blocks
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry_keys import (
+    COMMON,
+    END_KEY,
+    FIRST_KEY,
+    LANE_BYTES,
+    NAMED,
+    ORDERED,
+    PLAIN,
+    due_at_ms,
+    due_bound,
+    lane_end,
+)  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
-from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table import block_search, interface, named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import readable
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
@@ -77,7 +89,7 @@ class MemoryTable:
         """See `Table.fold`."""
         self._readable()
         records, unreadable = readable(rows)
-        self._change([row for row in records if row[0][0] not in _KNOWN_AHEAD or self._ahead.is_news(*row)])
+        self._change([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
         return unreadable
 
@@ -91,7 +103,8 @@ class MemoryTable:
             if key[0] == ORDERED:
                 self._apply(ordered_entries.drop(self, key) if value is None else ordered_entries.put(self, key, value))
             else:
-                self.waiting += (value is not None) - (key in self._rows) if key < END_KEY else 0
+                more = (value is not None) - (key in self._rows)
+                self.waiting += more * blocks.count_entries(key) if more and key < END_KEY else 0
                 self._apply(ordered_entries.OrderEffect({key: value}, 0))
 
     def _apply(self, effect: ordered_entries.OrderEffect) -> None:
@@ -125,9 +138,10 @@ class MemoryTable:
     def _first_rows(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         rows: list[tuple[bytes, bytes]] = []
         for key in self._between(start, end):
-            if len(rows) == rows_max or bytes_max <= 0:
+            if rows_max <= 0 or bytes_max <= 0:
                 break
             rows.append((key, self._rows[key]))
+            rows_max -= blocks.count_entries(key)
             bytes_max -= len(self._rows[key])
         return rows
 
@@ -140,7 +154,7 @@ class MemoryTable:
             if not self._has(key, value):
                 self._ahead.note_put(key, value)
         for key in keys:
-            if key[0] in _KNOWN_AHEAD:
+            if key[0] in _KNOWN_AHEAD or self._ahead.is_put(key):
                 self._ahead.note_drop(key)
         self._change([*named_or_ordered, *((key, None) for key in keys)])
 
@@ -150,29 +164,52 @@ class MemoryTable:
 
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""
+        found = self.find_blocks(keys)
         self.forget(keys, replacements)
+        self._split(found, set(keys))
+
+    def explode(self, block_keys: Sequence[bytes]) -> None:
+        """Explode as `Table.explode` says."""
+        self._readable()
+        self._split([(key, self._rows[key]) for key in block_keys if key in self._rows], set())
+
+    def _split(self, found: Sequence[tuple[bytes, bytes]], leaving: set[bytes]) -> None:
+        stay = [row for row in blocks.split_blocks(found, leaving) if row[1] is not None and row[0] not in self._rows]
+        for key, value in stay:
+            self._ahead.note_put(key, value or b"")
+        self._change([*stay, *((block, None) for block, _ in found)])
+
+    def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """Answer as `Table.find_blocks` says."""
+        plain = [key for key in keys if key[:1] == bytes([PLAIN]) and key not in self._rows]
+        return block_search.find_blocks(self, plain)
+
+    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+        """The first keys of rows from a start to before an end."""
+        return self._between(start, end)[:rows_max]
 
     def is_leaving(self, key: bytes) -> bool:
         """Answer as `Table.is_leaving` says."""
         return self._ahead.is_leaving(key)
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.page`."""
         self._readable()
         start = bisect_right(self._keys, max(after, FIRST_KEY))
         keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
-        return [(key, self._rows[key]) for key in keys[:rows_max]]
+        return interface.list_entries([(key, self._rows[key]) for key in keys[:rows_max]])
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:  # noqa: ARG002
         """See `Table.estimate_due`; here every row is counted."""
         self._readable()
-        due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY))
+        due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY) for _ in range(blocks.count_entries(key)))
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.earliest`."""
         self._readable()
-        return [row for lane in self.lanes() for row in self._first_rows(lane, lane_end(lane), rows_max, bytes_max)]
+        rows = (self._first_rows(lane, lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
+        return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.behind`."""
@@ -183,7 +220,11 @@ class MemoryTable:
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
         row = self._rows.get(key)
-        return ordered_entries.find(self, key) if row is None and key[:1] == bytes([ORDERED]) else row
+        if row is not None:
+            return row
+        if key[:1] == bytes([ORDERED]):
+            return ordered_entries.find(self, key)
+        return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
     def superseded(self, rows_max: int) -> list[bytes]:
         """See `Table.superseded`."""

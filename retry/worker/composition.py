@@ -25,6 +25,7 @@ from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import EntrySource, MakeSources
+from retry.intake.home_shard import HomeShard
 from retry.intake.intake import Intake
 from retry.intake.read_positions import ReadPositions
 from retry.kafka import client_config, topics
@@ -72,10 +73,11 @@ class IntakeSide(NamedTuple):
     consumer: LetterConsumer
     lineages: LineageFollower
     fetcher: RecordFetcher
+    home: HomeShard
 
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Decide by another policy file."""
-        intake = _intake(self.context, self.lineages, self.fetcher, registry, entry_builder, sources)
+        intake = _intake(self.context, self.lineages, self.fetcher, self.home, registry, entry_builder, sources)
         self.consumer.use(intake, entry_source.subscription(registry, sources))
 
 
@@ -91,7 +93,7 @@ class DeliverySide(NamedTuple):
     def apply(self, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]) -> None:
         """Deliver by another policy file."""
         self.admission.use(registry, sources)
-        redecider = Redecider(registry, entry_builder, self.context.lineage_topic)
+        redecider = _redecider(self.context, registry, entry_builder)
         self.shards.around = self.shards.around._replace(judge=redecider)
 
 
@@ -124,8 +126,9 @@ def build(
     if not adopt:
         refuse_another_changelog(context, tables, sources)
     entry_builder = context.entry_builder(registry)
-    intake = build_intake(context, registry, entry_builder, sources)
     delivery = build_delivery(context, tables, registry, entry_builder, sources)
+    home = HomeShard(context.changelog.partitions, delivery.shards.list_ready)
+    intake = build_intake(context, home, registry, entry_builder, sources)
     unread = UnreadLetters.of_brokers(intake.consumer.list_taken, context.admin)
 
     def on_policies(registry: Registry) -> None:
@@ -166,7 +169,7 @@ def demand_startable(settings: Settings, admin: AdminClient) -> None:
 
 
 def build_intake(
-    context: Context, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
+    context: Context, home: HomeShard, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
 ) -> IntakeSide:
     """The consumer of dead letters, and the record of how often each was sent."""
     settings, names = context.settings, context.names
@@ -180,21 +183,26 @@ def build_intake(
         f"intake-{context.instance}",
         names.intake_group,
         entry_source.subscription(registry, sources),
-        _intake(context, lineages, fetcher, registry, entry_builder, sources),
+        _intake(context, lineages, fetcher, home, registry, entry_builder, sources),
         positions=positions,
         versions=context.versions,
         records_max=settings.batch_records,
         bytes_max=settings.batch_bytes,
     )
-    return IntakeSide(context, consumer, lineages, fetcher)
+    return IntakeSide(context, consumer, lineages, fetcher, home)
 
 
 def _intake(
-    context: Context, lineages: LineageFollower, fetcher: RecordFetcher, registry: Registry, entry_builder: EntryBuilder,
-    sources: Sequence[EntrySource],
+    context: Context, lineages: LineageFollower, fetcher: RecordFetcher, home: HomeShard, registry: Registry,
+    entry_builder: EntryBuilder, sources: Sequence[EntrySource],
 ) -> Intake:  # fmt: skip
     counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets_by_team(), lineages.catch_up_to_now)
-    return Intake(registry, counter, entry_builder, fetcher.fetch, context.names, context.partitions, sources, lineages.ramped)
+    names, partitions = context.names, context.partitions
+    return Intake(registry, counter, entry_builder, fetcher.fetch, names, partitions, sources, lineages.ramped, home)
+
+
+def _redecider(context: Context, registry: Registry, entry_builder: EntryBuilder) -> Redecider:
+    return Redecider(registry, entry_builder, context.lineage_topic, context.changelog.partitions)
 
 
 def build_delivery(
@@ -215,7 +223,7 @@ def build_delivery(
         context.log,
         tables,
         admission,
-        Redecider(registry, entry_builder, context.lineage_topic),
+        _redecider(context, registry, entry_builder),
         settings.sweep_records or settings.batch_records,
         settings.batch_bytes,
         topics.table_age_ms_max(context.changelog),

@@ -13,6 +13,7 @@ from retry.kafka import topics as own_topics
 from retry.kafka.local_broker import LocalBroker
 from tests.conftest import Deploy
 from tests.support import topics
+from tests.support.blocks import list_entry_records
 from tests.support.checker import check
 from tests.support.deployment import Deployment
 from tests.support.faults import Runs
@@ -190,7 +191,8 @@ def test_a_changelog_that_lost_its_end_is_said_and_its_table_restored(tmp_path: 
         broker.start()
         worker.start().await_ready()
         assert "Kafka lost acknowledged writes" in worker.log()
-        left = [record for record in read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED) if record.value]
+        records = list_entry_records(read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED))
+        left = [record for record in records if record.value]
         assert 0 < len(left) < 6 * OLD
         await_waiting(worker, len(left))
         worker.terminate()

@@ -15,6 +15,7 @@ from retry.delay_queue import entry_keys
 from tests.acceptance.test_moved_entries import uses
 from tests.conftest import Deploy
 from tests.support import policies
+from tests.support.blocks import list_entry_records
 from tests.support.checker import check
 from tests.support.deployment import APPEND_TIME, Deployment
 from tests.support.letters import Headers, Sender
@@ -119,7 +120,7 @@ def test_records_that_their_target_finds_too_large_are_put_back_alone(deploy: De
 
 def put_back(deployment: Deployment) -> set[str]:
     """Letters whose entries were put more than once, due at another time each."""
-    records = read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED)
+    records = list_entry_records(read(deployment.bootstrap_servers, [deployment.names.changelog], COMMITTED))
     keys = {record.key for record in records if record.key and record.value is not None}
     times = Counter(f"{at.topic}/{at.partition}/{at.offset}" for at in map(entry_keys.source, keys))
     return {source for source, count in times.items() if count > 1}

@@ -14,6 +14,7 @@ from xxhash import xxh64_intdigest
 
 from retry.clock import wall_ms
 from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import END_KEY, FIRST_KEY
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
@@ -144,11 +145,12 @@ def _check_tables(deployment: Deployment, worker: WorkerProcess) -> None:
 
 
 def _rows(path: Path, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    table, after = RocksTable(path, Identity("", "", partition), Memory(8 << 20)), b""
+    table, start = RocksTable(path, Identity("", "", partition), Memory(8 << 20)), FIRST_KEY
     try:
-        while found := table.page(after, PART):
+        # As they lie there: of a block there is one row.
+        while found := table._db.scan(start, END_KEY, PART, 1 << 40)[0]:
             yield from found
-            after = found[-1][0]
+            start = found[-1][0] + b"\0"
     finally:
         table.close()
 

@@ -128,9 +128,10 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     tail.await_seen(20)
     assert deployment.command("pause", "--all").returncode == 0
     # Due later than this test ends: whatever is due for a minute would be stuck in the end, on a machine that is slow.
-    wish = [("retry-at-ms", b"%d" % (wall_ms() + 1_800_000))]
+    wish_ms = wall_ms() + 1_800_000
     for n in range(20, 24):
-        sender.send(topic, b"key-%d" % n, b"held %d" % n, wish)
+        # Each at a time of its own, so that each has a record of its own.
+        sender.send(topic, b"key-%d" % n, b"held %d" % n, [("retry-at-ms", b"%d" % (wish_ms + 1_000 * n))])
     sender.finish()
     await_that("they wait", lambda: worker.metric("retry_entries_waiting") == 4)
     worker.terminate()

@@ -39,7 +39,7 @@ def _taken_in(codec: EnvelopeCodec, records: list[MemoryRecord]) -> tuple[list[t
     began = time.process_time()
     result = intake.prepare(records, _NOW_MS)
     used = time.process_time() - began
-    return [(row["key"], row["value"]) for row in result.entries[0]], used / len(records) * 1e6
+    return [(row["key"], row["value"]) for row in result.iterate_entries()], used / len(records) * 1e6
 
 
 def _made_ready(codec: EnvelopeCodec, rows: list[tuple[bytes, bytes]]) -> float:

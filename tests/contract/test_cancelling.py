@@ -80,7 +80,7 @@ class Shard:
         stranger = MemoryTransactionalProducer(self.log, "intake")
         stranger.open()
         stranger.begin()
-        stranger.write("changelog", 0, settled.entries[0])
+        stranger.write("changelog", 0, list(settled.iterate_entries()))
         stranger.write("lineage", 0, [row for rows in settled.lineages.values() for row in rows])
         stranger.commit()
         self.fold()
@@ -131,7 +131,7 @@ class Shard:
         folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
         live = {key: value for key, value in folded.items() if value is not None}
         behind = {key: envelope for _, key, envelope in self.table.behind(b"", ALL)}
-        assert dict(self.table.page(b"", ALL)) | behind == live
+        assert dict(row[1:] for row in self.table.page(b"", ALL)) | behind == live
         assert self.table.waiting == len(live)
         return live
 

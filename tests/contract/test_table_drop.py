@@ -58,7 +58,7 @@ def moved(table: Table, moves: list[tuple[bytes, bytes]], *, fold_first: bool) -
 
 
 def held(table: Table) -> list[bytes]:
-    return sorted([key for key, _ in table.page(b"", ALL)] + [key for _, key, _ in table.behind(b"", ALL)])
+    return sorted([key for _, key, _ in table.page(b"", ALL)] + [key for _, key, _ in table.behind(b"", ALL)])
 
 
 def swept(table: Table, now_ms: int) -> list[int]:

@@ -115,7 +115,7 @@ def test_entries_of_one_due_time_and_letter_in_two_lanes_are_two(table: Table) -
     """Moved to another destination: put there and deleted here, in whichever order it is read."""
     table.fold([(plain_key(100, 7, A), b"a")], 1, NOW_MS)
     table.fold([(plain_key(100, 7, B), b"b"), (plain_key(100, 7, A), None)], 3, NOW_MS)
-    assert table.page(b"", ALL) == [(plain_key(100, 7, B), b"b")]
+    assert table.page(b"", ALL) == [(plain_key(100, 7, B), plain_key(100, 7, B), b"b")]
     assert table.waiting == 1
     assert deliver(table, 100, A, B) == [100]
 

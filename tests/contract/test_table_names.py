@@ -41,7 +41,7 @@ def raw(table: Table) -> dict[bytes, bytes]:
     if isinstance(table, MemoryTable):
         return dict(table._rows)
     assert isinstance(table, RocksTable)
-    return dict(table._db.scan(entry_keys.FIRST_KEY, b"\x09", ALL, ALL)[0])
+    return dict(table._db.scan(entry_keys.FIRST_KEY, b"\x0a", ALL, ALL)[0])
 
 
 def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], list[bytes]]:

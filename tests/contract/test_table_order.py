@@ -29,7 +29,7 @@ def put(table: Table, *keys: bytes) -> None:
 
 
 def heads(table: Table) -> list[bytes]:
-    return [key for key, _ in table.page(b"", ALL)]
+    return [key for _, key, _ in table.page(b"", ALL)]
 
 
 def due(table: Table, now_ms: int = 1 << 60, of: bytes = ORDERED) -> list[bytes]:

@@ -85,7 +85,7 @@ def test_many_are_estimated_from_few(tmp_path: Path, shape: str) -> None:
             return found
 
         table._db.keys = counting  # type: ignore[method-assign]
-        exact = [sum(entry_keys.due_at_ms(key) <= until for key, _ in table.page(b"", ALL)) for until in UNTIL]
+        exact = [sum(entry_keys.due_at_ms(key) <= until for _, key, _ in table.page(b"", ALL)) for until in UNTIL]
         found = table.estimate_due(UNTIL, 1_000).due
         assert sum(asked) < 2_500
         for told, is_so in zip(found, exact, strict=True):

@@ -153,10 +153,10 @@ def test_a_failed_move_leaves_each_entry_once(shard: Shard, fault: Fault, fresh:
 
 
 NEWER = {
-    "kind of key": (b"\x09" + plain_key(NOW_MS)[1:], b"v"),
-    "envelope": (plain_key(NOW_MS), b"\x92\x03\xa1t"),
-    "envelope of an ordered entry": (ordered_key(NOW_MS, 0), b"\x92\x03\xa1t"),
-    "envelope without a lane": (CAPTURED[0], b"\x92\x03\xa1t"),
+    "kind of key": (b"\x0a" + plain_key(NOW_MS)[1:], b"v"),
+    "envelope": (plain_key(NOW_MS), b"\x92\x04\xa1t"),
+    "envelope of an ordered entry": (ordered_key(NOW_MS, 0), b"\x92\x04\xa1t"),
+    "envelope without a lane": (CAPTURED[0], b"\x92\x04\xa1t"),
     "kind of control": (b"\x10hold/team/a", b"{}"),
     "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
     "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":3,"kind":"ramp"}'),

@@ -51,7 +51,7 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
     fold(LOG[:2])
     assert (table.get(KEYS[0]), table.waiting, table.next_offset) == (None, 2, 4)
     fold([*LOG[1:], Told(4, (KEYS[2], None))])
-    assert [key for key, _ in table.page(b"", 9)] == [KEYS[1]]
+    assert [key for _, key, _ in table.page(b"", 9)] == [KEYS[1]]
     assert (table.waiting, table.next_offset, shard.phase) == (1, 5, Phase.READY)
     table.close()
 
@@ -78,8 +78,8 @@ def opened(path: Path, end_offset: int) -> Shard:
 
 
 NEWER = {
-    "envelope": (KEYS[1], b"\x91\x03"),
-    "kind of key": (b"\x09" + KEYS[1][1:], b"v"),
+    "envelope": (KEYS[1], b"\x91\x04"),
+    "kind of key": (b"\x0a" + KEYS[1][1:], b"v"),
     "control": (b"\x10hold/all/", b"{}"),
 }
 
@@ -107,7 +107,7 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
     if newer != "nothing":
         again.fold([Told(12, (KEYS[1], b"known now")), *log[2:]])
         assert (again.phase, again.table.waiting, again.table.next_offset) == (Phase.READY, 2, 16)
-        assert [key for key, _ in again.table.page(b"", 9)] == KEYS[1:]
+        assert [key for _, key, _ in again.table.page(b"", 9)] == KEYS[1:]
     again.table.close()
 
 

@@ -124,8 +124,9 @@ class KeyFiles:
         world, ledger = self._world, self._world.ledger
         if world.log.under_way or any(host.process is not None and host.process.busy for host in world.hosts):
             return
+        alone = {(record.partition(), record.key()) for record in world.log.read(world.own.changelog)}
         found = {
-            source: at for source, at in ledger.waits_at().items()
+            source: at for source, at in ledger.waits_at().items() if at[0] in alone
             if at[0][1][0] == PLAIN and not at[0][1].startswith(NULLS) and at[1][1:2] == b"\2" and source not in self._forged
             # Of a topic that was made anew, letters with the same coordinates open in each other's place.
             and " of before" not in source

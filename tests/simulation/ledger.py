@@ -32,6 +32,7 @@ from retry.kafka.topics import TopicNames
 from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
 from retry.worker.clock_skew import TOLERANCE_MS
+from tests.simulation import blocks
 from tests.simulation.actions import Actions, is_kept
 from tests.simulation.identity import Identities, coordinates
 from tests.simulation.names import Schedules
@@ -51,6 +52,7 @@ Place = tuple[int, bytes]
 class Letter:
     """A dead letter and where it is: `key` of its entry while it waits, `done` when it was sent.
 
+    It is `from_afar` once rescheduling has moved it to another shard.
     `made` are the retries that it says of itself where it is parked or discarded; once `returned`, policies do not park it;
     `ramped` is the action and the step that had put one that failed again, its lineage and its team.
     """
@@ -58,8 +60,10 @@ class Letter:
     record: MemoryRecord
     number: int
     key: bytes | None = None
+    shard: int = 0
     done: bool = False
     returned: bool = False
+    from_afar: bool = False
     made: int = 0
     ramped: tuple[bytes, int, int, int] | None = None
 
@@ -67,6 +71,10 @@ class Letter:
     def place(self) -> tuple[str, int]:
         """Its partition."""
         return self.record.topic(), self.record.partition()
+
+    def waits_at(self, place: Place) -> bool:
+        """Whether it waits there, or did last."""
+        return (self.shard, self.key) == place
 
     def ends(self, other: Letter) -> bool:
         """Whether this is a null that cancels the other, if that waits."""
@@ -84,8 +92,10 @@ class Ledger:
       changelog: committed rows of each shard, compacted never.
       left: how many letters are not done.
       cancelled: how many were parked because of a null.
+      moved_away: how often a letter was moved to another shard.
       refused: how many were parked because their topic refused them; `may_be_refused` says whether that was so.
       sealed: whether every entry has to be; `held`: how often one was moved out of the way that could not be opened.
+      blocks_put, blocks_exploded: how many were written, and how many ended with entries that stay.
       schedules: messages to an entry source, which have a ledger of their own.
       actions: of operators, which have one, too.
     """
@@ -99,9 +109,12 @@ class Ledger:
     left: int = 0
     cancelled: int = 0
     refused: int = 0
+    moved_away: int = 0
     may_be_refused: Callable[[MemoryRecord], bool] = lambda _: False
     sealed: bool = False
     held: int = 0
+    blocks_put: int = 0
+    blocks_exploded: int = 0
     schedules: Schedules = field(default_factory=Schedules)
     actions: Actions = field(init=False)
     _read: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -132,6 +145,9 @@ class Ledger:
 
     def committed(self, transaction: Transaction) -> None:
         """A transaction was decided, and will be seen."""
+        seen = blocks.by_entry(transaction, self.own.changelog, self.changelog)
+        transaction = seen.transaction
+        self.blocks_put, self.blocks_exploded = self.blocks_put + seen.put, self.blocks_exploded + seen.exploded
         puts: dict[Place, bytes] = {}
         nulls: list[Place] = []
         deliveries: dict[str, MemoryRecord] = {}
@@ -185,7 +201,7 @@ class Ledger:
         for place, source in self.whose.items():
             letter = self.letters[source]
             rows = [row for row in self.changelog.get(place[0], []) if row[1] == place[1]]
-            if letter.key == place[1] and not letter.done and rows and (envelope := max(rows)[2]) is not None:
+            if letter.waits_at(place) and not letter.done and rows and (envelope := max(rows)[2]) is not None:
                 at[source] = place, envelope
         return at
 
@@ -195,7 +211,7 @@ class Ledger:
         for record in transaction.records if worker.startswith(f"{APP}-intake-") else ():
             if record.topic() == self.own.changelog:
                 last = self._last.get((record.partition(), worker), -1)
-                want(last < record.offset(), "disordered", f"{_text(record)} lies in front of earlier letters")
+                want(last <= record.offset(), "disordered", f"{_text(record)} lies in front of earlier letters")
                 self._last[record.partition(), worker] = record.offset()
 
     def _nulled(self, transaction: Transaction) -> dict[Place, bytes]:
@@ -221,33 +237,37 @@ class Ledger:
             source = self.who.of_entry(key, envelope)
             letter = self._letter(source, "entry")
             former = self.whose.get((shard, key), source)
-            waits = former != source and self.letters[former].key == key and not self.letters[former].done
+            waits = former != source and self.letters[former].waits_at((shard, key)) and not self.letters[former].done
             want(not waits, "replaced", f"{former} by {source}")
             self.whose[shard, key] = source
             if source in back:
                 want(letter.done, "duplicate", f"{source} was returned, and is not parked")
                 letter.key, letter.done, letter.returned, self.left = key, False, True, self.left + 1
+                letter.shard = shard
                 letter.number = max(letter.made, MAX_ATTEMPTS) + 1
                 continue
             want(not letter.done, "duplicate", f"{source} came back to life")
             if letter.key is None:
                 taken.append(source)
-                letter.key = key
+                letter.shard, letter.key = shard, key
             else:
-                want((shard, letter.key) in nulls and letter.key != key, "duplicate", f"{source} was taken in twice")
+                moves = (letter.shard, letter.key) in nulls and not letter.waits_at((shard, key))
+                want(moves, "duplicate", f"{source} was taken in twice")
+                letter.from_afar |= shard != letter.shard
+                self.moved_away += shard != letter.shard
         return taken
 
     def _delete(self, nulls: list[Place], puts: dict[Place, bytes], deliveries: dict[str, MemoryRecord]) -> None:
-        moved = {self.whose[place]: place[1] for place in puts}
+        moved = {self.whose[place]: place for place in puts}
         for place in nulls:
-            key, source = place[1], self.whose.get(place, coordinates(place[1]))
+            source = self.whose.get(place, coordinates(place[1]))
             letter = self._letter(source, "delete")
             want(not letter.done, "duplicate", f"{source} was deleted already")
-            want(letter.key == key, "torn", f"{source} does not wait under the key that was deleted")
+            want(letter.waits_at(place), "torn", f"{source} does not wait under the key that was deleted")
             record = deliveries.pop(source, None)
             if record is None:
                 want(source in moved, "torn", f"{source} was deleted and not sent")
-                letter.key = moved[source]
+                letter.shard, letter.key = moved[source]
             else:
                 self._deliver(source, letter, record)
 
@@ -282,7 +302,8 @@ class Ledger:
                 if other.record.offset() >= letter.record.offset():
                     break
                 waits = other.key is not None and not other.done and other.key[0] == ORDERED
-                free = not waits or other.returned or other.record.key() != letter.record.key()
+                # One that came from another shard is in the queue once the owner of the queue has read of it.
+                free = not waits or other.returned or other.from_afar or other.record.key() != letter.record.key()
                 want(free, "overtaken", f"{_text(other.record)} by {source}")
         letter.done = True
         self.left -= 1
@@ -309,7 +330,7 @@ class Ledger:
 
     def copied(self, shard: int, rows: list[tuple[int, bytes, bytes | None]]) -> None:
         """A partition of the changelog was copied: its records have other offsets now."""
-        self.changelog[shard] = rows
+        self.changelog[shard] = blocks.rows_by_entry(rows)
         self._read.pop((self.own.changelog, shard), None)
         self._last = {at: offset for at, offset in self._last.items() if at[0] != shard}
 

@@ -32,7 +32,7 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | gathered-in-part | of batches that are written together only the last one says how far letters were taken in |
 | gathered-from-before | what was read before a failure is written together with what was read after it |
 
-Those of how attempts are counted are in `attempt_mutants`.
+Those of how attempts are counted are in `attempt_mutants`, those of blocks in `block_mutants`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from retry.testing.memory_table import MemoryTables
 from retry.worker.shards import restore
 from tests.simulation.action_mutants import ACTION_MUTANTS
 from tests.simulation.attempt_mutants import ATTEMPT_MUTANTS
+from tests.simulation.block_mutants import BLOCK_MUTANTS
 from tests.simulation.key_mutants import KEY_MUTANTS
 from tests.simulation.stepped import SteppedLog, SteppedTable, SteppedWriter
 
@@ -145,7 +146,7 @@ def _forget_before_commit() -> Patches:
 
         def commit(self) -> None:
             for shard in self._shards:
-                shard.table.forget([key for key, _ in shard.batch.rows])
+                shard.table.forget(shard.batch.list_ended())
             self._writer.commit()
 
     return [_committing(Early)]
@@ -227,11 +228,14 @@ def _back_to_life() -> Patches:
 def _nulls_end_first() -> Patches:
     original, ended_early = Cancelling._commit, WeakKeyDictionary[Cancelling, list[Any]]()
 
-    def commit(work: Cancelling, table: Any, writer: Any, changelog: Any, judge: Any, moves: Any, ended: Any) -> None:
+    def commit(
+        work: Cancelling, table: Any, writer: Any, changelog: Any, judge: Any, moves: Any, ended: Any, now_ms: int
+    ) -> None:
         if moves and ended_early.get(work) is not work._nulls:
-            original(work, table, writer, changelog, judge, [], work._nulls)
+            original(work, table, writer, changelog, judge, [], work._nulls, now_ms)
             ended_early[work] = work._nulls
-        original(work, table, writer, changelog, judge, moves, [] if ended_early.get(work) is work._nulls else ended)
+        ended = [] if ended_early.get(work) is work._nulls else ended
+        original(work, table, writer, changelog, judge, moves, ended, now_ms)
 
     return [patch.object(Cancelling, "_commit", commit)]
 
@@ -324,6 +328,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     **ATTEMPT_MUTANTS,
     **ACTION_MUTANTS,
     **KEY_MUTANTS,
+    **BLOCK_MUTANTS,
     "doubt-is-abort": _doubt_is_abort,
     "next-not-aborted": _next_not_aborted,
     "offsets-not-waited-for": _offsets_not_waited_for,

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Longer than any transaction may hold up the record of lineages.
 _SLOW_MS = 9_000
 _PAUSED_MS = 20_000
+# Where nothing keeps letters apart.
+_PLAIN = ("orders.DLT", "others.DLT")
+_LIMIT = 0.15
 
 
 class Outside:
@@ -44,6 +47,7 @@ class Outside:
         self.read_to: dict[tuple[str, int], int] = {}
         # By itself, so that a seed goes on in the same way whether pauses have an end or not.
         self._ends = Random(f"ends of pauses of {seed}")
+        self._bursts = Random(f"letters together of {seed}")
         self._ordered: dict[bytes, bytes] = {}
         self._origins = Origins(world, seed)
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
@@ -56,11 +60,15 @@ class Outside:
     def act(self) -> None:
         """One of them does something."""
         world = self._world
+        if self._bursts.random() < _LIMIT:
+            # Nobody asks for anything to be rescheduled.
+            world.limited = not world.limited
+            world.say(f"rate limits {world.limited}")
         drawn = world.random.random()
         if drawn < 0.25 and self.unscheduled:
             self.schedule()
         elif drawn < 0.5 and self.unwritten:
-            self.write()
+            self._write_some()
         elif drawn < 0.55 and not world.calm:
             self.pause()
         elif drawn < 0.66 and not world.calm and not world.operators.patient:
@@ -69,21 +77,29 @@ class Outside:
             self.consume()
             self.fail()
 
-    def write(self) -> None:
-        """A new letter; some come in transactions, of which some are undone."""
+    def _write_some(self) -> None:
+        """Write letters: one, or some that fail together, which are due together."""
+        together = self._bursts.choice((1, 2, 6))
+        topic = self._bursts.choice(_PLAIN)
+        place = (topic, self._bursts.randrange(DEAD_LETTERS[topic])) if together > 1 else None
+        for _ in range(min(together, self.unwritten)):
+            self.write(place)
+
+    def write(self, place: tuple[str, int] | None = None) -> None:
+        """A new letter, to a topic and partition; some come in transactions, of which some are undone."""
         world = self._world
         self.unwritten -= 1
-        topic = world.random.choice(list(DEAD_LETTERS))
+        topic, partition = place or self._draw_place()
         few = topic in CANCELLABLE
         keys = (b"a", b"b")[: DEAD_LETTERS[topic]] if few else (None, b"%d" % self.unwritten)
-        key = world.random.choice(keys)
+        # Several letters of a key that some policy files keep in order.
+        key = world.random.choice((None, b"a", b"b") if topic == "others.DLT" else keys)
         large = topic == "others.DLT" and world.random.random() < 0.3
         value = b"letter %d" % self.unwritten
         if large:
             # Of some its topic takes what gzip makes of them.
             value += b"." * LARGE_BYTES if world.random.random() < 0.6 else world.random.randbytes(LARGE_BYTES)
         null = few and world.random.random() < 0.4
-        partition = world.random.randrange(DEAD_LETTERS[topic])
         if world.random.random() < 0.2:
             writer = MemoryTransactionalProducer(world.log, "shop")
             writer.open()
@@ -92,12 +108,16 @@ class Outside:
             writer.abort()
         tried = 0 if null or not world.operators.used_up() else MAX_ATTEMPTS
         headers: Headers = [(names.ID, to_header(self.unwritten, TEAMS[topic])), (names.ATTEMPT, b"%d" % tried)] if tried else []
-        if not (tried or null or large):
+        if not (tried or null or large or place):
             key, value, headers = self._origins.draw(topic, key, value)
         record = world.log.put(topic, key, None if null else value, headers, partition)
         world.ledger.written(record, tried + 1)
         world.happened["null that cancels"] += null
         world.say(f"{'null' if null else 'letter'} {topic}/{partition}/{record.offset()} key {key!r}")
+
+    def _draw_place(self) -> tuple[str, int]:
+        topic = self._world.random.choice(list(DEAD_LETTERS))
+        return topic, self._world.random.randrange(DEAD_LETTERS[topic])
 
     def schedule(self) -> None:
         """Ask for something at a later time, or change one's mind: another time, or never."""

@@ -37,7 +37,8 @@ RETENTION_MS = 1_200_000
 SKEW_MS_MAX = 40_000
 
 _POLICIES = """
-defaults: {backoff: {kind: exponential, delay: DELAY, factor: 2, max_delay: 1h}, jitter: full, max_attempts: 3}
+defaults: {backoff: {kind: exponential, delay: DELAY, factor: 2, max_delay: 1h}, jitter: JITTER, max_attempts: 3}
+LIMITS
 teams:
   shop:
     topics:
@@ -47,18 +48,29 @@ teams:
          allowed_targets: [orders.retry, orders.slow, shop.parked]}
       - {dead_letters: keyed.DLT, retry_to: keyed.retry, ordered: true, null_value: cancel}
       - {dead_letters: fickle.DLT, retry_to: fickle.retry, null_value: cancel}
-  others: {topics: [{dead_letters: others.DLT, retry_to: others.retry, jitter: none}]}
+  others: {topics: [{dead_letters: others.DLT, retry_to: others.retry, jitter: none, ordered: ORDERED}]}
 """
+_IN_ORDER = " in order"
+_LIMITS = "targets: {others.retry: {rate: 2/s}, orders.retry: {rate: 2/s}}"
+_TOGETHER = ("2s", "1m" + _IN_ORDER)
 
 
 @cache
-def policies(delay: str) -> Registry:
-    """The policy file with this delay, which is its digest too."""
-    return parse(_POLICIES.replace("DELAY", delay), "policies.yaml", digest=delay)
+def policies(delay: str, *, limited: bool = False) -> Registry:
+    """The policy file with this delay, which is its digest too; by some of them all letters of a team keep an order.
+
+    Args:
+      limited: whether so few may go to some targets that what waits in blocks goes one by one.
+    """
+    own = _POLICIES.replace("DELAY", delay.removesuffix(_IN_ORDER)).replace("ORDERED", str(delay.endswith(_IN_ORDER)).lower())
+    # Letters that failed together stay together, and may wait in one block.
+    jitter = "none" if delay in _TOGETHER else "full"
+    limits = _LIMITS if limited else ""
+    return parse(own.replace("JITTER", jitter).replace("LIMITS", limits), "policies.yaml", digest=delay)
 
 
 # The longest is far longer than a consumer needs to fail on a retry that was moved forward from there; so it comes often.
-DELAYS = ("500ms", "1m", "2s", "1m")
+DELAYS = ("500ms", "1m", "2s", "1m" + _IN_ORDER)
 PATIENT = "20m"
 # The same policies in another file.
 PATIENTLY = (PATIENT, "1200s")

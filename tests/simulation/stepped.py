@@ -250,8 +250,8 @@ class SteppedTable:
         self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
         )  # fmt: skip
-        self.estimate_due, self.earliest, self.slices, self.is_leaving = (
-            table.estimate_due, table.earliest, table.slices, table.is_leaving,
+        self.estimate_due, self.earliest, self.slices, self.is_leaving, self.find_blocks = (
+            table.estimate_due, table.earliest, table.slices, table.is_leaving, table.find_blocks,
         )  # fmt: skip
 
     def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
@@ -307,6 +307,10 @@ class SteppedTable:
     def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
         _around(self._world, "table forget", self.table.forget, keys, again)
+
+    def explode(self, block_keys: Sequence[bytes]) -> None:
+        """See `Table.explode`."""
+        _around(self._world, "table explode", self.table.explode, block_keys)
 
     def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.drop`."""

@@ -7,7 +7,7 @@ from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.testing.memory_table import MemoryTable
 from tests.simulation.ledger import Row, Violation
-from tests.support.tables import everything
+from tests.support.tables import list_rows
 
 
 def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
@@ -25,9 +25,10 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
         else:
             later.add(key)
     live = {key: value for key, value in fold.items() if value is not None}
-    found = everything(table)
-    if len(found) != table.waiting:
-        raise Violation(f"table: {name} counts {table.waiting} and has {len(found)}")
+    waiting = list_rows(table)
+    if len(waiting) != table.waiting:
+        raise Violation(f"table: {name} counts {table.waiting} and has {len(waiting)}")
+    found = dict(waiting)
     found |= _superseded(name, table, found)
     found |= table.controls
     for kind in OF_ACTIONS:

@@ -35,7 +35,7 @@ FAULTS = {
     "policy file changed": 100, "held for its policies, by a worker": 10,
     "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30,
     "topic refuses a letter": 100, "topic takes none without a key": 50, "parked as refused": 60, "entry forged": 30,
-    "producer that compresses": 50, "ends not told": 50,
+    "producer that compresses": 50, "ends not told": 50, "moved to another shard": 10,
 }  # fmt: skip
 # What operators must have had done in so many runs.
 DONE = {

@@ -15,6 +15,7 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
+from retry.intake.home_shard import HomeShard
 from retry.intake.intake import Intake
 from retry.intake.read_positions import ReadPositions
 from retry.intake.record_versions import RecordVersions
@@ -122,8 +123,9 @@ class Process:
 
         def intake(registry: Registry) -> Intake:
             tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets_by_team())
-            return Intake(registry, tracer, packer(), None, own, partitions, through, recent.ramped)
+            return Intake(registry, tracer, packer(), None, own, partitions, through, recent.ramped, home)
 
+        home = HomeShard(SHARDS, lambda: self.shards.list_ready())
         letters = LetterConsumer(
             log, f"intake-{self.host.name}", own.intake_group, entry_source.subscription(registry, through), intake(registry),
             positions=positions, versions=versions, records_max=world.plan.batch, bytes_max=_BYTES_MAX,
@@ -135,7 +137,7 @@ class Process:
         gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, record_limits=record_limits)
         tables = SteppedTables(world, self.host)
         lineages = LineageTopic(own.lineage, partitions[own.lineage])
-        judge = Redecider(registry, packer(), lineages)
+        judge = Redecider(registry, packer(), lineages, SHARDS)
         around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
                               outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS,
                               codec=codec)  # fmt: skip
@@ -144,7 +146,7 @@ class Process:
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
             gate.use(registry, through)
-            shards.around = shards.around._replace(judge=Redecider(registry, packer(), lineages))
+            shards.around = shards.around._replace(judge=Redecider(registry, packer(), lineages, SHARDS))
             self.judged_by.add(registry.digest)
 
         self.skew = TrustedClock(lambda: world.now_ms)
@@ -294,21 +296,24 @@ class _Policies:
     trouble, refusals, used_at_ms = None, 0, 0
 
     def __init__(self, world: World) -> None:
-        self._world, self.registry = world, policies(world.delay)
+        self._world, self.registry = world, policies(world.delay, limited=world.limited)
 
     def changed(self) -> bool:
         """Whether there is another file."""
-        return self.registry.digest != self._world.delay
+        return self._newest() is not self.registry
 
     def ask(self) -> None:
         """Looking is cheap here."""
 
     def look(self, use: Callable[[Registry], None]) -> None:
         """See `PolicyFile.look`."""
-        registry = policies(self._world.delay)
+        registry = self._newest()
         if registry is not self.registry:
             self.registry = registry
             use(registry)
+
+    def _newest(self) -> Registry:
+        return policies(self._world.delay, limited=self._world.limited)
 
     def about(self) -> dict[str, object]:
         """See `PolicyFile.about`."""

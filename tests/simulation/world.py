@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from retry.delay_queue import entry_keys
+from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
@@ -120,7 +120,7 @@ class World:
         self.log.create(SLOW, 2)
         for topic in (SCHEDULES, FIRED, HISTORY):
             self.log.create(topic, 2)
-        self.delay = "2s"
+        self.delay, self.limited = "2s", False
         self.hosts = [Host(self, f"w{n}") for n in range(self.plan.workers)]
         self.outside: Outside
         self.operators = Operators(self, seed)
@@ -302,5 +302,10 @@ def _one(record: MemoryRecord, changelog: str) -> str:
         return place
     if key[:1] in OF_ACTIONS:
         return f"{place} {'-' if record.value() is None else '+'}row {key.hex()}"
-    named = key[1:].decode() if key[:1] == CONTROL else f"{entry_keys.source(key)}".replace(str(BEGIN_MS)[:4], "", 1)
+    named = key[1:].decode() if key[:1] == CONTROL else _sources(key)
     return f"{place} {'-' if record.value() is None else '+'}{named}"
+
+
+def _sources(key: bytes) -> str:
+    keys = blocks.list_keys(key) if blocks.is_block(key) else [key]
+    return " ".join(f"{entry_keys.source(each)}".replace(str(BEGIN_MS)[:4], "", 1) for each in keys)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import blocks, entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
-from retry.delivery.due_batch import Admitting, DueRow
+from retry.delivery.due_batch import Admitting, DueRow, give_back
 from retry.delivery.hold import Holding
+from retry.delivery.move_entries import explode_blocks
 from retry.delivery.refused_entries import RefusedEntries
 from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, select, settle
+from retry.intake.gather_blocks import encode_block
 from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
+from tests.support.blocks import SHARED, letters_of, seal_letters
 
 NOW_MS = 1_700_000_000_000
 CHANGELOG = ChangelogPartition("changelog", 1)
@@ -33,6 +36,10 @@ def sweep(
     if selected is not None and selected.unopened:
         assert hold is not None
         hold(selected.unopened)
+        return NOTHING
+    if selected is not None and selected.to_explode:
+        give_back(gate, selected.batch.rows)
+        explode_blocks(writer, table, changelog, selected.to_explode)
         return NOTHING
     return NOTHING if selected is None else settle(deliver([selected], context)[0], context)
 
@@ -121,6 +128,16 @@ class Bench:
         self.write([(key, self.codec.encode(key, entry))], fold=fold)
         return key
 
+    def block(self, due_at_ms: int, values: Sequence[bytes], to: str = "retry", team: str = "team") -> tuple[bytes, bytes]:
+        """Put a block of entries with these values; its record."""
+        first = len(self.log.read("changelog"))
+        shared = SHARED._replace(lane=entry_keys.lane(team, "orders.DLT", to), destination=to, team=team)
+        letters = letters_of(len(values), first, due_at_ms - len(values) + 1)
+        letters = [each._replace(value=value) for each, value in zip(letters, values, strict=True)]
+        row = encode_block(shared, letters if self.codec.is_plain else seal_letters(self.codec, shared, letters))
+        self.write([row])
+        return row
+
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
         row = envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
@@ -175,4 +192,5 @@ class Bench:
         """Whether the table is the changelog's fold."""
         self.fold()
         behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        return dict(self.table.page(b"", 1_000)) | behind == self.live()
+        live = {key: envelope for row in self.live().items() for key, envelope in blocks.list_rows(*row)}
+        return dict(row[1:] for row in self.table.page(b"", 1_000)) | behind == live

@@ -38,6 +38,7 @@ from retry.delay_queue.table.rocksdb import Memory
 from retry.errors import EntryUnreadable
 from retry.kafka import topics
 from retry.telemetry import offset_records, outcomes
+from tests.support.blocks import list_entry_records
 from tests.support.deployment import Deployment
 from tests.support.letters import Letter
 from tests.support.reading import COMMITTED, UNCOMMITTED, Record, read
@@ -83,7 +84,7 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
     found.undone = len(uncommitted) - len(committed)
     _check_deliveries(found, deployment, sent, committed)
     _check_undone(found, sent, uncommitted)
-    changelog = read(servers, [deployment.names.changelog], COMMITTED)
+    changelog = list_entry_records(read(servers, [deployment.names.changelog], COMMITTED))
     _check_changelog(found, sent, committed, changelog)
     _check_outcomes(found, sent, read(servers, [deployment.names.outcomes], COMMITTED))
     _check_tables(found, deployment, changelog)

@@ -24,6 +24,7 @@ from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delay_queue.table.changelog_records import readable
 from retry.errors import EntryNewer, ReadPositionNewer
 from retry.intake import attempts
+from retry.intake.gather_blocks import encode_block
 from retry.intake.read_positions import ReadPosition, RereadRequest, fold_record
 from retry.kafka.topics import TopicNames
 from retry.telemetry import call_records, offset_records, outcomes, worker_records
@@ -31,6 +32,7 @@ from retry.telemetry.call_records import Called
 from retry.telemetry.offset_records import Position
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord
 from retry.testing.kafka import MemoryRecord
+from tests.support.blocks import SHARED, letters_of
 from tests.support.hostile import _TEXTS
 from tests.support.reading import QUIET
 
@@ -160,6 +162,10 @@ class ForeignRecords:
             named = entry_keys.named_lane("testers", self._topic, "https://127.0.0.1:1")
             key = entry_keys.named_key(due_ms, draw.randbytes(16), 1, stem, 7, named)
         entry = [1, "nowhere", b"k", b"v", [["trace", b"1"]], self._now_ms, "testers", self._now_ms]
+        shared = SHARED._replace(lane=lane, stem=entry_keys.key_stem(self._topic, 0), destination="nowhere", team="testers")
+        block_key, block = encode_block(shared, letters_of(3, min(offset, 1 << 47), due_ms))
+        if draw.random() < 0.2:
+            block_key = block_key[: draw.randrange(20, len(block_key))]
         pause = msgspec.to_builtins(Pause(self._now_ms, "why", None, "eve"))
         reschedule = msgspec.to_builtins(Reschedule(self._now_ms, "testers"))
         head = msgspec.to_builtins(Action("retry", "eve", self._now_ms, [1, 1], 2, teams=["testers"]))
@@ -169,6 +175,7 @@ class ForeignRecords:
         place = ParkedPlace(draw.randbytes(16), 0, 7)
         return draw.choice((
             lambda: Foreign(key, self._packed(entry)), lambda: Foreign(key, self._packed(entry)),
+            lambda: Foreign(block_key, self._packed(msgspec.msgpack.decode(block))),
             lambda: Foreign(control_records.pause_key("topic", f"x{offset}"), self._spoilt(pause)),
             lambda: Foreign(control_records.reschedule_key(draw.randrange(1 << 40)), self._spoilt(reschedule)),
             lambda: Foreign(action_records.head_key(action), self._spoilt(head)),

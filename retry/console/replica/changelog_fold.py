@@ -13,7 +13,7 @@ from retry.console.replica.cells import Cells
 from retry.console.replica.letter_record import LetterRecord, LogPlace
 from retry.console.replica.letter_table import GoneLetter, LetterTable
 from retry.console.replica.resting_fold import ReturnedLetters
-from retry.delay_queue import entry_keys
+from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.entry_keys import LANE_BYTES, NAMED, UNDELIVERED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Unopened
@@ -78,23 +78,25 @@ class ChangelogFold:
                 elif key[:1] == FAILED:
                     self._failed(key, value)
                 elif key[:1] not in changelog_records.OF_ACTIONS and key:
-                    place = letter_record.waiting_place(partition, key)
-                    if value is None:
-                        ended[place] = _Ended(key, message.timestamp()[1], changes.get(place))
-                    changes[place] = None if value is None else self._letter(partition, message.offset() or 0, key, value)
+                    log, block = LogPlace(self._log, partition, message.offset() or 0), key if blocks.is_block(key) else b""
+                    for entry, envelope in blocks.list_rows(key, value):
+                        place = letter_record.waiting_place(partition, entry, block)
+                        if envelope is None:
+                            ended[place] = _Ended(entry, message.timestamp()[1], changes.get(place))
+                        changes[place] = None if envelope is None else self._letter(place, log, entry, envelope)
             except EntryUnreadable as error:
                 UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
         gone = {each.place: each for each in self._letters.change(changes)}
         left = ((each, gone.get(place)) for place, each in ended.items() if changes[place] is None)
         self._attempts.left([found for each in left if (found := self._left(*each)) is not None])
 
-    def _letter(self, partition: int, offset: int, key: bytes, envelope: bytes) -> LetterRecord:
+    def _letter(self, place: str, log: LogPlace, key: bytes, envelope: bytes) -> LetterRecord:
         entry = self._codec.shown(key, envelope)
         if isinstance(entry, Unopened) and entry.is_foreign:
             raise EntryUnreadable(entry.why)
         found = waiting(entry_keys.source(key), entry, self._registry(), "")
         self._letters.note_long_headers(found.headers)
-        return letter_record.of_waiting(found, key, partition, LogPlace(self._log, partition, offset))
+        return letter_record.of_waiting(found, key, place, log)
 
     def _control(self, partition: int, key: bytes, value: bytes | None) -> None:
         if value is None:

@@ -116,10 +116,14 @@ class LetterRecord(NamedTuple):
     version: str | None
 
 
-def waiting_place(shard: int, key: bytes) -> str:
-    """What names the letter of a changelog key: its shard, when it is due, and a hash."""
+def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
+    """What names the letter of a changelog key: its shard, when it is due, and a hash.
+
+    Args:
+      block: the key of the block that it is in. When others leave that, its letter has another place, and the block ends.
+    """
     due = key[entry_keys.LANE_BYTES : entry_keys.LANE_BYTES + 8]
-    return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key)), newline=False).decode()
+    return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key + block)), newline=False).decode()
 
 
 def resting_place(log: LogPlace) -> str:
@@ -128,7 +132,7 @@ def resting_place(log: LogPlace) -> str:
     return f"={log.topic}/{log.partition}/{log.offset}"
 
 
-def of_waiting(found: FoundLetter, key: bytes, shard: int, log: LogPlace) -> LetterRecord:
+def of_waiting(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> LetterRecord:
     """The row of an entry; one with a name is superseded until it is known to count."""
     entry, kind, label = found.entry, "letter", None
     state, named, version = WAITING, None, None
@@ -142,7 +146,7 @@ def of_waiting(found: FoundLetter, key: bytes, shard: int, log: LogPlace) -> Let
     ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == ORDERED else None
     sort = max(-_SORT_MAX, min(_SORT_MAX - 1, found.due_ms or 0))
     hexadecimal = (None if each is None else each.hex() for each in (ordered, named, version))
-    return _record(found, waiting_place(shard, key), state, kind, sort, log, label, *hexadecimal)
+    return _record(found, place, state, kind, sort, log, label, *hexadecimal)
 
 
 def of_resting(found: FoundLetter, log: LogPlace) -> LetterRecord:

@@ -14,7 +14,7 @@ from retry.console.replica import cursors, letter_rows
 from retry.console.replica.letter_rows import LogRecord
 from retry.console.replica.letter_search import LetterSearch, Position
 from retry.console.replica.rows import LetterRow, Scope
-from retry.delay_queue import entry_keys
+from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.envelope_codec import configured
 from retry.errors import EntryUnreadable, FilterInvalid
 from retry.kafka import client_config, topics
@@ -66,7 +66,7 @@ class _Look:
 
     def through(
         self, batch: Sequence[_Candidate], answers: Mapping[RecordLocation, Message | str],
-        fits: Callable[[Message | str], bool], *, is_over: bool,
+        fits: Callable[[Message | str, str], bool], *, is_over: bool,
     ) -> None:
         """Look at the next letters. Where the time is over, those that nobody has answered for come first the next time."""
         for position, row, place in batch:
@@ -76,7 +76,7 @@ class _Look:
                 return
             self.looked_at, self.position = self.looked_at + 1, position
             self.unread += answer == UNREADABLE
-            if fits(answer):
+            if fits(answer, row.name):
                 self.rows.append(row)
             if len(self.rows) == self._rows_max:
                 self.why_ended = "page"
@@ -131,7 +131,7 @@ class Payloads:
             there = letter_rows.named(connection, name)
         if there is None or (scope is not None and there[0].team not in scope):
             return None
-        return self._read([there[1]], self._single, _FETCH_S).get(there[1])
+        return self._opened(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
     def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
         """What a scan asks, and where it goes on.
@@ -157,8 +157,10 @@ class Payloads:
             if is_cancelled() or deadline.passed():
                 look.why_ended = "cancelled" if is_cancelled() else "time"
             else:
-                answers = self._many.fetch([place for _, _, place in batch], max(_LEAST_S, deadline.remaining_s()))
-                opened = lambda record: (letter := self._opened(record)) is not None and fits(letter)  # noqa: E731
+                # Letters of one block have one record.
+                places = list(dict.fromkeys(place for _, _, place in batch))
+                answers = self._many.fetch(places, max(_LEAST_S, deadline.remaining_s()))
+                opened = lambda record, name: (letter := self._opened(record, name)) is not None and fits(letter)  # noqa: E731
                 look.through(batch, answers, opened, is_over=deadline.passed())
             if look.why_ended:
                 break
@@ -205,13 +207,8 @@ class Payloads:
                 return
             position = found.looked_to
 
-    def _read(self, places: Sequence[LogRecord], fetcher: _Fetcher, within_s: float) -> dict[LogRecord, FoundLetter]:
-        """The letters of these records, without those that are gone."""
-        answers = fetcher.fetch(places, within_s)
-        return {LogRecord(*at): letter for at, record in answers.items() if (letter := self._opened(record)) is not None}
-
-    def _opened(self, record: Any) -> FoundLetter | None:
-        """The letter of a record; None where there is a reason in its place, or it is none any more."""
+    def _opened(self, record: Any, name: str) -> FoundLetter | None:
+        """The letter of this name in a record; None where there is a reason in its place, or it is none any more."""
         if isinstance(record, str):
             return None
         if record.topic() != self._own.changelog:
@@ -220,8 +217,12 @@ class Payloads:
         if value is None:
             return None
         try:
-            return waiting(entry_keys.source(key), self._codec.shown(key, value), self._registry(), "")
-        except EntryUnreadable:
+            if blocks.is_block(key):
+                blocks.check(key, value)
+            rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.list_rows(key, value))
+            where, entry, envelope = next(row for row in rows if not blocks.is_block(key) or str(row[0]) == name)
+            return waiting(where, self._codec.shown(entry, envelope or b""), self._registry(), "")
+        except (EntryUnreadable, StopIteration):
             # It was told when it was folded.
             return None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from retry import format_versions
-from retry.delay_queue import action_records, action_state, control_records, envelopes, ramp_records, returned_offsets
+from retry.delay_queue import action_records, action_state, blocks, control_records, envelopes, ramp_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, source, with_lane
 from retry.delay_queue.ramp_records import FAILED, SENDING
@@ -26,7 +26,7 @@ _TOPIC_AT = {PLAIN: LANE_BYTES + 8, ORDERED: LANE_BYTES + 16, NAMED: LANE_BYTES 
 _TAIL, _PARTITION, _OFFSET, _HIGHEST_BIT = 13, 12, 8, 0x80
 _VERSIONS = frozenset(bytes([version]) for version in format_versions.ENVELOPE.reads)
 # First bytes that are kept for kinds of this service, less those of rows that only tables have.
-_KINDS = frozenset(range(1, 0x20)) - {4, 5, 6, 7, 8}
+_KINDS = frozenset(range(1, 0x20)) - {5, 6, 7, 8, 9}
 # Of single letters that operators act on, beside entries and controls, and how long these keys are.
 OF_ACTIONS = {
     SLICE: action_records.SLICE_BYTES, RETURNED: returned_offsets.BLOCK_BYTES, SENDING: ramp_records.SENDING_BYTES,
@@ -109,6 +109,9 @@ def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:
             _check_asked(key, value)
+        return key, value
+    if blocks.is_block(key):
+        blocks.check(key, value)
         return key, value
     if laneless(key):
         key = with_lane(key)

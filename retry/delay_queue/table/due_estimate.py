@@ -7,9 +7,10 @@ beginning of each a few keys tell how dense it is. Nothing is noted, and no lock
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import NamedTuple
 
+from retry.delay_queue.blocks import count_entries
 from retry.delay_queue.entry_keys import due_at_ms, due_bound, lane_end
 
 _SLOT_ROWS, _SLOTS_MAX, _LANE_ROWS_MIN = 32, 16, 128
@@ -43,12 +44,14 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
     for lane, start in starts.items():
         first_keys = keys(start, due_bound(until_ms[-1] + 1, lane), share // 2)
         times = [due_at_ms(key) for key in first_keys]
+        counts = list(map(count_entries, first_keys))
         if times:
             first_ms = times[0] if first_ms is None else min(first_ms, times[0])
         for n, until in enumerate(until_ms):
-            due[n] += sum(time <= until for time in times)
+            due[n] += sum(compress(counts, [time <= until for time in times]))
             if len(times) == share // 2 and times[-1] <= until:
-                due[n] += _estimated(keys, lane, first_keys[-1], until, share // 2 // _SLOT_ROWS)
+                rows = _estimated(keys, lane, first_keys[-1], until, share // 2 // _SLOT_ROWS)
+                due[n] += rows * sum(counts) // len(counts)
     return DueEstimate(first_ms, due)
 
 

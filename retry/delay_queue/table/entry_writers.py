@@ -1,4 +1,4 @@
-"""How entries of each kind get into RocksDB and out of it: plain ones, ordered ones (queues), and named ones.
+"""How entries of each kind get into RocksDB and out of it: plain ones and their blocks, ordered ones (queues), and named ones.
 
 A writer has a method for each way in which a table learns that an entry is put or deleted; of ordered entries, `replace` is for
 the latter two:
@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from retry.delay_queue.entry_keys import CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN
+from retry.delay_queue.blocks import count_entries, list_rows
+from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.block_search import find_blocks
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
 from retry.delay_queue.table.superseded_entries import RememberedCancels, Superseded
@@ -37,10 +39,13 @@ def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
 
 
 class PlainEntries:
-    """One row each, under the entry's own key."""
+    """One row each, under the entry's own key; or one for all of a block.
 
-    def __init__(self, db: Database, watermarks: Watermarks) -> None:
-        self._db, self._watermarks = db, watermarks
+    Entries that stay when others leave their block have rows at once, and count when the fold tells of them.
+    """
+
+    def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
+        self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
 
     def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
         """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
@@ -50,12 +55,14 @@ class PlainEntries:
         put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
         deleted: list[bytes] = []
         others: list[ChangelogRow] = []
+        if self._unfolded:
+            rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.is_news(*row)]
         for key, value in rows:
-            if key[0] != PLAIN:
+            if (kind := key[0]) != PLAIN and kind != BLOCK:
                 others.append((key, value))
             elif value is not None:
                 put(key, value)
-                puts += 1
+                puts += 1 if kind == PLAIN else count_entries(key)
                 lane = key[:LANE_BYTES]
                 if key < lowest.get(lane, END_KEY):
                     lowest[lane] = key
@@ -67,21 +74,55 @@ class PlainEntries:
             batch.delete(key)
             self._watermarks.deleted(key)
         self._watermarks.put(lowest)
-        return puts - len(deleted), others
+        return puts - sum(map(count_entries, deleted)), others
 
     def forget(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
         """Delete what was handed out; what the fold has `deleted` before is no more counted."""
         delete = batch.delete
         for key in keys:
             delete(key)
-        return sum(key in deleted for key in keys) - len(keys) if deleted else -len(keys)
+        return -self._count([key for key in keys if key not in deleted] if deleted else keys)
 
     def drop(self, keys: Sequence[bytes], batch: WriteBatch) -> int:
-        """Delete those that have a row."""
-        keys = [key for key in keys if self._db.get(key) is not None]
-        for key in keys:
+        """Delete those that have a row, and put what stays of the blocks of others."""
+        there = [key for key in dict.fromkeys(keys) if self._db.get(key) is not None]
+        for key in there:
             batch.delete(key)
-        return -len(keys)
+        return self._split(self.find_blocks(keys), set(keys), batch) - self._count(there)
+
+    def explode(self, block_keys: Sequence[bytes], batch: WriteBatch) -> int:
+        """Put all entries of blocks that have a row."""
+        found = [(key, value) for key in block_keys if (value := self._db.get(key)) is not None]
+        return self._split(found, frozenset(), batch)
+
+    def _split(self, found: Sequence[Put], leaving: Collection[bytes], batch: WriteBatch) -> int:
+        """Delete blocks, and put those of their entries that stay."""
+        lowest = dict[bytes, bytes]()
+        for block, value in found:
+            batch.delete(block)
+            for key, envelope in list_rows(block, value):
+                if key not in leaving and envelope is not None and self._db.get(key) is None:
+                    batch.put(key, envelope)
+                    self._unfolded.note_put(key, envelope)
+                    lane = key[:LANE_BYTES]
+                    lowest[lane] = min(lowest.get(lane, END_KEY), key)
+        self._watermarks.put(lowest)
+        return -sum(count_entries(block) for block, _ in found)
+
+    def find_blocks(self, keys: Sequence[bytes]) -> list[Put]:
+        """Answer as `Table.find_blocks` says."""
+        low = self._watermarks.low
+        wanted = [key for key in keys if (lane := block_lane(key)) and low(lane)[:LANE_BYTES] == lane]
+        return find_blocks(self._db, [key for key in wanted if self._db.get(key) is None])
+
+    def _count(self, keys: Sequence[bytes]) -> int:
+        """How many entries that are counted these rows are, which are gone now."""
+        if not self._unfolded:
+            return sum(map(count_entries, keys))
+        early = [key for key in keys if self._unfolded.is_put(key)]
+        for key in early:
+            self._unfolded.note_drop(key)
+        return sum(map(count_entries, keys)) - len(early)
 
 
 class OrderedEntries:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
+from retry.delay_queue import blocks
 from retry.delay_queue.entry_keys import COMMON
 from retry.delay_queue.table.due_estimate import DueEstimate
 
@@ -76,7 +77,8 @@ class Table(Protocol):
         """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
 
         At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of entries that keep the order of
-        their record key, only the first of each key.
+        their record key, only the first of each key. A lane of blocks gives whole blocks: of `rows_max` entries or some more, see
+        `retry.delay_queue.blocks`.
 
         Raises:
           TableUnreadable: the store is corrupt. A short answer is never given in its place.
@@ -95,7 +97,7 @@ class Table(Protocol):
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what a committed transaction has deleted and no scan has handed out.
 
-        The fold may have told of it already, and tells of it again if it has not.
+        The fold may have told of it already, and tells of it again if it has not. Of the block of an entry the others stay.
 
         Args:
           replacements: what the same transaction put in place of some of them, so that ordered ones keep their place. Others may
@@ -104,14 +106,30 @@ class Table(Protocol):
         ...
 
     def is_leaving(self, key: bytes) -> bool:
-        """Whether an ordered or named entry left the table before its null was folded, so that nothing may be put there yet.
+        """Whether an entry left the table before its null was folded, so that nothing may be put there yet.
+
+        Of plain ones it is told of those alone that had been in a block.
 
         The null would take out what was put since.
         """
         ...
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
-        """At most `rows_max` entries whose keys are greater than `after`, in key order; none that waits behind another."""
+    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """The next `rows_max` entries, none that waits behind another: of each a cursor, its key, its envelope.
+
+        Those of a block are all there, have one cursor, and lie behind all that are in none.
+
+        Args:
+          after: a cursor, or a lane.
+        """
+        ...
+
+    def explode(self, block_keys: Sequence[bytes]) -> None:
+        """Give each entry of some blocks a row of its own, since a committed transaction has."""
+        ...
+
+    def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """The blocks of which these are entries, each once; of keys that have a row of their own none is looked for."""
         ...
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
@@ -133,7 +151,7 @@ class Table(Protocol):
         ...
 
     def get(self, key: bytes) -> bytes | None:
-        """The envelope of one entry."""
+        """The envelope of one entry, whether it has a row or is in a block."""
         ...
 
     def superseded(self, rows_max: int) -> list[bytes]:
@@ -170,6 +188,11 @@ class Table(Protocol):
     def close(self) -> None:
         """Let go of files and locks; the table can be opened again."""
         ...
+
+
+def list_entries(rows: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes, bytes]]:
+    """Rows of a table as `Table.page` gives them."""
+    return [(key, entry, cast(bytes, envelope)) for key, value in rows for entry, envelope in blocks.list_rows(key, value)]
 
 
 class TableDirectory(Protocol):

@@ -2,9 +2,9 @@
 
 Rows beside those of the entries:
 
-    0x06 | name                                     → whether any of it is superseded, 0 or 1, and the key of the one that counts
-    0x07 | name | version | due | lane | source     → envelope of one that is superseded; a null is to be written for its key
-    0x08 | due | name | version | source            → envelope of a cancel that counts; due is until when it is remembered
+    0x07 | name                                     → whether any of it is superseded, 0 or 1, and the key of the one that counts
+    0x08 | name | version | due | lane | source     → envelope of one that is superseded; a null is to be written for its key
+    0x09 | due | name | version | source            → envelope of a cancel that counts; due is until when it is remembered
 
 Greatest is who has the greatest version, of these a cancel, then the latest due time. All rows follow from which keys stand in
 the changelog, and from nothing else. So what is folded twice changes nothing the second time, and the order does not matter.
@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 
 from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, due_bound, name_of
 
-_COUNTS, _SUPERSEDED, _REMEMBERED = b"\x06", b"\x07", b"\x08"
+_COUNTS, _SUPERSEDED, _REMEMBERED = b"\x07", b"\x08", b"\x09"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"
 _NAME_AT = LANE_BYTES + 8
 _SOURCE_AT = _NAME_AT + NAME_BYTES + VERSION_BYTES

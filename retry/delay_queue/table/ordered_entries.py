@@ -2,8 +2,8 @@
 
 Rows beside those of the entries:
 
-    0x04 | order                                → key of the entry at the head, which alone has a row in its lane
-    0x05 | order | source of letter | lane | due → envelope of an entry that waits behind it
+    0x05 | order                                → key of the entry at the head, which alone has a row in its lane
+    0x06 | order | source of letter | lane | due → envelope of an entry that waits behind it
 
 All of them follow from which entries wait, and from nothing else. So what is folded twice changes nothing the second time,
 and a table restored from whatever compaction left over, in whatever order, has the same heads as the one that was lost.
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from retry.delay_queue.entry_keys import LANE_BYTES, order_of
 
-_HEAD, _BEHIND = b"\x04", b"\x05"
+_HEAD, _BEHIND = b"\x05", b"\x06"
 _WHEN_BYTES = LANE_BYTES + 8
 
 Changes = dict[bytes, bytes | None]

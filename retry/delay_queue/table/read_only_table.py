@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from retry import format_versions
+from retry.delay_queue import blocks
 from retry.delay_queue.entry_keys import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
 from retry.delay_queue.table import ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
@@ -59,11 +60,15 @@ def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]
         yield Stored(
             state.format in format_versions.TABLE.reads, Identity(*state.identity), state.next_offset, state.waiting,
             state.folded_at_ms,
-            chain(_scanned(db, FIRST_KEY, END_KEY), behind),
+            chain(_list_entries(_scanned(db, FIRST_KEY, END_KEY)), behind),
             (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip
     finally:
         db.close()
+
+
+def _list_entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    return ((key, envelope) for row in rows for key, envelope in blocks.list_rows(*row) if envelope is not None)
 
 
 def _scanned(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

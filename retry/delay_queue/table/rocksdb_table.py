@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from retry import format_versions
+from retry.delay_queue import blocks
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
-from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
+from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
-from retry.delay_queue.table import named_entries, ordered_entries, table_state
+from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS, readable
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
@@ -47,8 +48,8 @@ class RocksTable:
         try:
             self._state = table_state.read(self._db, identity)
             self._watermarks = _lowest_of_each_lane(self._db)
-            self._plain = PlainEntries(self._db, self._watermarks)
-            self._unfolded = {ORDERED: UnfoldedChanges(), NAMED: UnfoldedChanges()}
+            self._unfolded = {kind: UnfoldedChanges() for kind in (PLAIN, ORDERED, NAMED)}
+            self._plain = PlainEntries(self._db, self._watermarks, self._unfolded[PLAIN])
             self._ordered = OrderedEntries(self._db, self._watermarks, self._unfolded[ORDERED])
             self._named = NamedEntries(self._db, self._watermarks, self._unfolded[NAMED])
             self._has_slices = self._find_slices()
@@ -164,11 +165,27 @@ class RocksTable:
             low = self._watermarks.low(lane)
             if low >= end:
                 return []
-            rows, following = self._db.scan(low, lane_end(lane), rows_max, bytes_max, end)
+            scan = self._scan_blocks if lane[0] == BLOCK else self._db.scan
+            rows, following = scan(low, lane_end(lane), rows_max, bytes_max, end)
             scanned_to = following or (rows[-1][0] + b"\0" if rows else low)
             # Below the first row lie only deleted ones, whoever deleted them.
             self._watermarks.scanned(lane, scanned_to, rows[0][0] if rows else following)
             return rows
+
+    def _scan_blocks(
+        self, start: bytes, end: bytes, entries_max: int, bytes_max: int, until: bytes
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """`Database.scan`, of so many entries; the first block comes whole, however many it has."""
+        rows: list[tuple[bytes, bytes]] = []
+        while entries_max > 0 and bytes_max > 0:
+            some, following = self._db.scan(start, end, max(1, entries_max // blocks.ENTRIES_MAX), bytes_max, until)
+            rows += some
+            if not some:
+                return rows, following
+            start = some[-1][0] + b"\0"
+            entries_max -= sum(blocks.count_entries(key) for key, _ in some)
+            bytes_max -= sum(len(value) for _, value in some)
+        return rows, None
 
     def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """See `Table.forget`."""
@@ -178,7 +195,7 @@ class RocksTable:
             # Watermarks move before anything is put, and nothing below them is reclaimed until then: an entry that takes the
             # head's place may be due before the others of its lane, and so may the next run of what recurs.
             deleted = {key for lane, count in lanes.items() for key in self._watermarks.forgot(lane, count)}
-            change = self._plain.forget(kinds[PLAIN], deleted, batch)
+            change = self._plain.forget(kinds[PLAIN] + kinds[BLOCK], deleted, batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
             change += self._named.forget(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], deleted, batch)
             for lane, low in self._watermarks.reclaim(lanes):
@@ -189,7 +206,7 @@ class RocksTable:
         """See `Table.drop`."""
         batch, kinds = new_batch(), keys_by_kind(keys)
         with self._lock:
-            change = self._plain.drop(kinds[PLAIN], batch)
+            change = self._plain.drop(kinds[PLAIN] + kinds[BLOCK], batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
             change += self._named.drop(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], batch)
             self._write_change(batch, change)
@@ -219,9 +236,20 @@ class RocksTable:
     def _find_slices(self) -> bool:
         return bool(self.slices(SLICE, 1) or self.slices(SENDING, 1))
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.page`."""
-        return self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0]
+        return interface.list_entries(self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0])
+
+    def explode(self, block_keys: Sequence[bytes]) -> None:
+        """Explode as `Table.explode` says."""
+        batch = new_batch()
+        with self._lock:
+            self._write_change(batch, self._plain.explode(block_keys, batch))
+
+    def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """Answer as `Table.find_blocks` says."""
+        with self._lock:
+            return self._plain.find_blocks(keys)
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
         """See `Table.estimate_due`."""
@@ -231,7 +259,8 @@ class RocksTable:
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """See `Table.earliest`."""
         starts = sorted(self._starts().items())
-        return [row for lane, low in starts for row in self._db.scan(low, lane_end(lane), rows_max, bytes_max)[0]]
+        rows = (self._db.scan(low, lane_end(lane), rows_max, bytes_max)[0] for lane, low in starts)
+        return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def _starts(self) -> dict[bytes, bytes]:
         with self._lock:
@@ -246,7 +275,11 @@ class RocksTable:
     def get(self, key: bytes) -> bytes | None:
         """See `Table.get`; rows of queues too."""
         row = self._db.get(key)
-        return ordered_entries.find(self._db, key) if row is None and key[:1] == bytes([ORDERED]) else row
+        if row is not None or not key:
+            return row
+        if key[0] == ORDERED:
+            return ordered_entries.find(self._db, key)
+        return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
     def bulk_load(self, *, on: bool) -> None:
         """See `Table.bulk_load`."""

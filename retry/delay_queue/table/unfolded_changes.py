@@ -1,8 +1,8 @@
-"""Which ordered and named entries the table has changed before their records come back from the changelog.
+"""Which entries the table has changed before their records come back from the changelog: ordered, named, and those of blocks.
 
 What one transaction deletes and puts again takes its place in a queue at once, or its successors would overtake it. The fold
 reads those records later, and by then the entry may have been sent already. Were its put folded as news, it would come back
-to life until its null is folded, too.
+to life until its null is folded, too. The same holds for entries that stay when others leave their block.
 
 Nothing is put under a key of which the null is still to be folded: that null would take out what was put since, and what
 waits behind it in its queue would go first. Nor may the null be passed over instead. Where this worker has lost the shard,
@@ -26,6 +26,13 @@ class UnfoldedChanges:
         # In the order of their nulls in the changelog: with one of them all before it are folded.
         self._leaving: OrderedDict[bytes, None] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._put or self._gone or self._leaving)
+
+    def is_put(self, key: bytes) -> bool:
+        """Whether the table has it, and its record is not folded yet."""
+        return key in self._put
+
     def note_put(self, key: bytes, value: bytes) -> None:
         """The table has put it, and did not have it before: its record is not folded yet."""
         self._put[key] = hash(value)
@@ -45,7 +52,8 @@ class UnfoldedChanges:
         """Whether a record is to be folded, or only what the table did itself. Nulls always are: they may be somebody else's."""
         if value is None:
             while key in self._leaving:
-                self._leaving.popitem(last=False)
+                # Their puts are folded as well, though perhaps passed over, as records that others of their batch replace are.
+                self._gone.pop(self._leaving.popitem(last=False)[0], None)
             return True
         if self._gone.get(key) == hash(value):
             del self._gone[key]

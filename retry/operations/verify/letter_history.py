@@ -46,14 +46,19 @@ class RecordedLetter:
         self._fold()
 
     def _fold(self) -> None:
-        self.changes.sort(key=_changelog_order)
-        for row in self.changes:
-            if row.kind == RowKind.DELETE:
+        changes, self.changes = sorted(self.changes, key=_changelog_order), []
+        for row in changes:
+            before = self.waiting.get(row.key_hash)
+            if row.kind == RowKind.PUT:
+                if before is not None and not _has_left_block(before, row):
+                    self.rewritten.append(row)
+                self.waiting[row.key_hash] = row
+            elif before is None or before.in_block or not row.in_block:
                 self.waiting.pop(row.key_hash, None)
+            else:
+                # Its block has ended, and it has got a record of its own before.
                 continue
-            if row.key_hash in self.waiting:
-                self.rewritten.append(row)
-            self.waiting[row.key_hash] = row
+            self.changes.append(row)
 
 
 def letters(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
@@ -70,6 +75,11 @@ def _aborted(uncommitted: list[DeliveryRow], committed: list[DeliveryRow]) -> li
         return []
     records = {row[5:8] for row in committed}
     return [row for row in uncommitted if row[5:8] not in records]
+
+
+def _has_left_block(before: EntryRow, put: EntryRow) -> bool:
+    """Whether an entry was put again as it was since others have left its block."""
+    return before.in_block and not put.in_block and before.envelope_hash == put.envelope_hash
 
 
 def _changelog_order(row: EntryRow) -> tuple[int, int]:

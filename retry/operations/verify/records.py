@@ -7,9 +7,9 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import blocks, entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import END_KEY, HELD_LANES
+from retry.delay_queue.entry_keys import END_KEY, HELD_LANES, Source
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
@@ -130,17 +130,24 @@ class RecordReader:
             # Letters that an action is about; what it did to them is told by their entries.
             return
         in_scope = self.in_scope(topic, partition, offset)
+        record = self.names.topic(topic), partition, offset
         try:
             if key[:1] == RETURNED:
                 self.returned.add(key, value or b"", in_scope)
                 return
-            source = entry_keys.source(key) if key < END_KEY else None
+            if blocks.is_block(key):
+                blocks.check(key, value)
+            rows = [(*row, entry_keys.source(row[0])) for row in blocks.list_rows(key, value)] if key < END_KEY else []
         except EntryUnreadable:
-            source = None
-        if source is None:
-            if value is not None:
-                UNREADABLE.pass_over(topic, partition, offset, "neither entry nor control")
-            return
+            rows = []
+        if not rows and value is not None:
+            UNREADABLE.pass_over(topic, partition, offset, "neither entry nor control")
+        for row in rows:
+            self._change_of_entry(*row, in_scope=in_scope, record=record, in_block=blocks.is_block(key))
+
+    def _change_of_entry(
+        self, key: bytes, value: bytes | None, source: Source, *, in_scope: bool, record: tuple[int, int, int], in_block: bool
+    ) -> None:
         lane, ordering_key, version = key[: entry_keys.LANE_BYTES], UNKNOWN, UNKNOWN
         if value is not None and lane not in self.names.lane_parts:
             self._read_lane(lane, source.topic, value)
@@ -152,14 +159,14 @@ class RecordReader:
             letter, version = self._name_as_letter(key), min(entry_keys.version_of(key), _VERSION_MAX)
         self.spill.add(
             EntryRow(
-                RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope,
-                self.names.topic(topic), partition, offset,
+                RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *record,
                 due_ms=source.due_at_ms,
                 ordering_key=ordering_key,
                 version=version,
                 key_hash=hash_of(key),
                 envelope_hash=hash_of(value or b""),
                 lane=self.names.lane(lane),
+                in_block=in_block,
             )
         )  # fmt: skip
 

@@ -69,6 +69,7 @@ class EntryRow(NamedTuple):
       ordering_key: hash of the record key whose order is kept; UNKNOWN of entries without an order.
       version: of an entry with a name; UNKNOWN of others.
       lane: number of the lane.
+      in_block: whether it was written, or deleted, with its block.
     """
 
     kind: int
@@ -85,6 +86,7 @@ class EntryRow(NamedTuple):
     key_hash: int
     envelope_hash: int
     lane: int
+    in_block: bool
 
 
 class Returned:
@@ -127,7 +129,7 @@ class TableRow(NamedTuple):
 
 Row = LetterRow | OutcomeRow | EntryRow | DeliveryRow | TableRow
 
-_ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH")
+_ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH?")
 _DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqqB")
 _FORMATS: tuple[tuple[Any, struct.Struct], ...] = (
     (LetterRow, struct.Struct("<BHIQ?")),

@@ -32,7 +32,7 @@ def waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[Sche
     for shard in shards:
         after = b""
         while page := shard.page(after, _PAGE):
-            for key, envelope in page:
+            for _, key, envelope in page:
                 # Most are told apart by their bytes, which is a tenth of the work.
                 if key[0] == NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
                     entry = _read_schedule(envelope)

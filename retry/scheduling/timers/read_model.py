@@ -247,7 +247,7 @@ def cursor(timer: WaitingTimer) -> bytes:
 def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, end = max(entry_keys.due_bound(from_ms, lane), lane + after), entry_keys.due_bound(to_ms, lane)
     while page := table.page(at, _PAGE):
-        for key, envelope in page:
+        for _, key, envelope in page:
             if key >= end:
                 return
             yield key, envelope
@@ -256,7 +256,7 @@ def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: by
 
 def _team_of(table: RocksTable, lane: bytes) -> str | None:
     """The team whose timers a lane has: that of the first one, since no two teams share a lane."""
-    for key, envelope in table.page(lane, 1):
+    for _, key, envelope in table.page(lane, 1):
         if key.startswith(lane):
             return _team(envelope)
     return None

@@ -69,6 +69,10 @@ class Shards:
         """Those that are open just now."""
         return list(self._open.values())
 
+    def list_ready(self) -> list[int]:
+        """List those that are swept."""
+        return [shard.changelog.partition for shard in self.shards() if shard.phase is Phase.READY]
+
     def standing_by(self) -> list[Shard]:
         """Copies of what others own."""
         return list(self._standing_by.values())

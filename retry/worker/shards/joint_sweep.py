@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from retry import clock
 from retry.delivery import sweep
+from retry.delivery.due_batch import give_back
 from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
 from retry.delivery.webhooks import delivery
 from retry.delivery.webhooks.in_flight import WebhooksInFlight
@@ -71,7 +72,7 @@ def _selected(
         if batch is not None:
             parts.append((shard, batch))
             rows += len(batch.batch.rows) + len(batch.batch.superseded)
-            size += sum(len(envelope) for _, envelope in batch.batch.rows)
+            size += batch.batch.size
         if shard.progress.keeps_failing() or rows >= around.rows_max or size >= around.bytes_now:
             break
     return parts
@@ -103,6 +104,12 @@ def _moved_or_selected(
         shard.moves.hold(writer, found.unopened, around)
         shard.progress.moved()
         return None
+    elif found.to_explode and (found.refused or shard.moves.may_explode):
+        # Before anything else: what is given back here is asked for again at the next turn.
+        give_back(around.gate, found.batch.rows)
+        shard.moves.explode_blocks(writer, found.to_explode)
+        shard.progress.moved()
+        return None
     elif found.refused:
         shard.moves.park_refused(writer, found.refused, around, now_ms)
         shard.progress.moved()
@@ -113,7 +120,7 @@ def _moved_or_selected(
 def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, around: ShardContext) -> list[Swept]:
     if not parts:
         return []
-    begun_s, size = clock.monotonic_s(), sum(len(envelope) for _, batch in parts for _, envelope in batch.batch.rows)
+    begun_s, size = clock.monotonic_s(), sum(batch.batch.size for _, batch in parts)
     try:
         committed = sweep.deliver([batch for _, batch in parts], context)
     except TransactionFailed as error:
@@ -130,7 +137,7 @@ def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
     swept = shard.guarded(lambda: sweep.settle(batch, context))
     if swept is None:
         return NOTHING
-    if swept.deferred:
+    if swept.deferred or batch.batch.is_split:
         shard.moves.entries_moved()
     shard.guarded(lambda: shard.sent_names.note_sent(swept.named, shard.table))
     shard.disregarded.tell_overruled(swept.overruled)

@@ -63,6 +63,16 @@ class RequestedMoves:
         if self._holding.hold(writer, rows, around.codec, self._end(around)):
             self._held_moved()
 
+    def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
+        """Give each entry of some blocks a record of its own, since not all of a block may go."""
+        move_entries.explode_blocks(writer, self._table, self._changelog, rows)
+        self.entries_moved()
+
+    @property
+    def may_explode(self) -> bool:
+        """Whether no request is looking at all entries, and would miss those that come to lie where it has been."""
+        return not self._rescheduling.is_moving
+
     def park_refused(
         self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
     ) -> None:
@@ -76,7 +86,7 @@ class RequestedMoves:
         context = _refused_context(writer, around, now_ms)
         verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(self._table), self._changelog, context)
         if verdicts.moves or verdicts.rows:
-            move_entries.commit(writer, self._changelog, around.judge, verdicts.moves, verdicts.rows)
+            move_entries.commit(self._table, writer, self._changelog, around.judge, verdicts.moves, verdicts.rows, now_ms)
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
@@ -114,7 +124,7 @@ class RequestedMoves:
     def step(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
         limits = around.rows_max, around.bytes_now
-        if self._rescheduling.step(self._table, writer, self._changelog, around.judge, *limits):
+        if self._rescheduling.step(self._table, writer, self._changelog, around.judge, now_ms, *limits):
             log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.told())
         if self._rescheduling.is_moving:
             self._cancelling.restart()
@@ -139,6 +149,7 @@ class RequestedMoves:
     def entries_moved(self) -> None:
         """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
         self._cancelling.settle()
+        self._rescheduling.restart()
 
     def about(self, judge: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""

@@ -190,7 +190,7 @@ class Shard:
         """How many entries wait here."""
         return self.table.waiting
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """Entries, for whoever only looks; none once it is closed. See `Table.page`.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -46,8 +47,10 @@ def test_jitter_actually_jitters_over_both_halves(name):
     low, high = BOUNDS[name]
     drawn = random.Random(7)
     jittered = [JITTERS[name](100_000, drawn.random()) for _ in range(1_000)]
-    middle = 50 * (low + high)
-    assert len(set(jittered)) > 900
+    middle, steps = 50 * (low + high), (high - low) * 100 / 97
+    # In steps of 97 ms.
+    assert len(set(jittered)) > 0.95 * (1 - math.exp(-1_000 / steps)) * steps
+    assert len({each - min(jittered) for each in jittered if (each - min(jittered)) % 97}) <= 1
     assert 400 < sum(each < middle for each in jittered) < 600
 
 

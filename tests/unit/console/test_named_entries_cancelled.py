@@ -57,7 +57,7 @@ def rows(source: EntrySource, *messages: MemoryRecord) -> list[tuple[bytes, byte
 
 
 def waiting(table: MemoryTable) -> tuple[entry_keys.Source, Named]:
-    ((key, envelope),) = table.page(b"", 10)
+    ((_, key, envelope),) = table.page(b"", 10)
     return entry_keys.source(key), envelopes.decode_named(envelope)
 
 

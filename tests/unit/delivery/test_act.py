@@ -139,7 +139,7 @@ class Bench:
         folded = {r.key() or b"": r.value() for r in self.log.read("changelog")}
         live = {k: v for k, v in folded.items() if v is not None and entry_keys.FIRST_KEY <= k < entry_keys.END_KEY}
         behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        assert dict(self.table.page(b"", 1_000)) | behind == live
+        assert dict(row[1:] for row in self.table.page(b"", 1_000)) | behind == live
         assert self.table.waiting == len(live)
         return live
 

@@ -18,6 +18,7 @@ from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryAc
 from retry.delivery.move_entries import replaced
 from retry.delivery.redecide import Redecider
 from retry.intake.build_entry import EntryBuilder
+from retry.testing.memory_table import MemoryTable
 from tests.support.acted import (
     ACTION,
     DISCARDED,
@@ -145,7 +146,7 @@ def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_a
     key, entry = letter(topic, due_at_ms=due_at_ms)
     more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
     made = acted(kind, key, entry, due_at_ms=due_at_ms if same else wanted_ms, **more)
-    rows = replaced([made.move])
+    rows = replaced(MemoryTable(), [made.move])
     assert [value is None for _, value in rows] == [False, True]
     assert rows[0][0] != rows[1][0] == key
     assert entry_keys.letter(rows[0][0])[-len(b"orders.DLT") :] == entry_keys.letter(key)[-len(b"orders.DLT") :]

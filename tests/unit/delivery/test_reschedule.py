@@ -93,8 +93,9 @@ class Bench:
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS, {(topic, 0): incarnation})
         told = [row for rows in result.lineages.values() for row in rows]
-        self.write(*((row["key"], row["value"]) for row in result.entries[0]), remembered=told)
-        return result.entries[0][0]["key"]
+        rows = [(row["key"], row["value"]) for row in result.iterate_entries()]
+        self.write(*rows, remembered=told)
+        return rows[0][0]
 
     def write(self, *rows: tuple[bytes, bytes | None], remembered: Sequence[dict[str, Any]] = ()) -> None:
         """Committed records of the changelog, folded, and of lineages."""
@@ -120,7 +121,7 @@ class Bench:
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        return self.work.step(self.table, self.writer, CHANGELOG, judge(policies), rows_max, bytes_max)
+        return self.work.step(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS, rows_max, bytes_max)
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
         """Batches until the request is done, the fold following each; how many there were."""
@@ -142,7 +143,7 @@ class Bench:
         folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
         live = {key: value for key, value in folded.items() if value is not None}
         behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        waiting = dict(self.table.page(b"", 1_000)) | behind
+        waiting = dict(row[1:] for row in self.table.page(b"", 1_000)) | behind
         assert waiting | self.table.controls == live
         assert self.table.waiting == len(waiting)
         return live
@@ -316,7 +317,7 @@ def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK, acted=True)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, 10, 1 << 20):
+    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, NOW_MS, 10, 1 << 20):
         pass
     bench.fold()
     assert list(bench.live()) == [key]
@@ -552,7 +553,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     bench.take("others.DLT")
     bench.ask(QUICK)
     several = Redecider(registry_of(QUICK), judge(QUICK).packer, lineages)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, several, 10, 1 << 20):
+    while not bench.work.step(bench.table, bench.writer, CHANGELOG, several, NOW_MS, 10, 1 << 20):
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
     assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
@@ -584,6 +585,35 @@ def test_letters_with_the_same_coordinates_that_are_parked_together_never_get_on
     assert [entry_keys.due_at_ms(key) - NOW_MS for key in sorted(bench.live())] == [0, 1]
 
 
+ORDERED = QUICK.replace("retry_to: orders.retry\n", "retry_to: orders.retry\n        ordered: true\n")
+
+
+def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_there(bench: Bench) -> None:
+    bench.log.create("shards", 4)
+    shard = entry_keys.shard_of(b"key", 4)
+    here = ChangelogPartition("shards", (shard + 1) % 4)
+    bench.take()
+    moving = Redecider(registry_of(ORDERED), judge(ORDERED).packer, LINEAGES, 4)
+    bench.ask(ORDERED)
+    while not bench.work.step(bench.table, bench.writer, here, moving, NOW_MS, 10, 1 << 20):
+        pass
+    rows = {record.partition(): (record.key(), record.value()) for record in bench.log.read("shards") if record.value()}
+    ((at, (key, envelope)),) = rows.items()
+    assert key is not None
+    assert envelope is not None
+    assert (at, key[0], bench.table.page(b"", 10)) == (shard, entry_keys.ORDERED, [])
+    assert entry_keys.due_at_ms(key) == NOW_MS + 2_000
+    request = Reschedule(NOW_MS, policies=ORDERED)
+    again = moving.decided(key, envelope, request, waits_in=shard)
+    assert again is not None
+    assert (again.shard, entry_keys.due_at_ms(again.packed.key)) == (shard, NOW_MS + 2_000)
+
+
+def test_a_letter_stays_where_it_is_while_its_policy_asks_for_no_order(bench: Bench) -> None:
+    bench.take()
+    bench.ask(QUICK)
+    bench.finish(QUICK)
+    assert len(bench.live()) == 1
 @pytest.mark.parametrize("policies", [QUICK, PARKED])
 def test_a_letter_stays_one_of_its_topic_of_before_wherever_it_is_moved(bench: Bench, policies: str) -> None:
     key = bench.take(headers=[("exception-class", b"a.Slow")], incarnation=3)
@@ -597,7 +627,7 @@ def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Benc
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, 10, 1 << 20):
+    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, NOW_MS, 10, 1 << 20):
         pass
     bench.fold()
     [envelope] = bench.live().values()

@@ -225,7 +225,7 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
         shard.write([(request, asked)])
         work = Rescheduling()
         for _ in range(9):
-            if work.step(shard.table, shard.writer, CHANGELOG, shard.judge, 100, 1 << 20):
+            if work.step(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS, 100, 1 << 20):
                 break
         shard.fold()
         return set(keys) - set(shard.live())

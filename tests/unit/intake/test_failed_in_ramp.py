@@ -34,9 +34,8 @@ def marks(headers: Headers, recent: RecentLineages | None = None, ramped: Ramped
     intake = Intake(registry, counter, builder, nothing, NAMES, partitions, ramped=ramped)
     letter = MemoryRecord(Entry("orders.DLT", b"key", b"value", headers, None, ""), 0, 7, NOW_MS)
     result = intake.prepare([letter], NOW_MS)
-    entries = {shard: [row["key"] for row in rows] for shard, rows in result.entries.items()}
-    found = [key for key in entries.get(ramp_records.HOME, []) if key[:1] == ramp_records.FAILED]
-    assert sum(map(len, entries.values())) == 1 + len(found)
+    found = [row["key"] for row in result.entries[ramp_records.HOME] if row["key"][:1] == ramp_records.FAILED]
+    assert len(list(result.iterate_entries())) == 1 + len(found)
     return found
 
 

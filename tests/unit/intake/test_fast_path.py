@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.frameworks import header_values
 from retry.dead_letters.frameworks.detection_plan import DIALECTS
-from retry.delay_queue import envelopes
+from retry.delay_queue import blocks, envelopes
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.intake import attempts, fast_path
@@ -37,6 +37,7 @@ NOW_MS = 1_700_000_000_000
 NAMES = TopicNames("changelog", "outcomes", "lineage", "parked", "intake", "table")
 POLICIES = """
 defaults: {backoff: {kind: exponential, delay: 10s, factor: 2, max_delay: 1m}, jitter: full, max_attempts: 3, max_age: 1d}
+targets: {limited.retry: {rate: 10/s}}
 teams:
   a%b"c:
     topics:
@@ -57,11 +58,12 @@ teams:
       - {dead_letters: parks, retry_to: parks.retry, rules: [{null_value: true, park: true}]}
       - {dead_letters: cancels, retry_to: cancels.retry, null_value: cancel}
       - {dead_letters: orders__billing__dlq, retry_to: orders.retry}
+      - {dead_letters: limited, retry_to: limited.retry}
   others: {topics: [{dead_letters: theirs, retry_to: plain.retry, group: order-service}]}
 """
 TOPICS = [
     "plain", "deaf", "never", "ordered", "aliased", "aged", "asks", "back.DLT", "grouped-one", "parks", "cancels",
-    "orders__billing__dlq", "theirs", "nobodys",
+    "orders__billing__dlq", "theirs", "limited", "nobodys",
 ]  # fmt: skip
 
 # Topics that were deleted and made again, as one of their partitions says.
@@ -104,7 +106,11 @@ def intake(recent: RecentLineages, bytes_max: int = 1_000_000, codec: EnvelopeCo
 
 def unordered(result: BatchResult) -> list[object]:
     """What is written and counted, the letters of the fast path before the others or among them."""
-    entries = {shard: sorted((row["key"], row["value"]) for row in rows) for shard, rows in result.entries.items()}
+    by_shard = {None: result.anywhere, **result.entries}
+    entries = {
+        shard: sorted(each for row in rows for each in blocks.list_rows(row["key"], row["value"]))
+        for shard, rows in by_shard.items()
+    }
     told = sorted(
         orjson.dumps(letter, option=orjson.OPT_SORT_KEYS) for row in result.outcomes for letter in outcomes.read(row["value"])
     )
@@ -141,7 +147,7 @@ class Both:
             patch.setattr(FastPath, "prepare", lambda _self, messages, *_: list(messages))
             by_slow = self._slow.prepare(list(letters), now_ms, MADE_AGAIN)
         assert unordered(by_fast) == unordered(by_slow)
-        entries = [envelopes.decode(row["value"]) for rows in by_slow.entries.values() for row in rows]
+        entries = [envelopes.decode(row["value"]) for row in by_slow.iterate_entries()]
         # In the same order, which letters that are equal in key and value depend on.
         for rows in by_slow.lineages.values():
             for row in rows:
@@ -288,8 +294,8 @@ def test_a_plain_letter_goes_the_short_way() -> None:
 def test_letters_are_sealed_by_the_short_way_too() -> None:
     codec, letters = KeyFile(NEW).codec, [at("plain", n, spring(n)) for n in range(3)]
     clear, sealed = (intake(RecentLineages(100), codec=by).prepare(list(letters), NOW_MS) for by in (PLAIN, codec))
-    rows = {row["key"]: row["value"] for rows in clear.entries.values() for row in rows}
-    found = {row["key"]: row["value"] for rows in sealed.entries.values() for row in rows}
+    rows = {row["key"]: row["value"] for row in clear.iterate_entries()}
+    found = {row["key"]: row["value"] for row in sealed.iterate_entries()}
     assert {key: codec.decode(key, value) for key, value in found.items()} == {
         key: envelopes.decode(value) for key, value in rows.items()
     }

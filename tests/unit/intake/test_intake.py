@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue import blocks, entry_keys, envelopes
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
 from retry.intake import attempts
@@ -27,6 +28,7 @@ from retry.telemetry.recovery_ratio import Retry
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from tests.support.lineage_ids import silent_id
 from tests.support.plans import registry_of
+from tests.support.sealed import OLD, KeyFile
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS, MAX_DELAY_MS, DAY_MS = 10_000, 60_000, 86_400_000
@@ -36,7 +38,11 @@ ROOMY = {"changelog": 2_000_000}
 ID = silent_id("orders", "orders.DLT", b"key", b"value")
 POLICIES = """
 defaults: {backoff: {kind: constant, delay: 10s, max_delay: 1m}, jitter: none, max_attempts: 3, max_age: 1d}
+targets: {limited.retry: {rate: 10/s}}
 teams:
+  limited:
+    rate: 10/s
+    topics: [{dead_letters: limited.DLT, retry_to: back, rules: [{exception: '*.Bad', park: true}]}]
   orders:
     topics:
       - dead_letters: orders.DLT
@@ -47,6 +53,9 @@ teams:
           - {exception: '*.ValidationException', park: true}
           - {exception: '*.Slow', backoff: {kind: constant, delay: 30s}}
       - {dead_letters: jittery.DLT, retry_to: jittery.retry, jitter: full}
+      - {dead_letters: ordered.DLT, retry_to: orders.retry, ordered: true}
+      - {dead_letters: cancelled.DLT, retry_to: orders.retry, null_value: cancel}
+      - {dead_letters: to-limited.DLT, retry_to: limited.retry}
       - {dead_letters: deaf.DLT, retry_to: deaf.retry, honour_retry_at: false}
       - {dead_letters: back.DLT, retry_to: origin, allowed_targets: [back, back.other]}
       - {dead_letters: again.DLT, retry_to: origin, park_to: again.parked, allowed_targets: [again, again.parked]}
@@ -67,7 +76,7 @@ NAMES = TopicNames("changelog", "outcomes", "lineage", "parked", "intake", "tabl
 def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: RecentLineages | None = None, **options: Any) -> Intake:
     registry = registry_of(POLICIES)
     tracer = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
-    packer = EntryBuilder("changelog", "parked", bytes_max)
+    packer = EntryBuilder("changelog", "parked", bytes_max, options.get("codec", PLAIN))
     partitions = {"changelog": shards, "outcomes": 2, "lineage": 2}
     return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, partitions)
 
@@ -91,7 +100,7 @@ class One:
     """What became of one letter."""
 
     def __init__(self, result: BatchResult) -> None:
-        ((self.shard, (row,)),) = result.entries.items()
+        (row,) = result.iterate_entries()
         (outcome,) = result.outcomes
         self.key, self.envelope = row["key"], row["value"]
         self.entry = envelopes.decode(self.envelope)
@@ -149,7 +158,7 @@ def test_an_outcome_says_what_was_decided() -> None:
 @pytest.mark.parametrize("topic", ["orders.DLT", "jittery.DLT"])
 def test_the_same_letter_makes_the_same_entry_whenever_it_is_taken_in(topic: str) -> None:
     one, other = (prepare(record(("a", b"1"), topic=topic), now_ms) for now_ms in (NOW_MS, NOW_MS + 3_600_000))
-    assert (one.shard, one.key, one.envelope) == (other.shard, other.key, other.envelope)
+    assert (one.key, one.envelope) == (other.key, other.envelope)
 
 
 def test_letters_with_the_same_coordinates_wait_beside_each_other_though_they_are_due_at_one_time() -> None:
@@ -163,7 +172,8 @@ def test_letters_with_the_same_coordinates_wait_beside_each_other_though_they_ar
 
 def test_jitter_differs_from_letter_to_letter_within_its_bounds() -> None:
     result = intake().prepare([record(topic="jittery.DLT", offset=n) for n in range(200)], NOW_MS)
-    due = {entry_keys.due_at_ms(row["key"]) for rows in result.entries.values() for row in rows}
+    keys = [key for row in result.iterate_entries() for key, _ in blocks.list_rows(row["key"], row["value"])]
+    due = set(entry_keys.all_due_at_ms(keys))
     assert len(due) > 150
     assert NOW_MS <= min(due) <= max(due) <= NOW_MS + DELAY_MS
 
@@ -174,13 +184,43 @@ def test_3_8_null_empty_and_binary_stay_as_they_are(key: bytes | None, value: by
     assert (one.entry.key, one.entry.value) == (key, value)
 
 
-def test_letters_of_one_key_wait_in_one_shard_and_those_without_are_spread() -> None:
+@pytest.mark.parametrize("topic", ["ordered.DLT", "cancelled.DLT", "limited.DLT", "to-limited.DLT"])
+def test_letters_that_must_not_wait_anywhere_go_where_their_keys_say_and_those_without_are_spread(topic: str) -> None:
     def shards(*letters: MemoryRecord) -> set[int]:
-        return set(intake().prepare(letters, NOW_MS).entries)
+        result = intake().prepare(letters, NOW_MS)
+        assert not result.anywhere
+        return set(result.entries)
 
-    assert len(shards(*(record(key=b"k", offset=n) for n in range(50)))) == 1
-    assert shards(*(record(key=None, offset=n) for n in range(50))) == {0, 1, 2, 3}
-    assert shards(*(record(key=b"%d" % n) for n in range(50))) == {0, 1, 2, 3}
+    assert len(shards(*(record(topic=topic, key=b"k", offset=n) for n in range(50)))) == 1
+    assert shards(*(record(topic=topic, key=None, offset=n) for n in range(50))) == {0, 1, 2, 3}
+    assert shards(*(record(topic=topic, key=b"%d" % n) for n in range(50))) == {0, 1, 2, 3}
+
+
+def test_other_letters_may_wait_in_any_shard_and_what_is_parked_of_limited_ones_too() -> None:
+    letters = [record(key=b"k"), record(key=None, offset=43), record(("exception-class", b"a.Bad"), topic="limited.DLT")]
+    result = intake().prepare(letters, NOW_MS)
+    assert (sum(blocks.count_entries(row["key"]) for row in result.anywhere), dict(result.entries)) == (3, {})
+
+
+def test_letters_that_are_sealed_wait_in_a_block_too_each_under_its_own_seal() -> None:
+    codec = KeyFile(OLD).codec
+    result = intake(codec=codec).prepare([record(offset=n) for n in range(3)], NOW_MS)
+    (row,) = result.anywhere
+    assert blocks.is_of_envelopes(row["value"])
+    sealed = blocks.list_rows(row["key"], row["value"])
+    entries = [codec.decode(key, envelope or b"") for key, envelope in sealed]
+    assert [dict(entry.headers)[names.SOURCE] for entry in entries] == [b"orders.DLT/3/%d" % n for n in range(3)]
+
+
+def test_a_narrow_target_keeps_letters_of_others_out_of_no_block() -> None:
+    letters = [record(offset=n) for n in range(3)]
+    for bytes_max in ({"bills.retry": 200}, {"changelog": 40_000}):
+        result = intake({"changelog": 1_000_000, **bytes_max}).prepare(letters, NOW_MS)
+        assert [blocks.count_entries(row["key"]) for row in result.anywhere] == [3]
+    large = [record(offset=n, value=b"%d" % n * 4_000) for n in range(6)]
+    result = intake({"changelog": 60_000}).prepare(large, NOW_MS)
+    assert [blocks.count_entries(row["key"]) for row in result.anywhere] == [2, 2, 2]
+    assert max(len(row["value"]) for row in result.anywhere) < 15_000
 
 
 def test_our_headers_are_replaced_and_never_stacked() -> None:
@@ -393,7 +433,9 @@ class TestCommit:
 
     def test_entries_outcomes_and_offsets_are_one_transaction(self, log: MemoryLog) -> None:
         self.take(log, [record(offset=n) for n in range(40, 43)])
-        assert [entry_keys.source(each.key() or b"").offset for each in log.read("changelog")] == [40, 41, 42]
+        (block,) = log.read("changelog")
+        rows = blocks.list_rows(block.key() or b"", block.value())
+        assert [entry_keys.source(key).offset for key, _ in rows] == [40, 41, 42]
         (record_of_outcomes,) = log.read("outcomes")
         told = [letter["source"] for letter in outcomes.read(record_of_outcomes.value() or b"")]
         assert told == [f"orders.DLT/3/{n}" for n in range(40, 43)]

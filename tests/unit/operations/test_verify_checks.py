@@ -59,13 +59,17 @@ def outcome(at: int = 0, target: int = RETRY, offset: int = 0, in_scope: bool = 
 
 
 def put(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, due_ms: int = DUE_MS, offset: int = 0,
-        ordering_key: int = UNKNOWN) -> EntryRow:  # fmt: skip
+        ordering_key: int = UNKNOWN, in_block: bool = False) -> EntryRow:  # fmt: skip
     return EntryRow(RowKind.PUT, DEAD, 0, offset, in_scope, CHANGELOG, 0, at, due_ms, ordering_key, UNKNOWN, key, key * 7,
-                    LANES[target])  # fmt: skip
+                    LANES[target], in_block)  # fmt: skip
 
 
 def delete(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, offset: int = 0) -> EntryRow:
     return put(at, key, target, in_scope, offset=offset)._replace(kind=RowKind.DELETE, envelope_hash=0)
+
+
+def in_block(row: EntryRow) -> EntryRow:
+    return row._replace(in_block=True)
 
 
 def sent(at: int = 0, topic: int = RETRY, kind: int = RowKind.DELIVERY, in_scope: bool = True, appended_ms: int = DUE_MS,
@@ -103,6 +107,10 @@ RETRIED_AGAIN = [*RETURNED, put(2, 2), delete(3, 2), sent(1)]
     [dead_letter(), outcome(), put(0), put(1, key=2), delete(2), delete(3, key=2), sent()],  # put back, or moved
     [dead_letter(), outcome(), put(0), put(1, 2, SLOW), delete(2), delete(3, 2, SLOW), sent(topic=SLOW)],  # to another topic
     [dead_letter(), outcome(), put(0), put(1, 2), delete(2), put(3), delete(4, 2), delete(5), sent()],  # there and back again
+    [dead_letter(), outcome(), in_block(put(0)), in_block(delete(1)), sent()],
+    [dead_letter(), outcome(), in_block(put(0)), put(1), in_block(delete(2)), delete(3), sent()],  # others have left its block
+    [dead_letter(), outcome(), put(1, due_ms=SOON), in_block(delete(2))],  # the same, and compaction has removed the block
+    [dead_letter(), outcome(), in_block(delete(2)), delete(3), sent()],
     [dead_letter(), outcome(), delete(1), sent()],  # its put is compacted away
     [dead_letter(), outcome(), put(0), delete(1, in_scope=False)],  # being delivered
     [dead_letter(), outcome(), put(0), sent(in_scope=False)],  # the same, the other way

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, control_records, entry_keys, envelopes, returned_offsets
+from retry.delay_queue import action_records, blocks, control_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.envelopes import Entry
@@ -26,6 +26,7 @@ from retry.policies.registry import Registry
 from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import ActionOutcome, SharedFields
 from retry.telemetry.unreadable_records import UNREADABLE
+from tests.support.blocks import block_of
 
 NOW_MS = 1_700_000_000_000
 LANE = Lane("team", "orders.DLT", "orders.retry")
@@ -116,6 +117,18 @@ def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
     assert (put.key_hash, put.envelope_hash, put.due_ms) == (on_disk.key_hash, on_disk.envelope_hash, NOW_MS)
     assert (delete.key_hash, read.names.lane_of(delete), delivery.appended_ms) == (put.key_hash, LANE, NOW_MS)
     assert read.names.topics[outcome.target] == "orders.retry"
+
+
+def test_what_is_said_of_a_block_is_said_of_each_of_its_letters() -> None:
+    read, (key, value) = Read(), block_of(3)
+    read.reader.change(Message("changelog", key, value))
+    read.reader.change(Message("changelog", *blocks.list_rows(key, value)[0]))
+    read.reader.change(Message("changelog", key, None))
+    puts, [alone], deletes = read.rows[:3], read.rows[3:4], read.rows[4:]
+    assert [read.names.letter(row) for row in puts] == [read.names.letter(row) for row in deletes]
+    assert [row.in_block for row in read.rows] == [True] * 3 + [False] + [True] * 3
+    assert (alone.key_hash, alone.envelope_hash) == (puts[0].key_hash, puts[0].envelope_hash)
+    assert [row.key_hash for row in puts] == [row.key_hash for row in deletes]
 
 
 def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:

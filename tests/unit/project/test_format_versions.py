@@ -36,9 +36,9 @@ LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
 ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
 # Rows that only tables have, and a named entry without name and version, among them.
 STRANGERS = [
-    *(bytes([kind]) + KEY[1:] for kind in range(3, 9)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
+    *(bytes([kind]) + KEY[1:] for kind in range(3, 10)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
 ]  # fmt: skip
-NEWER_KEYS = [b"\x09" + KEY[1:], b"\x1f" + KEY[1:], b"\x09"]
+NEWER_KEYS = [b"\x0a" + KEY[1:], b"\x1f" + KEY[1:], b"\x0a"]
 NEWER_CONTROLS = [
     (b"\x10hold/team/a", b"{}"), (b"\x10pause/region/a", b'{"since_ms":1}'), (control_records.pause_key("all", ""), b'{"v":2}'),
     (b"\x10", b"{}"), (control_records.reschedule_key(1), b'{"v":99,"since_ms":"then"}'),
@@ -157,7 +157,7 @@ def test_what_is_no_envelope_takes_the_place_of_its_key_as_after_a_restart(key: 
     assert [found for _, found in readable([(key, ENVELOPE), (key, value)]).rows] == [value]
 
 
-@pytest.mark.parametrize("version", [3, 127, 128, 255, 1 << 40])
+@pytest.mark.parametrize("version", [5, 127, 128, 255, 1 << 40])
 @pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
 def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
     with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
@@ -201,7 +201,7 @@ def test_a_newer_record_of_lineages_is_told_from_garbage(version: int) -> None:
 def test_how_many_rows_come_before_the_first_of_a_newer_version() -> None:
     good = [(KEY, ENVELOPE), (KEY, None), (b"\xff", None), (b"garbage", b"")]
     assert before_newer(good) == 4
-    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(3))]:
+    for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(5))]:
         assert before_newer([*good, newer, *good, newer]) == 4
         assert before_newer([newer]) == 0
 

@@ -108,7 +108,7 @@ def test_0_10_one_door_adds_changes_finds_and_deletes_tasks_of_each_unit(unit):
     def found(message):
         rows = [(row["key"], row["value"]) for of_shard in result(message).entries.values() for row in of_shard]
         table.fold(rows, table.next_offset + len(rows), NOW_MS)
-        return [envelopes.decode_named(table.get(key)).plan.every_ms for key, _ in table.page(b"", 10)]
+        return [envelopes.decode_named(table.get(key)).plan.every_ms for _, key, _ in table.page(b"", 10)]
 
     assert found(task({"frequencyTimeUnit": unit, "time": 1})) == [UNITS_MS[unit]]
     assert found(task({"frequencyTimeUnit": unit, "time": 3}, offset=8)) == [3 * UNITS_MS[unit]]

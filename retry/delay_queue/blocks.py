@@ -1,0 +1,255 @@
+"""Blocks: one record for up to 32 letters of one kind that are due within the same 25 ms. Records are what costs, not letters.
+
+A block is only a way to write the entries of its letters, and gives back each of them byte for byte. Whoever delivers all of a
+block writes one null for it. Whoever touches less of it explodes it in the same transaction: a null for the block, and the
+entries that stay, each with a record of its own. See `split_blocks`.
+
+Key, in lanes of their own, so that in a lane byte order is the order of the latest due times:
+
+    0x04 and the rest of the plain lane, 9 bytes | due_at_ms of the latest + 2**63, 8 bytes big-endian | source topic | 0x00
+    | partition, 4 bytes | incarnation and offset of the first letter, 8 bytes
+    | for each letter: its number less that of the first, 2 bytes | the latest due time less its own, 1 byte, milliseconds
+
+So a null says by its key alone which entries it ends.
+Value: a MessagePack array, see `Block`; what all letters have in common is there once, all else in columns. Of sealed letters
+nothing can be shared: their block has their envelopes as they are, see `EnvelopeBlock`, and whoever takes one out needs no key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise, repeat
+from typing import NamedTuple
+
+import msgspec
+
+from retry import format_versions
+from retry.decoding import DECODE_ERRORS
+from retry.delay_queue import entry_keys, envelopes
+from retry.delay_queue.entry_keys import BLOCK, LANE_BYTES, OFFSET_MAX, PLAIN
+from retry.delay_queue.envelopes import Entry
+from retry.errors import EntryUnreadable
+from retry.record import Header
+
+ENTRIES_MAX, WITHIN_MS = 32, 25
+# More bytes in a record bring nothing.
+BYTES_MAX = 100_000
+# Of the numbers of letters in one block; so those that may have a certain letter are few.
+SPAN_MAX = (1 << 14) - 1
+_MEMBER = struct.Struct(">HB")
+_TOPIC_AT = LANE_BYTES + 8
+# The end of the topic, the partition, the number of the first letter.
+_HEAD_BYTES = 1 + 4 + 8
+_BIAS = 1 << 63
+_FIRST = bytes([BLOCK])
+# Headers of a retry.
+_OF_RETRY = 6
+
+Row = tuple[bytes, bytes | None]
+_Column = list[bytes | None]
+
+
+class Block(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.BLOCK.writes):
+    """The value of a block.
+
+    Attributes:
+      destination, team: as each of its entries has them.
+      header_names: of the headers of the letters themselves, then the six of a retry: lineage, attempt, source, due time, policy
+        and first failure.
+      attempt, policy: values of these headers.
+      header_values: of the letters themselves; of each name the value that all have, or a list with that of each.
+      ids: of the lineages, as the header has them.
+      keys, values, timestamps_ms, failed_ms, first_failed_ms: of each; instead of a list of times there may be None, where all
+        are those at which the letters failed.
+    """
+
+    destination: str
+    team: str
+    attempt: bytes
+    policy: bytes
+    header_names: list[str]
+    header_values: list[bytes | _Column | None]
+    ids: list[bytes]
+    keys: _Column
+    values: _Column
+    failed_ms: list[int]
+    timestamps_ms: list[int | None] | None = None
+    first_failed_ms: list[int] | None = None
+
+
+class EnvelopeBlock(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE_BLOCK.writes):
+    """The value of a block of letters that are sealed, each by itself and bound to the key of its own entry.
+
+    Attributes:
+      envelopes: of each letter.
+    """
+
+    envelopes: list[bytes]
+
+
+encode_value = msgspec.msgpack.Encoder().encode
+_decode_value = msgspec.msgpack.Decoder(Block | EnvelopeBlock).decode
+
+
+def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> bytes:
+    """The key of a block, of its letters in the order of their numbers.
+
+    Args:
+      lane, stem: of the keys that its entries have.
+      letters: number of each, see `entry_keys.number_letter`, and when it is due, in milliseconds.
+    """
+    first, latest_ms, pack = letters[0][0], max([due_ms for _, due_ms in letters]), _MEMBER.pack
+    members = b"".join([pack(number - first, latest_ms - due_ms) for number, due_ms in letters])
+    return entry_keys.due_bound(latest_ms, _FIRST + lane[1:]) + stem + first.to_bytes(8, "big") + members
+
+
+def is_block(key: bytes) -> bool:
+    """Whether a record with this key is a block, or ends one."""
+    return key[:1] == _FIRST
+
+
+def count_entries(key: bytes) -> int:
+    """How many entries a record is about: one, or those of its block."""
+    if key[0] != BLOCK:
+        return 1
+    return (len(key) - key.index(0, _TOPIC_AT) - _HEAD_BYTES) // _MEMBER.size
+
+
+def list_keys(key: bytes) -> list[bytes]:
+    """The keys that the entries of a block have, in the order of their letters."""
+    head = _head(key)
+    lane, latest = bytes([PLAIN]) + key[1:LANE_BYTES], entry_keys.due_at_ms(key) + _BIAS
+    pack = struct.Struct(f">{LANE_BYTES}sQ{len(head.stem)}sQ").pack
+    return [pack(lane, latest - earlier, head.stem, head.first + more) for more, earlier in _MEMBER.iter_unpack(head.members)]
+
+
+def list_due_ms(key: bytes) -> list[int]:
+    """When each of its entries is due."""
+    latest = entry_keys.due_at_ms(key)
+    return [latest - earlier for _, earlier in _MEMBER.iter_unpack(_head(key).members)]
+
+
+class _Head(NamedTuple):
+    stem: bytes
+    first: int
+    members: bytes
+
+
+def _head(key: bytes) -> _Head:
+    at = key.index(0, _TOPIC_AT) + 5
+    return _Head(key[_TOPIC_AT:at], int.from_bytes(key[at : at + 8], "big"), key[at + 8 :])
+
+
+def list_entries(key: bytes, block: Block) -> list[Entry]:
+    """The entries of a block, in the order of its letters."""
+    head = _head(key)
+    place, latest, first = name_place(head.stem), entry_keys.due_at_ms(key), head.first & OFFSET_MAX
+    members = list(_MEMBER.iter_unpack(head.members))
+    firsts = block.failed_ms if block.first_failed_ms is None else block.first_failed_ms
+    values = [
+        *block.header_values, block.ids, block.attempt, [b"%b%d" % (place, first + more) for more, _ in members],
+        [b"%d" % (latest - earlier) for _, earlier in members], block.policy, [b"%d" % first_ms for first_ms in firsts],
+    ]  # fmt: skip
+    # What all have is one object, and takes no time for each.
+    columns: list[Iterable[Header]] = [
+        [(name, each) for each in column] if isinstance(column, list) else repeat((name, column))
+        for name, column in zip(block.header_names, values, strict=True)
+    ]
+    stamps = block.failed_ms if block.timestamps_ms is None else block.timestamps_ms
+    destination, team = block.destination, block.team
+    return [
+        Entry(destination, record_key, payload, headers, stamp_ms, team, failed_ms)
+        for record_key, payload, headers, stamp_ms, failed_ms in zip(
+            block.keys, block.values, map(list, zip(*columns)), stamps, block.failed_ms, strict=True  # noqa: B905
+        )
+    ]  # fmt: skip
+
+
+@lru_cache(1_000)
+def name_place(stem: bytes) -> bytes:
+    """Topic and partition of a key's stem, as the source of a retry has them in front of the offset."""
+    return b"%b/%d/" % (stem[:-5], int.from_bytes(stem[-4:], "big"))
+
+
+def decode(value: bytes) -> Block | EnvelopeBlock:
+    """Read the value of a block.
+
+    Raises:
+      EntryNewer: it is one that only newer versions know.
+      EntryUnreadable: no version wrote it.
+    """
+    try:
+        return _decode_value(value)
+    except DECODE_ERRORS as error:
+        envelopes.check_version(value)
+        raise EntryUnreadable(f"{len(value)} bytes are no block of entries: {error}") from error
+
+
+def is_of_envelopes(value: bytes) -> bool:
+    """Whether a block has the envelopes of its letters as they are.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `decode`.
+    """
+    return isinstance(decode(value), EnvelopeBlock)
+
+
+def check(key: bytes, value: bytes | None) -> None:
+    """See that a record is a block, or ends one.
+
+    Raises:
+      EntryNewer: it is one that only newer versions know.
+      EntryUnreadable: no version wrote it.
+    """
+    at = key.find(0, _TOPIC_AT)
+    members = key[at + _HEAD_BYTES :] if at > 0 else b""
+    if len(members) < 2 * _MEMBER.size or len(members) % _MEMBER.size or len(members) > ENTRIES_MAX * _MEMBER.size:
+        raise EntryUnreadable(f"no block has the key {key.hex()[:200]}")
+    numbers = [more for more, _ in _MEMBER.iter_unpack(members)]
+    if numbers[0] or numbers[-1] > SPAN_MAX or any(later <= one for one, later in pairwise(numbers)):
+        raise EntryUnreadable(f"no block has the key {key.hex()[:200]}: its letters do not rise")
+    entry_keys.source(list_keys(key)[-1])
+    if value is None:
+        return
+    count, block = len(numbers), decode(value)
+    if isinstance(block, EnvelopeBlock):
+        if len(block.envelopes) != count:
+            raise EntryUnreadable(f"a block of {count} entries has {len(block.envelopes)} envelopes")
+        envelopes.routing_all(block.envelopes)
+        return
+    own, times = [block.ids, block.keys, block.values], [block.failed_ms, block.timestamps_ms, block.first_failed_ms]
+    lengths = {len(column) for column in (*own, *times, *block.header_values) if isinstance(column, list)}
+    if lengths != {count} or len(block.header_names) != len(block.header_values) + _OF_RETRY:
+        raise EntryUnreadable(f"a block of {count} entries has columns of other lengths")
+
+
+def list_rows(key: bytes, value: bytes | None) -> list[Row]:
+    """List what a record of the changelog says of single entries: itself, or that of a block for each of its entries."""
+    if not is_block(key):
+        return [(key, value)]
+    if value is None:
+        return [(each, None) for each in list_keys(key)]
+    block = decode(value)
+    whole = block.envelopes if isinstance(block, EnvelopeBlock) else map(envelopes.encode, list_entries(key, block))
+    return list(zip(list_keys(key), whole, strict=True))
+
+
+def find_envelope(key: bytes, value: bytes, entry_key: bytes) -> bytes | None:
+    """The envelope of one entry of a block; None where it has none with this key."""
+    return dict(list_rows(key, value)).get(entry_key)
+
+
+def split_blocks(rows: Iterable[tuple[bytes, bytes]], leaving: Collection[bytes]) -> Iterator[Row]:
+    """List the records that end blocks of which some entries leave: a put for each entry that stays, then a null for the block.
+
+    The null ends what is in the block still, and nothing that has got a record of its own before.
+
+    Args:
+      rows: the blocks.
+      leaving: keys of entries that leave; others may be among them.
+    """
+    for key, value in rows:
+        yield from ((each, envelope) for each, envelope in list_rows(key, value) if each not in leaving)
+        yield key, None
