@@ -166,11 +166,12 @@ def as_told(scene: Scene, before: str, new: str) -> None:
 
 
 def sooner_in_one(scene: Scene, before: str, new: str) -> None:
-    """One seals with a key that the other does not have, and is killed; the other holds what it cannot open until it has it."""
+    """One seals with a key that the other does not have, and is killed; the other takes its shards and holds what is in them."""
     scene.ready()
     scene.give(scene.a, [new, before, *_older(scene)])
-    await_that("one holds what the other seals", lambda: "is not in the file" in held(scene.b))
+    await_that("letters wait under the new key", lambda: scene.waits(new)["entries"] > 0)
     scene.kill(scene.a, starts=False)
+    await_that("the other holds what was sealed", lambda: "is not in the file" in held(scene.b))
     scene.flows(1)
     scene.give(scene.b, [new, before, *_older(scene)])
     scene.kill(scene.b)
