@@ -26,7 +26,8 @@ from retry.worker.shards.shard import Shard
 log = logging.getLogger(__name__)
 
 _LINGER_S = 0.02
-_RECORDS_MAX = 5_000
+# More at once would cost RocksDB more for each row, and a block may have 100 KB.
+_RECORDS_MAX = 1_000
 _AGAIN_S = 2.0
 _TOUCH_EVERY_S = 60.0
 
