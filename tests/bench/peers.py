@@ -5,7 +5,8 @@
 DIRECTORY has `harness/bench.py`, which measures whatever an adapter describes, and `kafka-streams/`, which is copied and built
 here (a JDK and Maven). Both sides read committed records; the peer runs with exactly_once_v2, the worker with settings as they
 come. Each turn has fresh topics, application id and state. Who goes first changes from turn to turn. Letters are plain, or Spring
-Kafka's: ten headers more, of which one is a stack trace of 3 KB.
+Kafka's: ten headers more, of which one is a stack trace of 3 KB. Where few letters come, what counts is what application and
+broker use for it meanwhile.
 
 Every run is one line of FILE, and what is there already is not run again, so a measurement that was cut off goes on.
 """
@@ -22,10 +23,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from retry.kafka.local_broker import LocalBroker
+from retry.kafka.local_broker import HOST, LocalBroker, free_port
 
-from . import machine
+from . import low_rates, machine
 from .arguments import some
+from .low_rates import RequestCounts
 from .ratios import PEER, US, compared, table
 
 _HERE = Path(__file__).parent
@@ -35,7 +37,9 @@ _TESTS = {
     "ingest_fire": (1, "plain"), "ingest_fire/spring": (1, "spring"), "drain": (1, "plain"), "drain/spring": (1, "spring"),
     "trickle": (1, "plain"), "trickle/spring": (1, "spring"), "restore": (1, "plain"), "kill": (1, "plain"),
     "ingest_fire/4": (4, "plain"), "drain/4": (4, "plain"),
+    "low/10": (4, "plain"), "low/100": (4, "plain"), "low/1000": (4, "plain"),
 }  # fmt: skip
+_LOW, _LOW_S, _LOW_WARM, _DELAY_MAX_S = "low/", 60, 2_000, 5.0
 _TIMEOUT_S = 400
 
 
@@ -48,15 +52,16 @@ def main() -> int:
     adapters = {PEER: _built(asked.peers), US: _HERE / "adapter.json"}
     asked.keep.parent.mkdir(parents=True, exist_ok=True)
     asked.keep.touch()
+    jmx_port = free_port()
     with (
         tempfile.TemporaryDirectory(prefix="retry-peers-") as work,
-        LocalBroker(Path(work) / "broker", heap_mb=1_024, brief=False) as broker,
+        LocalBroker(Path(work) / "broker", heap_mb=1_024, brief=False, jvm=_open_jmx(jmx_port)) as broker,
     ):
         for turn in range(asked.times):
             for name in asked.only:
                 for system in (PEER, US) if turn % 2 == 0 else (US, PEER):
                     if _done(asked.keep, name, system) <= turn:
-                        _run(asked, name, system, adapters[system], broker, Path(work))
+                        _run(asked, name, system, adapters[system], broker, jmx_port, Path(work))
     found = _lines(asked.keep)
     lines = compared(found)
     print(f"{machine.describe()}\n{asked.letters:,} letters, medians of {asked.times} turns\n\n{table(lines)}")
@@ -66,28 +71,57 @@ def main() -> int:
     return bool(wrong)
 
 
-def _run(asked: argparse.Namespace, name: str, system: str, adapter: Path, broker: LocalBroker, work: Path) -> None:
-    test, (partitions, letters) = name.split("/")[0], _TESTS[name]
-    out = work / "line.jsonl"
+def _run(
+    asked: argparse.Namespace, name: str, system: str, adapter: Path, broker: LocalBroker, jmx_port: int, work: Path
+) -> None:
+    out, log = work / "line.jsonl", work / "harness.log"
     out.unlink(missing_ok=True)
-    options = ["--test", test, "--partitions", str(partitions), "--isolation", "read_committed", "--out", str(out)]
-    options += ["--letters", letters]
-    # Only to place the time at which all are due: late enough for either.
-    options += ["--est-rate", "12000"]
-    if test != "trickle":
-        options += ["--n", str(asked.letters)]
-    if system == PEER:
-        options += ["--set", "GUARANTEE=exactly_once_v2", "--set", f"THREADS={min(2, partitions)}"]
     environment = {**os.environ, "BOOTSTRAP": broker.bootstrap_servers, "BENCH_WORK": str(work), "BROKER_PID": str(broker.pid)}
     print(f"{name}: {system}", file=sys.stderr, flush=True)
-    command = [sys.executable, str(asked.peers / "harness" / "bench.py"), "--adapter", str(adapter), *options]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    told: dict[str, Any] = json.loads(out.read_text().splitlines()[-1]) if out.is_file() else {}
+    command = [sys.executable, str(asked.peers / "harness" / "bench.py"), "--adapter", str(adapter), "--out", str(out)]
+    command += _options(name, system, asked.letters)
+    used: dict[str, float] = {}
+    with log.open("wb") as output:
+        harness = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            if name.startswith(_LOW):
+                counts = RequestCounts(jmx_port)
+                used = low_rates.sum_up(low_rates.watch(harness, broker.pid, counts), _LOW_S, _DELAY_MAX_S)
+                counts.close()
+            harness.wait(_TIMEOUT_S)
+        finally:
+            harness.kill()
+    told: dict[str, Any] = json.loads(out.read_text().splitlines()[-1]) | used if out.is_file() else {}
     if not told:
-        told = {"problems": [ended.stderr[-2_000:]]}
+        told = {"problems": [log.read_text()[-2_000:]]}
     line = {"name": name, "system": system, "lost": 0, "duplicates": 0, "problems": [], **told}
     with asked.keep.open("a") as kept:
         kept.write(json.dumps(line) + "\n")
+
+
+def _options(name: str, system: str, letters: int) -> list[str]:
+    """What the harness is asked to do."""
+    test, (partitions, kind) = name.split("/")[0], _TESTS[name]
+    if name.startswith(_LOW):
+        options = ["--test", "trickle", "--rate", name.removeprefix(_LOW), "--secs", str(_LOW_S), "--warm", str(_LOW_WARM)]
+        options += ["--delay-max", str(_DELAY_MAX_S)]
+    else:
+        options = ["--test", test] + (["--n", str(letters)] if test != "trickle" else [])
+    options += ["--partitions", str(partitions), "--letters", kind, "--isolation", "read_committed"]
+    # Only to place the time at which all are due: late enough for either.
+    options += ["--est-rate", "12000"]
+    if system == PEER:
+        options += ["--set", "GUARANTEE=exactly_once_v2", "--set", f"THREADS={min(2, partitions)}"]
+    return options
+
+
+def _open_jmx(port: int) -> list[str]:
+    """Options of the broker's JVM: whoever is on this machine may ask it for its counts."""
+    remote = "-Dcom.sun.management.jmxremote"
+    return [
+        f"{remote}.host={HOST}", f"{remote}.port={port}", f"{remote}.rmi.port={port}", f"{remote}.authenticate=false",
+        f"{remote}.ssl=false", f"-Djava.rmi.server.hostname={HOST}",
+    ]  # fmt: skip
 
 
 def _built(peers: Path) -> Path:

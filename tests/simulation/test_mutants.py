@@ -19,6 +19,7 @@ _MISFITS = "died: TypeError", "died: AttributeError", "died: NameError"
 BEGINS = {
     "sealed-unbound": 380, "held-untold": 2_600, "returned-onto-another": 6_600, "erased-returned": 2_950,
     "edit-unseen": 580, "moved-unseen": 370, "exploded-by-two": 360,
+    "nulls-end-first": 4_100,
 }  # fmt: skip
 
 
