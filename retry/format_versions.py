@@ -16,7 +16,7 @@ that can.
 
 Of two versions that follow each other both can run at a time, and the older one can come back. For that a new version of a
 format takes two releases: the first reads it and still writes the former one, the second writes it. A field that older
-readers may pass over can be added at the end of an envelope, or to a JSON object, without a new number.
+readers may pass over can be added at the end of an envelope, or to a JSON object, without a new number. That holds from 1.0 on.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def announced(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announced("a")
-    'a.reads.key-4.envelope-3.control-1.action-2'
+    'a.reads.key-4.envelope-4.control-1.action-2'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 

@@ -136,6 +136,10 @@ class ShardBatch(NamedTuple):
     overruled: Sequence[OverruledPair] = ()
     to_explode: Sequence[DueRow] = ()
 
+    def is_taken(self, key: bytes) -> bool:
+        """Whether nothing may be put under a key: an entry waits there, or its null is not folded yet."""
+        return self.table.get(key) is not None or self.table.is_leaving(key)
+
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
         stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
@@ -324,7 +328,7 @@ _STRATEGIES = (_without_refused, _only_deferred)
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
     writer, gate, now_ms, codec = context
-    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec, shard.table.is_leaving)) for shard in shards]
+    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec, shard.is_taken)) for shard in shards]
     published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:

@@ -105,21 +105,21 @@ class TransactionBatch(NamedTuple):
         """Positions of rows that end in the changelog without being published."""
         return self.deferred.keys() | self.skipped_runs(now_ms)
 
-    def replacements(self, now_ms: int, codec: EnvelopeCodec, is_leaving: Callable[[bytes], bool]) -> list[DueRow]:
+    def replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
         """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs.
 
         Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times: these
-        keep their milliseconds within a second, whichever sweep defers which of them.
+        keep their milliseconds within a second, and one that would get the time of another is due a second later.
 
         Args:
-          is_leaving: see `Table.is_leaving`.
+          is_taken: whether an entry waits under a key, or has left it and its null is not folded yet.
         """
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for n in self.deferred:
             key, envelope = self.rows[n][0], self._find_envelope(n)
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
             later = entry_keys.postponed(key, due_at_ms)
-            later = entry_keys.untaken(later, lambda each: each in deferred or is_leaving(each), step_ms=1_000)
+            later = entry_keys.untaken(later, lambda each: each in deferred or is_taken(each), step_ms=1_000)
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
         return [*deferred.items(), *(row for row in next_runs if row)]

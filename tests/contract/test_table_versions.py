@@ -14,13 +14,15 @@ from retry.delay_queue import action_records, entry_keys, envelopes, ramp_record
 from retry.delay_queue.entry_keys import LANELESS
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delay_queue.table.read_only_table import stored
 from retry.delivery import migrate_v1_keys
 from retry.delivery.due_batch import select_due_batch
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, EntryNewer, TransactionAborted
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
-from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, everything, ordered_key, plain_key, rocks
+from tests.support.blocks import block_of
+from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, cancel, everything, named_key, ordered_key, plain_key, rocks
 
 CHANGELOG = ChangelogPartition("changelog", 0)
 TARGETS = ("orders.retry", "orders.slow", "orders.parked")
@@ -152,11 +154,12 @@ def test_a_failed_move_leaves_each_entry_once(shard: Shard, fault: Fault, fresh:
     assert again.live() == everything(again.table) == {moved(*row): row[1] for row in OLD}
 
 
+NEXT_ENVELOPE = b"\x92%c\xa1t" % (max(format_versions.ENVELOPE.reads) + 1)
 NEWER = {
     "kind of key": (b"\x0a" + plain_key(NOW_MS)[1:], b"v"),
-    "envelope": (plain_key(NOW_MS), b"\x92\x04\xa1t"),
-    "envelope of an ordered entry": (ordered_key(NOW_MS, 0), b"\x92\x04\xa1t"),
-    "envelope without a lane": (CAPTURED[0], b"\x92\x04\xa1t"),
+    "envelope": (plain_key(NOW_MS), NEXT_ENVELOPE),
+    "envelope of an ordered entry": (ordered_key(NOW_MS, 0), NEXT_ENVELOPE),
+    "envelope without a lane": (CAPTURED[0], NEXT_ENVELOPE),
     "kind of control": (b"\x10hold/team/a", b"{}"),
     "version of a control": (b"\x10pause/all/", b'{"v":2,"since_ms":1}'),
     "version of an action": (action_records.head_key(b"\x0a" * 8), b'{"v":3,"kind":"ramp"}'),
@@ -203,3 +206,17 @@ def test_a_table_on_disk_of_another_format_is_emptied_to_be_restored(tmp_path: P
     again = type(table).open(tmp_path / "table", IDENTITY, MEMORY, NOW_MS, 1)
     assert (again.next_offset, everything(again)) == (0, {})
     again.close()
+
+
+def test_whoever_reads_a_table_on_disk_knows_every_kind_of_its_rows(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    entries = [(ordered_key(100, n), b"v") for n in (1, 2)] + [(named_key(100, n, b"m"), b"v") for n in (1, 2)]
+    rows = [(plain_key(100), b"v"), block_of(3), *entries, cancel(3, until_ms=NOW_MS)]
+    table.fold(rows, len(rows), NOW_MS)
+    kinds = {bytes(key[:1]) for key in table._db.keys(b"", b"\xff", ALL)}
+    assert kinds == {bytes([kind]) for kind in range(10)}
+    table.close()
+    (tmp_path / "beside").mkdir()
+    with stored(tmp_path / "table", tmp_path / "beside", MEMORY) as found:
+        assert found is not None
+        assert (list(found.strange), found.waiting, len(list(found.rows))) == ([], 7, 7)

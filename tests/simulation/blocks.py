@@ -19,9 +19,15 @@ Row = tuple[int, bytes, bytes | None]
 
 
 class Seen(NamedTuple):
-    """A transaction as the ledger sees it, and how many blocks were put, and ended with entries that stay."""
+    """A transaction as the ledger sees it.
+
+    Attributes:
+      again: by shard, rows that say of entries of ended blocks what stood there before; a reader after compaction has these alone.
+      put, exploded: how many blocks were put, and ended with entries that stay.
+    """
 
     transaction: Transaction
+    again: list[tuple[int, Row]]
     put: int
     exploded: int
 
@@ -35,7 +41,7 @@ def by_entry(transaction: Transaction, changelog: str, waiting: dict[int, list[R
     own = [r for r in transaction.records if r.topic() == changelog]
     ended = [r for r in own if blocks.is_block(r.key() or b"") and r.value() is None]
     if not any(blocks.is_block(r.key() or b"") for r in own):
-        return Seen(transaction, 0, 0)
+        return Seen(transaction, [], 0, 0)
     leaving = {(r.partition(), key) for r in ended for key in blocks.list_keys(r.key() or b"")}
     puts = {(r.partition(), r.key() or b""): value for r in own if (value := r.value()) is not None}
     again = {place: value for place, value in puts.items() if place in leaving}
@@ -47,7 +53,8 @@ def by_entry(transaction: Transaction, changelog: str, waiting: dict[int, list[R
     put_again = {entry_keys.letter(key) for _, key in puts if key[:1] == bytes([entry_keys.PLAIN])}
     exploded = sum(any(entry_keys.letter(key) in put_again for key in blocks.list_keys(r.key() or b"")) for r in ended)
     put = sum(blocks.is_block(r.key() or b"") for r in own) - len(ended)
-    return Seen(dataclasses.replace(transaction, records=records), put, exploded)
+    rows = [(r.partition(), (r.offset(), r.key() or b"", r.value())) for r in own if (r.partition(), r.key()) in again]
+    return Seen(dataclasses.replace(transaction, records=records), rows, put, exploded)
 
 
 def _entries_of(record: MemoryRecord, changelog: str) -> Iterator[MemoryRecord]:

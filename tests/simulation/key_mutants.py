@@ -51,8 +51,8 @@ def _unopened_sent() -> Patches:
 def _runs_in_clear() -> Patches:
     original = TransactionBatch.replacements
 
-    def replacements(batch: TransactionBatch, now_ms: int, _codec: EnvelopeCodec, is_leaving: Any) -> Any:
-        return original(batch, now_ms, PLAIN, is_leaving)
+    def replacements(batch: TransactionBatch, now_ms: int, _codec: EnvelopeCodec, is_taken: Any) -> Any:
+        return original(batch, now_ms, PLAIN, is_taken)
 
     return [patch.object(TransactionBatch, "replacements", replacements)]
 

@@ -147,6 +147,8 @@ class Ledger:
         """A transaction was decided, and will be seen."""
         seen = blocks.by_entry(transaction, self.own.changelog, self.changelog)
         transaction = seen.transaction
+        for shard, row in seen.again:
+            self.changelog.setdefault(shard, []).append(row)
         self.blocks_put, self.blocks_exploded = self.blocks_put + seen.put, self.blocks_exploded + seen.exploded
         puts: dict[Place, bytes] = {}
         nulls: list[Place] = []

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 
 from retry.delay_queue.entry_keys import CANCEL, LANE_BYTES, NAME_BYTES, VERSION_BYTES, due_bound, name_of
 
-_COUNTS, _SUPERSEDED, _REMEMBERED = b"\x07", b"\x08", b"\x09"
+ROW_KINDS = _COUNTS, _SUPERSEDED, _REMEMBERED = b"\x07", b"\x08", b"\x09"
 _ALONE, _WITH_OTHERS = b"\0", b"\1"
 _NAME_AT = LANE_BYTES + 8
 _SOURCE_AT = _NAME_AT + NAME_BYTES + VERSION_BYTES
@@ -154,7 +154,7 @@ def _row_of_greatest(key: bytes) -> bytes:
 
 
 def _waiting(rows: Iterable[bytes]) -> int:
-    return sum(row[:1] not in (_COUNTS, _SUPERSEDED, _REMEMBERED) for row in rows)
+    return sum(row[:1] not in ROW_KINDS for row in rows)
 
 
 def _others(rows: Iterable[bytes]) -> int:

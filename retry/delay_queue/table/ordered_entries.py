@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from retry.delay_queue.entry_keys import LANE_BYTES, order_of
 
-_HEAD, _BEHIND = b"\x05", b"\x06"
+ROW_KINDS = _HEAD, _BEHIND = b"\x05", b"\x06"
 _WHEN_BYTES = LANE_BYTES + 8
 
 Changes = dict[bytes, bytes | None]

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from retry import format_versions
 from retry.delay_queue import blocks
-from retry.delay_queue.entry_keys import END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
-from retry.delay_queue.table import ordered_entries, table_state
+from retry.delay_queue.entry_keys import BLOCK, END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
+from retry.delay_queue.table import named_entries, ordered_entries, table_state
 from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL, Identity
 from retry.delay_queue.table.rocksdb import Database, Memory
 from retry.delay_queue.table.table_state import STATE_KEY
 
 _PAGE, _EVERYTHING = 1_000, 1 << 62
-# The state, entries, the two rows of queues and those of names, and what operators asked for.
-_KINDS = (STATE_KEY, *(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, 4, 5, 6, 7, 8)), CONTROL, *OF_ACTIONS)
+_ENTRIES = tuple(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, BLOCK))
+_KINDS = frozenset((STATE_KEY, *_ENTRIES, *ordered_entries.ROW_KINDS, *named_entries.ROW_KINDS, CONTROL, *OF_ACTIONS))
 
 
 class Stored(NamedTuple):

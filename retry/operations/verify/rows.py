@@ -1,4 +1,4 @@
-"""What one record says about one letter, in 72 bytes at most: a million letters fit a temporary directory and no memory."""
+"""What one record says about one letter, in 73 bytes at most: a million letters fit a temporary directory and no memory."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from retry.delay_queue import entry_keys
+from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import NOTHING
 from retry.delivery.transaction_batch import DEFER_MS
 from retry.errors import CommitInDoubt, EntryForeign, ProducerFenced, TransactionAborted
@@ -225,6 +226,15 @@ def test_letters_with_the_same_coordinates_stay_apart_when_they_are_put_back(ben
     assert bench.sweep().deferred == {"narrow": 3}
     assert (bench.agrees(), len(bench.live()), bench.table.waiting) == (True, 3, 3)
     assert sorted(entry_keys.due_at_ms(key) % 1_000 for key in bench.live()) == sorted((NOW_MS - n) % 1_000 for n in (1, 2, 3))
+
+
+def test_one_that_is_put_back_never_takes_the_place_of_one_with_its_coordinates_that_waits(bench: Bench) -> None:
+    key = bench.put(NOW_MS, b"x" * 100, to="narrow")
+    other = entry_keys.postponed(key, (NOW_MS + DEFER_MS + 999) // 1_000 * 1_000 + NOW_MS % 1_000)
+    bench.write([(other, bench.codec.encode(other, Entry("narrow", b"k", b"waits", [], None, "team")))])
+    assert bench.sweep().deferred == {"narrow": 1}
+    assert (bench.agrees(), len(bench.live()), bench.table.waiting) == (True, 2, 2)
+    assert sorted(bench.live()) == [other, entry_keys.postponed(other, entry_keys.due_at_ms(other) + 1_000)]
 
 
 def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> None:
