@@ -89,8 +89,22 @@ class EnvelopeBlock(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     envelopes: list[bytes]
 
 
+class _SharedFields(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.BLOCK.writes):
+    """The beginning of a block, of which no column is decoded."""
+
+    destination: msgspec.Raw
+    team: msgspec.Raw
+    attempt: msgspec.Raw
+    policy: msgspec.Raw
+    header_names: msgspec.Raw
+    header_values: list[msgspec.Raw]
+
+
 encode_value = msgspec.msgpack.Encoder().encode
 _decode_value = msgspec.msgpack.Decoder(Block | EnvelopeBlock).decode
+_decode_shared = msgspec.msgpack.Decoder(_SharedFields).decode
+# How MessagePack arrays begin.
+_ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> bytes:
@@ -115,6 +129,17 @@ def count_entries(key: bytes) -> int:
     if key[0] != BLOCK:
         return 1
     return (len(key) - key.index(0, _TOPIC_AT) - _HEAD_BYTES) // _MEMBER.size
+
+
+def measure_entries(key: bytes, value: bytes) -> int:
+    """About how many bytes the entries of a record have, each written alone: what all share is in a block once."""
+    if key[0] != BLOCK or value[1] != format_versions.BLOCK.writes:
+        return len(value)
+    shared = _decode_shared(value)
+    values = [memoryview(raw) for raw in shared.header_values]
+    once = sum(len(value) for value in values if value[0] not in _ARRAYS)
+    once += sum(len(memoryview(raw)) for raw in (shared.attempt, shared.policy, shared.header_names))
+    return len(value) + once * (count_entries(key) - 1)
 
 
 def list_keys(key: bytes) -> list[bytes]:

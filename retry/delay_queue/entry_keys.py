@@ -313,5 +313,5 @@ def source_from_text(text: str) -> Source:
     return source
 
 
-FIRST_KEY = bytes([PLAIN])
+FIRST_KEY, FIRST_BLOCK = bytes([PLAIN]), _BLOCKS
 END_KEY = bytes([BLOCK + 1])

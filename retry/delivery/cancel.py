@@ -44,7 +44,6 @@ _PAGE = 256
 _AGAIN_MS = 30_000
 # What waits behind another, what waits in front, and again what waits behind.
 _PASSES, _IN_FRONT = 3, 1
-_BEHIND_NAMED = bytes([NAMED + 1])
 
 
 class Cancelling:
@@ -143,9 +142,8 @@ class Cancelling:
                     return moves, seen, at
                 at, seen = cursor, seen + 1
                 if key[0] == NAMED:
-                    # These are no letters, and behind them lie those of blocks.
-                    at = _BEHIND_NAMED
-                    break
+                    # These are no letters, and lie behind all that are.
+                    return moves, seen, None
                 wanted = entry_keys.source(key).topic in self._topics
                 if not wanted and self._pass == _IN_FRONT and not entry_keys.is_held(key):
                     # All of a lane are from one topic, but where lie those that cannot be opened.

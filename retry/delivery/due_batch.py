@@ -8,7 +8,7 @@ from itertools import chain, takewhile
 from typing import NamedTuple, Protocol
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.blocks import ENTRIES_MAX, count_entries
+from retry.delay_queue.blocks import ENTRIES_MAX, count_entries, is_block, measure_entries
 from retry.delay_queue.entry_keys import BLOCK
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
@@ -82,7 +82,8 @@ def select_due_batch(
       rows_max: how many entries.
       calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
-      limited: takes the prefixes of lanes of blocks of which less than a block may go, while nothing else of theirs is due.
+      limited: takes the prefixes of lanes of blocks of which less than a block may go, unless entries of the same letters
+        without a block have been due for longer: these have the first turn.
     """
     due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
@@ -100,16 +101,18 @@ def select_due_batch(
     batch: list[DueRow] = []
     for of_team in lanes.values():
         rows_left, bytes_left = max(1, rows_max // parts), max(1, bytes_max // parts)
+        # The lanes with the oldest entries come first.
+        older = set[bytes]()
         for prefix in of_team:
             if rows_left <= 0 or bytes_left <= 0:
                 break
-            # What is due of the same letters without a block has the first turn where a limit is all but used up.
-            unfit = limited if entry_keys.plain_lane(prefix) not in due else None
+            unfit = limited if entry_keys.plain_lane(prefix) not in older else None
             wanted = _Wanted(prefix, now_ms, rows_left, bytes_left)
             rows = _admit_blocks(table, gate, wanted, unfit) if prefix[0] == BLOCK else _admit_rows(table, gate, wanted)
             batch += rows
             rows_left -= sum(count_entries(key) for key, _ in rows)
-            bytes_left -= sum(len(envelope) for _, envelope in rows)
+            bytes_left -= sum(measure_entries(*row) for row in rows)
+            older.add(prefix)
     return batch
 
 
@@ -170,6 +173,9 @@ def foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max:
 
 
 def _is_foreign(row: DueRow) -> bool:
+    if is_block(row[0]):
+        # What is no block is not folded.
+        return False
     try:
         envelopes.routing(row[1])
     except EntryForeign:

@@ -10,8 +10,9 @@ The effects of one batch, in their order, and what a crash after each costs:
                                                                    finds that what was moved is where it should be
 5. drop the old rows from the table, before anything is swept      nothing: the fold finds the same nulls
 
-The request is deleted in the transaction of the last batch. Entries that wait behind another come first: they may come
-forward while this goes on, and are then met again; the other way round they would be missed.
+The request is deleted in the transaction of the last batch. Entries that wait behind another come first, then those in blocks:
+they may come forward, or leave their block, while this goes on, and are then met again; the other way round they would be
+missed.
 """
 
 from __future__ import annotations
@@ -48,10 +49,6 @@ class Rescheduling:
     def is_moving(self) -> bool:
         """Whether the last step was part of a request."""
         return self._request != b""
-
-    def restart(self) -> None:
-        """Begin anew: entries may lie where all was looked at."""
-        self._request = b""
 
     def about(self, table: Table, judge: Redecider) -> str | None:
         """For health: what is being done, or why it is not; None where nothing is asked for."""
@@ -120,7 +117,7 @@ class Rescheduling:
         read = table.page if self._in_front else table.behind
         while page := read(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
-                # Of a block all entries are decided together: what stays of it lies before the cursor afterwards.
+                # Of a block all entries are decided together: there is one cursor for all of them.
                 if (bytes_max <= 0 or seen >= rows_max) and cursor != at:
                     return moves, seen, at
                 at, seen = cursor, seen + 1

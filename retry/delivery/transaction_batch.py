@@ -47,8 +47,8 @@ class TransactionBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes its rows have."""
-        return sum(len(envelope) for _, envelope in self.rows) + sum(len(value) for _, value in self.blocks)
+        """About how many bytes its entries have."""
+        return sum(len(envelope) for _, envelope in self.rows) + sum(blocks.measure_entries(*row) for row in self.blocks)
 
     def list_ended(self) -> list[bytes]:
         """Keys of the rows that end in the table; of split blocks those of their entries."""

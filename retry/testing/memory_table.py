@@ -142,7 +142,7 @@ class MemoryTable:
                 break
             rows.append((key, self._rows[key]))
             rows_max -= blocks.count_entries(key)
-            bytes_max -= len(self._rows[key])
+            bytes_max -= blocks.measure_entries(key, self._rows[key])
         return rows
 
     def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -195,9 +195,10 @@ class MemoryTable:
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.page`."""
         self._readable()
-        start = bisect_right(self._keys, max(after, FIRST_KEY))
-        keys = self._keys[start : max(start, bisect_left(self._keys, END_KEY))]
-        return interface.list_entries([(key, self._rows[key]) for key in keys[:rows_max]])
+        return interface.read_page(self._scan, after, rows_max)
+
+    def _scan(self, start: bytes, end: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+        return [(key, self._rows[key]) for key in self._between(start, end)[:rows_max]]
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:  # noqa: ARG002
         """See `Table.estimate_due`; here every row is counted."""

@@ -91,6 +91,27 @@ def test_while_entries_without_a_block_wait_for_a_limit_no_block_is_exploded(ben
     assert bench.live() == dict([row])
 
 
+def test_a_block_that_waits_for_a_limit_goes_before_entries_that_are_due_later(bench: Bench) -> None:
+    bench.block(NOW_MS - 9, VALUES)
+    sent = list[bytes | None]()
+    for n in range(4):
+        bench.put(NOW_MS, b"later %d" % (2 * n))
+        bench.put(NOW_MS, b"later %d" % (2 * n + 1))
+        bench.gate.allowed["team"] = 2
+        sent += [entry.value for entry in chain.from_iterable(bench.sweep().sent for _ in range(3))]
+    assert sent[: len(VALUES)] == VALUES
+    assert bench.agrees()
+
+
+def test_a_batch_is_bounded_by_the_bytes_of_its_entries_and_not_by_those_of_its_blocks(bench: Bench) -> None:
+    for n in range(4):
+        bench.block(NOW_MS - 100 * n, VALUES)
+    (key, value), *_ = bench.live().items()
+    as_entries = blocks.measure_entries(key, value)
+    assert len(value) < as_entries < sum(len(envelope or b"") for _, envelope in blocks.list_rows(key, value))
+    assert [len(bench.sweep(bytes_max=2 * as_entries - 50).sent) for _ in range(2)] == [12, 12]
+
+
 def test_one_that_its_topic_refuses_leaves_its_block_and_the_others_go(bench: Bench) -> None:
     bench.log.bytes_max["narrow"] = BYTES_MAX
     bench.block(NOW_MS, [b"1", LARGE, b"2"], to="narrow")

@@ -17,7 +17,7 @@ from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delivery.move_entries import list_nulls
 from retry.testing.memory_table import MemoryTable
 from tests.support.blocks import LANE, NOW_MS, block_of
-from tests.support.tables import ALL, everything, list_rows, rocks
+from tests.support.tables import ALL, everything, list_rows, plain_key, rocks
 
 BLOCKS = entry_keys.block_lane(LANE + bytes(8))
 FAR_MS = NOW_MS + 1_000_000
@@ -101,6 +101,53 @@ def test_those_that_stayed_and_were_sent_do_not_come_back_to_life(table: Table) 
         fold(table, record)
         assert everything(table) == {}
     assert (table.waiting, table.is_leaving(keys[2])) == (0, False)
+
+
+@pytest.mark.parametrize("leaves", ["forget", "drop"])
+@pytest.mark.parametrize("when", ["before", "after", "never"])
+def test_all_count_once_whenever_the_fold_tells_of_them(table: Table, leaves: str, when: str) -> None:
+    block, sent = block_of(8), keys_of(block_of(8))[4:]
+    fold(table, block)
+    records = list_nulls(table, keys_of(block)[:4])
+    table.drop(keys_of(block)[:4])
+    assert table.waiting == 4
+    due = [key for key, _ in table.due(FAR_MS, ALL, ALL, LANE)]
+    assert due == sent
+    ended = [*records, *((key, None) for key in sent)]
+    if when == "before":
+        fold(table, *ended)
+        assert table.waiting == 0
+    getattr(table, leaves)(sent)
+    if when == "after":
+        fold(table, *ended)
+    assert (table.waiting, everything(table)) == (0, {})
+
+
+@pytest.mark.parametrize("left", [0, 4])
+def test_those_that_stay_count_once_after_a_restart_before_the_fold_has_told_of_them(tmp_path: Path, left: int) -> None:
+    table, block = rocks(tmp_path / "table"), block_of(8)
+    fold(table, block)
+    records = list_nulls(table, keys_of(block)[:left]) if left else [*blocks.list_rows(*block), (block[0], None)]
+    table.drop(keys_of(block)[:left]) if left else table.explode([block[0]])
+    table.close()
+    table = rocks(tmp_path / "table")
+    assert table.waiting == 8 - left
+    fold(table, *records, (plain_key(NOW_MS, 99), b"\x91\x01"))
+    assert table.waiting == len(everything(table)) == 9 - left
+    assert len(table.due(FAR_MS, ALL, ALL, LANE)) == 8 - left
+    table.close()
+
+
+def test_they_are_met_before_all_that_are_in_no_block(table: Table) -> None:
+    """So whoever reads page by page meets those that leave their block meanwhile."""
+    blocks_of = [block_of(8, first=100 * n, due_ms=NOW_MS + 1_000 * n) for n in range(3)]
+    alone = [(plain_key(NOW_MS, n, LANE), b"\x91\x01") for n in range(4)]
+    fold(table, *blocks_of, *alone)
+    at, pages = b"", []
+    while page := table.page(at, 2):
+        pages.append([key for _, key, _ in page])
+        at = page[-1][0]
+    assert pages == [*map(keys_of, blocks_of), [alone[0][0], alone[1][0]], [alone[2][0], alone[3][0]]]
 
 
 def test_one_that_stayed_left_and_comes_back_as_it_was_waits_again(table: Table) -> None:

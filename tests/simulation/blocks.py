@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     """A transaction as the ledger sees it.
 
     Attributes:
-      again: by shard, rows that say of entries of ended blocks what stood there before; a reader after compaction has these alone.
+      again: by shard, rows that say of entries of ended blocks what stood there before: all that compaction leaves of them.
       put, exploded: how many blocks were put, and ended with entries that stay.
     """
 

@@ -147,8 +147,7 @@ class Ledger:
         """A transaction was decided, and will be seen."""
         seen = blocks.by_entry(transaction, self.own.changelog, self.changelog)
         transaction = seen.transaction
-        for shard, row in seen.again:
-            self.changelog.setdefault(shard, []).append(row)
+        self._note_again(seen.again)
         self.blocks_put, self.blocks_exploded = self.blocks_put + seen.put, self.blocks_exploded + seen.exploded
         puts: dict[Place, bytes] = {}
         nulls: list[Place] = []
@@ -206,6 +205,10 @@ class Ledger:
             if letter.waits_at(place) and not letter.done and rows and (envelope := max(rows)[2]) is not None:
                 at[source] = place, envelope
         return at
+
+    def _note_again(self, rows: list[tuple[int, Row]]) -> None:
+        for shard, row in rows:
+            self.changelog.setdefault(shard, []).append(row)
 
     def _in_order(self, transaction: Transaction) -> None:
         """Letters lie behind those that the same worker took in before: order and cancels go by that."""

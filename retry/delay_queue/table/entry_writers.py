@@ -41,11 +41,17 @@ def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
 class PlainEntries:
     """One row each, under the entry's own key; or one for all of a block.
 
-    Entries that stay when others leave their block have rows at once, and count when the fold tells of them.
+    Entries that stay when others leave their block have rows at once, and count on: the fold tells of them later.
+
+    Attributes:
+      may_have_early_rows: whether a former process may have left such rows, of which the fold has yet to tell.
     """
 
-    def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
+    def __init__(
+        self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges, *, may_have_early_rows: bool
+    ) -> None:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
+        self.may_have_early_rows = may_have_early_rows
 
     def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
         """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
@@ -55,7 +61,8 @@ class PlainEntries:
         put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
         deleted: list[bytes] = []
         others: list[ChangelogRow] = []
-        if self._unfolded:
+        if self._unfolded or self.may_have_early_rows:
+            puts = -self._count_early(rows)
             rows = [row for row in rows if row[0][0] not in (PLAIN, BLOCK) or self._unfolded.is_news(*row)]
         for key, value in rows:
             if (kind := key[0]) != PLAIN and kind != BLOCK:
@@ -75,6 +82,13 @@ class PlainEntries:
             self._watermarks.deleted(key)
         self._watermarks.put(lowest)
         return puts - sum(map(count_entries, deleted)), others
+
+    def _count_early(self, rows: Sequence[ChangelogRow]) -> int:
+        """How many entries are put by some records that have a row, and count, already."""
+        put = [key for key, value in rows if key[0] == PLAIN and value is not None]
+        if self.may_have_early_rows:
+            return len(self._db.there(put))
+        return sum(map(self._unfolded.is_put, put))
 
     def forget(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
         """Delete what was handed out; what the fold has `deleted` before is no more counted."""
@@ -96,18 +110,19 @@ class PlainEntries:
         return self._split(found, frozenset(), batch)
 
     def _split(self, found: Sequence[Put], leaving: Collection[bytes], batch: WriteBatch) -> int:
-        """Delete blocks, and put those of their entries that stay."""
-        lowest = dict[bytes, bytes]()
+        """Delete blocks, and put those of their entries that stay; by how many more wait."""
+        lowest, early = dict[bytes, bytes](), 0
         for block, value in found:
             batch.delete(block)
             for key, envelope in list_rows(block, value):
                 if key not in leaving and envelope is not None and self._db.get(key) is None:
                     batch.put(key, envelope)
+                    early += 1
                     self._unfolded.note_put(key, envelope)
                     lane = key[:LANE_BYTES]
                     lowest[lane] = min(lowest.get(lane, END_KEY), key)
         self._watermarks.put(lowest)
-        return -sum(count_entries(block) for block, _ in found)
+        return early - sum(count_entries(block) for block, _ in found)
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[Put]:
         """Answer as `Table.find_blocks` says."""
@@ -116,13 +131,11 @@ class PlainEntries:
         return find_blocks(self._db, [key for key in wanted if self._db.get(key) is None])
 
     def _count(self, keys: Sequence[bytes]) -> int:
-        """How many entries that are counted these rows are, which are gone now."""
-        if not self._unfolded:
-            return sum(map(count_entries, keys))
-        early = [key for key in keys if self._unfolded.is_put(key)]
-        for key in early:
-            self._unfolded.note_drop(key)
-        return sum(map(count_entries, keys)) - len(early)
+        """How many entries these rows are, which are gone now."""
+        if self._unfolded:
+            for key in filter(self._unfolded.is_put, keys):
+                self._unfolded.note_drop(key)
+        return sum(map(count_entries, keys))
 
 
 class OrderedEntries:

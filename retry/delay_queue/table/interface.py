@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from retry.delay_queue import blocks
-from retry.delay_queue.entry_keys import COMMON
+from retry.delay_queue.entry_keys import COMMON, END_KEY, FIRST_BLOCK, FIRST_KEY
 from retry.delay_queue.table.due_estimate import DueEstimate
 
 ChangelogRow = tuple[bytes, bytes | None]
+# A cursor, the key of an entry, and its envelope.
+PageRow = tuple[bytes, bytes, bytes]
 # What begins with this byte is no entry but what an operator asked of every shard; see `retry.delay_queue.control_records`.
 CONTROL = b"\x10"
 
@@ -114,10 +116,11 @@ class Table(Protocol):
         """
         ...
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """The next `rows_max` entries, none that waits behind another: of each a cursor, its key, its envelope.
+    def page(self, after: bytes, rows_max: int) -> list[PageRow]:
+        """The next entries, about `rows_max`, none that waits behind another: of each a cursor, its key, its envelope.
 
-        Those of a block are all there, have one cursor, and lie behind all that are in none.
+        Those of a block are all there, have one cursor, and lie before all that are in none: so whoever reads page by page meets
+        what leaves a block meanwhile.
 
         Args:
           after: a cursor, or a lane.
@@ -190,7 +193,25 @@ class Table(Protocol):
         ...
 
 
-def list_entries(rows: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes, bytes]]:
+def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], after: bytes, rows_max: int) -> list[PageRow]:
+    """Read as `Table.page` says.
+
+    Args:
+      scan: gives the first rows from a start to before an end, so many at most.
+    """
+    entries: list[PageRow] = []
+    if not after or after >= FIRST_BLOCK:
+        blocks_max = max(1, rows_max // blocks.ENTRIES_MAX)
+        found = scan(max(after + b"\0", FIRST_BLOCK), END_KEY, blocks_max)
+        entries, after = list_entries(found), b""
+        if len(found) == blocks_max:
+            return entries
+    if len(entries) < rows_max:
+        entries += list_entries(scan(max(after + b"\0", FIRST_KEY), FIRST_BLOCK, rows_max - len(entries)))
+    return entries
+
+
+def list_entries(rows: Sequence[tuple[bytes, bytes]]) -> list[PageRow]:
     """Rows of a table as `Table.page` gives them."""
     return [(key, entry, cast(bytes, envelope)) for key, value in rows for entry, envelope in blocks.list_rows(key, value)]
 

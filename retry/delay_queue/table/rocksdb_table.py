@@ -49,7 +49,10 @@ class RocksTable:
             self._state = table_state.read(self._db, identity)
             self._watermarks = _lowest_of_each_lane(self._db)
             self._unfolded = {kind: UnfoldedChanges() for kind in (PLAIN, ORDERED, NAMED)}
-            self._plain = PlainEntries(self._db, self._watermarks, self._unfolded[PLAIN])
+            may_have_early_rows = self._state.next_offset > 0
+            self._plain = PlainEntries(
+                self._db, self._watermarks, self._unfolded[PLAIN], may_have_early_rows=may_have_early_rows
+            )
             self._ordered = OrderedEntries(self._db, self._watermarks, self._unfolded[ORDERED])
             self._named = NamedEntries(self._db, self._watermarks, self._unfolded[NAMED])
             self._has_slices = self._find_slices()
@@ -162,6 +165,8 @@ class RocksTable:
         """See `Table.due`."""
         end = due_bound(now_ms + 1, lane)
         with self._lock:
+            # Nothing is handed out before all is folded that was committed before.
+            self._plain.may_have_early_rows = False
             low = self._watermarks.low(lane)
             if low >= end:
                 return []
@@ -175,16 +180,17 @@ class RocksTable:
     def _scan_blocks(
         self, start: bytes, end: bytes, entries_max: int, bytes_max: int, until: bytes
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """`Database.scan`, of so many entries; the first block comes whole, however many it has."""
+        """`Database.scan`, of so many entries, and bytes of these; the last block comes whole, however many it has."""
         rows: list[tuple[bytes, bytes]] = []
         while entries_max > 0 and bytes_max > 0:
-            some, following = self._db.scan(start, end, max(1, entries_max // blocks.ENTRIES_MAX), bytes_max, until)
+            rows_max = min(entries_max // blocks.ENTRIES_MAX, bytes_max // blocks.BYTES_MAX)
+            some, following = self._db.scan(start, end, max(1, rows_max), bytes_max, until)
             rows += some
             if not some:
                 return rows, following
             start = some[-1][0] + b"\0"
             entries_max -= sum(blocks.count_entries(key) for key, _ in some)
-            bytes_max -= sum(len(value) for _, value in some)
+            bytes_max -= sum(blocks.measure_entries(*row) for row in some)
         return rows, None
 
     def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -238,7 +244,7 @@ class RocksTable:
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """See `Table.page`."""
-        return interface.list_entries(self._db.scan(max(after + b"\0", FIRST_KEY), END_KEY, rows_max, _EVERYTHING)[0])
+        return interface.read_page(lambda start, end, rows: self._db.scan(start, end, rows, _EVERYTHING)[0], after, rows_max)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
         """Explode as `Table.explode` says."""

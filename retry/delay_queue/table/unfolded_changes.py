@@ -51,6 +51,7 @@ class UnfoldedChanges:
     def is_news(self, key: bytes, value: bytes | None) -> bool:
         """Whether a record is to be folded, or only what the table did itself. Nulls always are: they may be somebody else's."""
         if value is None:
+            self._put.pop(key, None)
             while key in self._leaving:
                 # Their puts are folded as well, though perhaps passed over, as records that others of their batch replace are.
                 self._gone.pop(self._leaving.popitem(last=False)[0], None)

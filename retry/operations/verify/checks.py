@@ -145,11 +145,15 @@ def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
     What has another record behind that offset is passed over: a sweep's deletes are made there before they are read back.
     """
-    on_disk = {(row.table, row.key_hash): row.envelope_hash for row in letter.table_rows}
-    any_row = (letter.changes or letter.table_rows)[0]
-    fold: dict[int, EntryRow] = {row.key_hash: row for row in letter.changes}
-    for table, next_offset in context.tables.get(any_row.at_partition, ()):
-        in_table = {key: envelope for (number, key), envelope in on_disk.items() if number == table}
+    partitions = {row.at_partition for row in letter.changes} | {row.at_partition for row in letter.table_rows}
+    for partition in sorted(partitions):
+        yield from _compare_tables(context, letter, partition)
+
+
+def _compare_tables(context: VerifyContext, letter: RecordedLetter, partition: int) -> Iterator[Finding]:
+    fold: dict[int, EntryRow] = {row.key_hash: row for row in letter.changes if row.at_partition == partition}
+    for table, next_offset in context.tables.get(partition, ()):
+        in_table = {row.key_hash: row.envelope_hash for row in letter.table_rows if row.table == table}
         for key in fold.keys() | in_table.keys():
             last = fold.get(key)
             if last is not None and last.at_offset >= next_offset:
@@ -157,7 +161,7 @@ def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
             expected = last.envelope_hash if last is not None and last.kind == RowKind.PUT else None
             if in_table.get(key) != expected:
                 what = "has a row too many" if expected is None else "lacks a row" if key not in in_table else "has another row"
-                yield TABLE, f"{table}: {what}: {context.names.letter(any_row)}"
+                yield TABLE, f"{table}: {what}: {context.names.letter((letter.changes or letter.table_rows)[0])}"
 
 
 CHECKS = (lost, duplicate, torn, early, phantom, wrong_topic, stuck)

@@ -17,7 +17,7 @@ class RecordedLetter:
       returned: the latter: the letter rested there, and an operator had it retried or discarded from there.
       aborted: deliveries of transactions that were aborted.
       changes: puts and deletes of its entries, in the changelog's order.
-      waiting: by hash of the key, entries that were not deleted.
+      waiting: by partition of the changelog and hash of the key, entries that were not deleted.
       rewritten: puts of a key that was waiting already.
       table_rows: its entries in tables on disk.
     """
@@ -41,20 +41,22 @@ class RecordedLetter:
         self.aborted = _aborted(by_kind[RowKind.UNCOMMITTED], committed)
         self.table_rows: list[TableRow] = by_kind[RowKind.TABLE]
         self.changes: list[EntryRow] = by_kind[RowKind.PUT] + by_kind[RowKind.DELETE]
-        self.waiting: dict[int, EntryRow] = {}
+        self.waiting: dict[tuple[int, int], EntryRow] = {}
         self.rewritten: list[EntryRow] = []
         self._fold()
 
     def _fold(self) -> None:
         changes, self.changes = sorted(self.changes, key=_changelog_order), []
         for row in changes:
-            before = self.waiting.get(row.key_hash)
+            # A letter that was moved to another shard has the same key there.
+            place = row.at_partition, row.key_hash
+            before = self.waiting.get(place)
             if row.kind == RowKind.PUT:
                 if before is not None and not _has_left_block(before, row):
                     self.rewritten.append(row)
-                self.waiting[row.key_hash] = row
+                self.waiting[place] = row
             elif before is None or before.in_block or not row.in_block:
-                self.waiting.pop(row.key_hash, None)
+                self.waiting.pop(place, None)
             else:
                 # Its block has ended, and it has got a record of its own before.
                 continue

@@ -104,7 +104,7 @@ def _moved_or_selected(
         shard.moves.hold(writer, found.unopened, around)
         shard.progress.moved()
         return None
-    elif found.to_explode and (found.refused or shard.moves.may_explode):
+    elif found.to_explode:
         # Before anything else: what is given back here is asked for again at the next turn.
         give_back(around.gate, found.batch.rows)
         shard.moves.explode_blocks(writer, found.to_explode)

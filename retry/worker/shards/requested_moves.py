@@ -68,11 +68,6 @@ class RequestedMoves:
         move_entries.explode_blocks(writer, self._table, self._changelog, rows)
         self.entries_moved()
 
-    @property
-    def may_explode(self) -> bool:
-        """Whether no request is looking at all entries, and would miss those that come to lie where it has been."""
-        return not self._rescheduling.is_moving
-
     def park_refused(
         self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
     ) -> None:
@@ -149,7 +144,6 @@ class RequestedMoves:
     def entries_moved(self) -> None:
         """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
         self._cancelling.settle()
-        self._rescheduling.restart()
 
     def about(self, judge: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""

@@ -68,6 +68,11 @@ def delete(at: int, key: int = 1, target: int = RETRY, in_scope: bool = True, of
     return put(at, key, target, in_scope, offset=offset)._replace(kind=RowKind.DELETE, envelope_hash=0)
 
 
+def elsewhere(row: EntryRow) -> EntryRow:
+    """The same in another shard."""
+    return row._replace(at_partition=1)
+
+
 def in_block(row: EntryRow) -> EntryRow:
     return row._replace(in_block=True)
 
@@ -112,6 +117,8 @@ RETRIED_AGAIN = [*RETURNED, put(2, 2), delete(3, 2), sent(1)]
     [dead_letter(), outcome(), put(1, due_ms=SOON), in_block(delete(2))],  # the same, and compaction has removed the block
     [dead_letter(), outcome(), in_block(delete(2)), delete(3), sent()],
     [dead_letter(), outcome(), delete(1), sent()],  # its put is compacted away
+    [dead_letter(), outcome(), put(5), elsewhere(put(2, due_ms=SOON)), delete(6)],  # moved to another shard, under the same key
+    [dead_letter(), outcome(), elsewhere(put(5)), put(2, due_ms=SOON), elsewhere(delete(6))],
     [dead_letter(), outcome(), put(0), delete(1, in_scope=False)],  # being delivered
     [dead_letter(), outcome(), put(0), sent(in_scope=False)],  # the same, the other way
     [dead_letter(), outcome(), put(0, due_ms=SOON), put(1, 2, due_ms=SOON, in_scope=False)],  # being moved

@@ -19,7 +19,7 @@ from retry.scheduling.messages import schedule_request
 from retry.telemetry import call_records, offset_records, outcomes
 from tests.support.generated_docs import DOCS
 
-WORDS_MAX = 49
+WORDS_MAX = 50
 
 
 def page(name: str) -> str:
