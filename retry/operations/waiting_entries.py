@@ -23,6 +23,7 @@ from retry.delay_queue.entry_keys import (
     key_stem,
     lane_of,
     letter,
+    letter_number,
     source,
 )  # fmt: skip
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
@@ -136,22 +137,29 @@ class WaitingEntry(NamedTuple):
 def of_source(
     table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN
 ) -> WaitingEntry | None:
-    """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind."""
-    wanted = key_stem(topic, partition) + offset.to_bytes(8, "big")
+    """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind.
+
+    Where the topic was deleted and made anew, several letters have these coordinates; this is the newest one.
+    """
+    stem, found = key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
     for lane in table.lanes():
         first = table.page(lane, 1)
         if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][1]).topic != topic):
             continue
-        for _, key, envelope in _of_lane(table, lane, lane):
-            if letter(key) == wanted:
-                return WaitingEntry(key, codec.shown(key, envelope), None)
+        found += [(key, row, None) for _, key, row in _of_lane(table, lane, lane) if _is_from(key, stem, offset)]
     after = b""
     while page := table.behind(after, _PAGE):
-        for _, key, envelope in page:
-            if letter(key) == wanted:
-                return WaitingEntry(key, codec.shown(key, envelope), ordered_entries.head(table, key))
+        here = [(key, row) for _, key, row in page if _is_from(key, stem, offset)]
+        found += [(key, row, ordered_entries.head(table, key)) for key, row in here]
         after = page[-1][0]
-    return None
+    if not found:
+        return None
+    key, envelope, head = max(found, key=lambda each: letter_number(each[0]))
+    return WaitingEntry(key, codec.shown(key, envelope), head)
+
+
+def _is_from(entry_key: bytes, stem: bytes, offset: int) -> bool:
+    return letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
 
 
 def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

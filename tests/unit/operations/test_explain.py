@@ -119,6 +119,14 @@ def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -
     assert [(each.key, each.head) for each in waiting if each] == [(head, None), (behind, head), (other, None)]
 
 
+@pytest.mark.parametrize("record_key", [None, b"k"])
+def test_of_a_topic_that_was_made_anew_the_entry_of_its_newest_letter_is_found(table: Table, record_key: bytes | None) -> None:
+    lives = [put(table, due_ms, "a", 0, entry_keys.number_letter(7, life), record_key) for life, due_ms in ((0, 9), (2, 5), (1, 1))]
+    found = waiting_entries.of_source(table, "a", 0, 7)
+    assert found is not None and found.key == lives[1]
+    assert waiting_entries.of_source(table, "a", 0, 8) is None
+
+
 def test_an_entry_tells_what_was_decided() -> None:
     headers = [("retry-id", b"ab"), ("retry-attempt", b"2"), ("retry-due-ms", b"1700000000000"), ("retry-policy", b"t/a#1")]
     entry = Entry("r", None, None, [("other", None), *headers], None, "t")
