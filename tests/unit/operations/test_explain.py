@@ -121,9 +121,10 @@ def test_an_entry_behind_another_is_found_with_what_it_waits_for(table: Table) -
 
 @pytest.mark.parametrize("record_key", [None, b"k"])
 def test_of_a_topic_that_was_made_anew_the_entry_of_its_newest_letter_is_found(table: Table, record_key: bytes | None) -> None:
-    lives = [put(table, due_ms, "a", 0, entry_keys.number_letter(7, life), record_key) for life, due_ms in ((0, 9), (2, 5), (1, 1))]
+    numbers = [entry_keys.number_letter(7, life) for life in (0, 2, 1)]
+    _, newest, _ = (put(table, due_ms, "a", 0, number, record_key) for due_ms, number in zip((9, 5, 1), numbers, strict=True))
     found = waiting_entries.of_source(table, "a", 0, 7)
-    assert found is not None and found.key == lives[1]
+    assert found is not None and found.key == newest
     assert waiting_entries.of_source(table, "a", 0, 8) is None
 
 
