@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from retry import clock
+from retry import clock, format_versions
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
@@ -78,7 +78,7 @@ def opened(path: Path, end_offset: int) -> Shard:
 
 
 NEWER = {
-    "envelope": (KEYS[1], b"\x91\x04"),
+    "envelope": (KEYS[1], b"\x91%c" % (max(format_versions.ENVELOPE.reads) + 1)),
     "kind of key": (b"\x0a" + KEYS[1][1:], b"v"),
     "control": (b"\x10hold/all/", b"{}"),
 }

@@ -28,14 +28,14 @@ FAULTS = {
     "topic leaderless": 20, "nothing arrives": 50, "written before a commit": 200, "gathered": 100,
     "undone with another": 50, "records late": 500,
     "transaction left open": 50, "pause": 50, "pause that ends": 25, "reschedule": 50, "schedule": 200,
-    "schedule that recurs": 100, "cancel": 100, "null that cancels": 500, "cancelled": 50, "fired": 500, "came back": 50,
+    "schedule that recurs": 100, "cancel": 100, "null that cancels": 350, "cancelled": 25, "fired": 500, "came back": 50,
     "came back without headers": 20, "steps judged": 200, "letters sent in steps": 30, "failed again in a ramp": 15,
     "ramp held, and resumed": 20, "letter of a topic that is made anew": 400, "action without a head": 80,
     "action held": 400, "action cancelled": 200, "held as incomplete, by a worker": 80, "held, by a worker": 10,
     "policy file changed": 100, "held for its policies, by a worker": 10,
     "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30,
     "topic refuses a letter": 100, "topic takes none without a key": 50, "parked as refused": 60, "entry forged": 30,
-    "producer that compresses": 50, "ends not told": 50, "moved to another shard": 10,
+    "producer that compresses": 50, "ends not told": 50, "moved to another shard": 5, "block put": 300, "block exploded": 80,
 }  # fmt: skip
 # What operators must have had done in so many runs.
 DONE = {
