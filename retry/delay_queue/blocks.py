@@ -235,15 +235,23 @@ def check(key: bytes, value: bytes | None) -> None:
     numbers = [more for more, _ in _MEMBER.iter_unpack(members)]
     if numbers[0] or numbers[-1] > SPAN_MAX or any(later <= one for one, later in pairwise(numbers)):
         raise EntryUnreadable(f"no block has the key {key.hex()[:200]}: its letters do not rise")
-    entry_keys.source(list_keys(key)[-1])
+    topic = entry_keys.source(list_keys(key)[-1]).topic
     if value is None:
         return
     count, block = len(numbers), decode(value)
     if isinstance(block, EnvelopeBlock):
         if len(block.envelopes) != count:
             raise EntryUnreadable(f"a block of {count} entries has {len(block.envelopes)} envelopes")
-        envelopes.routing_all(block.envelopes)
-        return
+        routes = {(each.team, each.destination) for each in envelopes.routing_all(block.envelopes)}
+    else:
+        routes = {(block.team, block.destination)}
+        _check_columns(block, count)
+    # The lane of the first entry is taken for that of all.
+    if {entry_keys.lane(team, topic, destination)[1:] for team, destination in routes} != {key[1:LANE_BYTES]}:
+        raise EntryUnreadable(f"a block lies in the lane of others: {key.hex()[:200]}")
+
+
+def _check_columns(block: Block, count: int) -> None:
     own, times = [block.ids, block.keys, block.values], [block.failed_ms, block.timestamps_ms, block.first_failed_ms]
     lengths = {len(column) for column in (*own, *times, *block.header_values) if isinstance(column, list)}
     if lengths != {count} or len(block.header_names) != len(block.header_values) + _OF_RETRY:

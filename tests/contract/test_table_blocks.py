@@ -15,8 +15,9 @@ from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delivery.move_entries import list_nulls
+from retry.intake.gather_blocks import encode_block
 from retry.testing.memory_table import MemoryTable
-from tests.support.blocks import LANE, NOW_MS, block_of
+from tests.support.blocks import LANE, NOW_MS, SHARED, block_of, letters_of
 from tests.support.tables import ALL, everything, list_rows, plain_key, rocks
 
 BLOCKS = entry_keys.block_lane(LANE + bytes(8))
@@ -136,6 +137,14 @@ def test_those_that_stay_count_once_after_a_restart_before_the_fold_has_told_of_
     assert table.waiting == len(everything(table)) == 9 - left
     assert len(table.due(FAR_MS, ALL, ALL, LANE)) == 8 - left
     table.close()
+
+
+@pytest.mark.parametrize("other", [{"destination": "elsewhere"}, {"team": "another"}])
+def test_one_in_the_lane_of_others_is_passed_over(table: Table, other: dict[str, str]) -> None:
+    """The lane of its first entry is taken for that of all: theirs would wait for what keeps this one."""
+    foreign = encode_block(SHARED._replace(**other), letters_of(3))
+    (unreadable,) = table.fold([foreign, block_of(4, first=50)], 2, NOW_MS)
+    assert (unreadable.key, table.waiting) == (foreign[0], 4)
 
 
 def test_they_are_met_before_all_that_are_in_no_block(table: Table) -> None:

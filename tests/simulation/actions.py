@@ -38,7 +38,7 @@ from tests.simulation.identity import Identities, coordinates
 from tests.simulation.keys import OBSERVER
 from tests.simulation.plan import APP
 from tests.simulation.ramps import Ramps, Row
-from tests.simulation.violation import Violation, want
+from tests.simulation.violation import SharedCoordinates, Violation, want
 
 _CHANGES = (action_records.EDIT, action_records.PATCH)
 # So many letters with the same coordinates may be due at the same time; each gets a millisecond of its own.
@@ -187,6 +187,7 @@ class Actions:
         want(not marked or asked.head.kind == action_records.ERASE, "unasked", f"{marked} by {action.hex()}")
         for told in marked:
             self._marked(_place(told), bitmaps)
+        self._tell_apart(asked, shard, before)
         for letter, put in zip(letters, puts, strict=True):
             want(letter in asked.members, "unasked", f"{letter} by {action.hex()}")
             if returned_offsets.is_place(asked.members[letter].key):
@@ -211,6 +212,14 @@ class Actions:
         for letter, times in asked.counted.items():
             want(times == 1 and letter in asked.members, "twice", f"{letter} was counted {times} times by {action.hex()}")
         return back
+
+    def _tell_apart(self, asked: Asked, shard: int, before: dict[tuple[int, bytes], bytes]) -> None:
+        meant = {member.key: letter for letter, member in asked.members.items()}
+        for (of_shard, key), envelope in before.items():
+            if of_shard == shard and key in meant and meant[key] != (found := self.who.of_entry(key, envelope)):
+                alike = found.split(" of before")[0] == meant[key].split(" of before")[0]
+                want(alike, "unasked", f"{found} was acted on in place of {meant[key]}")
+                raise SharedCoordinates
 
     def _told(self, asked: Asked, shard: int, result: dict[str, Any]) -> str:
         if "parked" in result:

@@ -7,7 +7,6 @@
 | count-off | a block counts for one entry less than it has |
 | exploded-by-two | a block is exploded without the proof that its shard is still this worker's |
 | exploded-to-life | an entry that was put when its block was exploded, and sent, is put again by the fold |
-| stays-unput | what stays of a block is known only by the fold |
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from retry.delay_queue.blocks import Row
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries
-from retry.testing.memory_table import MemoryTable
 
 Patches = list[Any]
 _split = blocks.split_blocks
@@ -63,14 +61,7 @@ def _to_life() -> Patches:
     return [patch.object(UnfoldedChanges, "is_put", lambda *_: False)]
 
 
-def _unput() -> Patches:
-    def split(table: MemoryTable, found: Iterable[tuple[bytes, bytes]], _leaving: set[bytes]) -> None:
-        table._change([(block, None) for block, _ in found])
-
-    return [patch.object(MemoryTable, "_split", split)]
-
-
 BLOCK_MUTANTS: dict[str, Callable[[], Patches]] = {
     "exploded-without-null": _without_null, "null-without-all": _without_all, "count-off": _count_off,
-    "exploded-by-two": _by_two, "exploded-to-life": _to_life, "stays-unput": _unput,
+    "exploded-by-two": _by_two, "exploded-to-life": _to_life,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from tests.simulation import faults, tables
 from tests.simulation.ledger import Violation
 from tests.simulation.outside import Outside
 from tests.simulation.plan import NARROW_BYTES
+from tests.simulation.violation import SharedCoordinates
 from tests.simulation.world import World
 
 _LOOK_EVERY = 20
@@ -53,6 +54,8 @@ def run(seed: int, *, tell: bool = False) -> Result:
         _calm(world)
     except Violation as violation:
         problem = str(violation)
+    except SharedCoordinates:
+        world.happened["acted on another with its coordinates"] += 1
     except Exception as error:
         problem = f"died: {type(error).__name__}: {error}"
         world.trace += traceback.format_exc().splitlines() if tell else []

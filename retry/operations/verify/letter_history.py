@@ -16,7 +16,7 @@ class RecordedLetter:
       delivered: committed deliveries, but for those that were returned since.
       returned: the latter: the letter rested there, and an operator had it retried or discarded from there.
       aborted: deliveries of transactions that were aborted.
-      changes: puts and deletes of its entries, in the changelog's order.
+      changes: puts and deletes of its entries, in the changelog's order; those of the shard in which it was put last come last.
       waiting: by partition of the changelog and hash of the key, entries that were not deleted.
       rewritten: puts of a key that was waiting already.
       table_rows: its entries in tables on disk.
@@ -46,7 +46,13 @@ class RecordedLetter:
         self._fold()
 
     def _fold(self) -> None:
-        changes, self.changes = sorted(self.changes, key=_changelog_order), []
+        # It is put into another shard where it returns from a parking topic, or where its key decides the shard from then on.
+        put_ms = dict[int, int]()
+        for row in self.changes:
+            if row.kind == RowKind.PUT:
+                put_ms[row.at_partition] = max(row.appended_ms, put_ms.get(row.at_partition, 0))
+        order = lambda row: (put_ms.get(row.at_partition, 0), row.at_partition, row.at_offset)  # noqa: E731
+        changes, self.changes = sorted(self.changes, key=order), []
         for row in changes:
             # A letter that was moved to another shard has the same key there.
             place = row.at_partition, row.key_hash
@@ -82,7 +88,3 @@ def _aborted(uncommitted: list[DeliveryRow], committed: list[DeliveryRow]) -> li
 def _has_left_block(before: EntryRow, put: EntryRow) -> bool:
     """Whether an entry was put again as it was since others have left its block."""
     return before.in_block and not put.in_block and before.envelope_hash == put.envelope_hash
-
-
-def _changelog_order(row: EntryRow) -> tuple[int, int]:
-    return row.at_partition, row.at_offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -29,6 +29,15 @@ from retry.telemetry.unreadable_records import UNREADABLE
 _VERSION_MAX = (1 << 63) - 1
 
 hash_of = xxh3_64_intdigest
+
+
+class RecordPlace(NamedTuple):
+    """Where a record of the changelog lies, its topic by number, and when the broker got it."""
+
+    topic: int
+    partition: int
+    offset: int
+    appended_ms: int
 
 
 class RecordReader:
@@ -130,7 +139,7 @@ class RecordReader:
             # Letters that an action is about; what it did to them is told by their entries.
             return
         in_scope = self.in_scope(topic, partition, offset)
-        record = self.names.topic(topic), partition, offset
+        record = RecordPlace(self.names.topic(topic), partition, offset, message.timestamp()[1])
         try:
             if key[:1] == RETURNED:
                 self.returned.add(key, value or b"", in_scope)
@@ -143,10 +152,10 @@ class RecordReader:
         if not rows and value is not None:
             UNREADABLE.pass_over(topic, partition, offset, "neither entry nor control")
         for row in rows:
-            self._change_of_entry(*row, in_scope=in_scope, record=record, in_block=blocks.is_block(key))
+            self._change_of_entry(*row, in_scope=in_scope, at=record, in_block=blocks.is_block(key))
 
     def _change_of_entry(
-        self, key: bytes, value: bytes | None, source: Source, *, in_scope: bool, record: tuple[int, int, int], in_block: bool
+        self, key: bytes, value: bytes | None, source: Source, *, in_scope: bool, at: RecordPlace, in_block: bool
     ) -> None:
         lane, ordering_key, version = key[: entry_keys.LANE_BYTES], UNKNOWN, UNKNOWN
         if value is not None and lane not in self.names.lane_parts:
@@ -159,7 +168,7 @@ class RecordReader:
             letter, version = self._name_as_letter(key), min(entry_keys.version_of(key), _VERSION_MAX)
         self.spill.add(
             EntryRow(
-                RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *record,
+                RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *at[:3],
                 due_ms=source.due_at_ms,
                 ordering_key=ordering_key,
                 version=version,
@@ -167,6 +176,7 @@ class RecordReader:
                 envelope_hash=hash_of(value or b""),
                 lane=self.names.lane(lane),
                 in_block=in_block,
+                appended_ms=at.appended_ms,
             )
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What one record says about one letter, in 73 bytes at most: a million letters fit a temporary directory and no memory."""
+"""What one record says about one letter, in 81 bytes at most: a million letters fit a temporary directory and no memory."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class EntryRow(NamedTuple):
       version: of an entry with a name; UNKNOWN of others.
       lane: number of the lane.
       in_block: whether it was written, or deleted, with its block.
+      appended_ms: by the broker's clock.
     """
 
     kind: int
@@ -87,6 +88,7 @@ class EntryRow(NamedTuple):
     envelope_hash: int
     lane: int
     in_block: bool
+    appended_ms: int = 0
 
 
 class Returned:
@@ -129,7 +131,7 @@ class TableRow(NamedTuple):
 
 Row = LetterRow | OutcomeRow | EntryRow | DeliveryRow | TableRow
 
-_ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH?")
+_ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH?q")
 _DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqqB")
 _FORMATS: tuple[tuple[Any, struct.Struct], ...] = (
     (LetterRow, struct.Struct("<BHIQ?")),

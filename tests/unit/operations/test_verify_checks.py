@@ -73,6 +73,11 @@ def elsewhere(row: EntryRow) -> EntryRow:
     return row._replace(at_partition=1)
 
 
+def elsewhere_if_entry(row: Row) -> Row:
+    """The same, an entry in another shard."""
+    return elsewhere(row) if isinstance(row, EntryRow) else row
+
+
 def in_block(row: EntryRow) -> EntryRow:
     return row._replace(in_block=True)
 
@@ -118,7 +123,8 @@ RETRIED_AGAIN = [*RETURNED, put(2, 2), delete(3, 2), sent(1)]
     [dead_letter(), outcome(), in_block(delete(2)), delete(3), sent()],
     [dead_letter(), outcome(), delete(1), sent()],  # its put is compacted away
     [dead_letter(), outcome(), put(5), elsewhere(put(2, due_ms=SOON)), delete(6)],  # moved to another shard, under the same key
-    [dead_letter(), outcome(), elsewhere(put(5)), put(2, due_ms=SOON), elsewhere(delete(6))],
+    [dead_letter(), outcome(), elsewhere(put(5)), put(2, due_ms=SOON)._replace(appended_ms=9), elsewhere(delete(6))],
+    [*map(elsewhere_if_entry, RETURNED), put(2, 2)._replace(appended_ms=9), delete(3, 2), sent(1)],  # returned to another shard
     [dead_letter(), outcome(), put(0), delete(1, in_scope=False)],  # being delivered
     [dead_letter(), outcome(), put(0), sent(in_scope=False)],  # the same, the other way
     [dead_letter(), outcome(), put(0, due_ms=SOON), put(1, 2, due_ms=SOON, in_scope=False)],  # being moved
