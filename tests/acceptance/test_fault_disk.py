@@ -137,7 +137,8 @@ def remove(folder: Path) -> None:
 @pytest.mark.fault("table file damaged, worker restarted")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_worker_restores_tables_whose_files_are_damaged(deploy: Deploy, seed: int, runs: Runs) -> None:
-    deployment, draw = deploy({"orders": 3}, shards=4, defaults=LATE), random.Random(seed)
+    # Their keys share them out to all shards.
+    deployment, draw = deploy({"orders": 3}, shards=4, defaults=LATE, topic_keys="ordered: true"), random.Random(seed)
     worker = deployment.worker().start(**SMALL).await_ready()
     sent = send(deployment, 4_000, 500, delay_ms=LATE_MS)
     await_that("all wait", lambda: worker.metric("retry_entries_waiting") == len(sent))

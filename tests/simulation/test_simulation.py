@@ -25,7 +25,7 @@ FAULTS = {
     "compaction": 50, "deletes expire": 50, "log start moves": 20, "changelog copied": 20, "time passes": 50,
     "table copied": 20, "old table put back": 5, "stale table put back": 5, "table lost": 20, "table corrupt": 20,
     "table not trusted": 20, "table wiped by its shard": 20, "clock set": 20, "topic closed": 20, "rehearsal": 20,
-    "topic leaderless": 20, "nothing arrives": 50, "written before a commit": 200, "gathered": 100,
+    "topic leaderless": 20, "nothing arrives": 50, "written before a commit": 200, "gathered": 60,
     "undone with another": 50, "records late": 500,
     "transaction left open": 50, "pause": 50, "pause that ends": 25, "reschedule": 50, "schedule": 200,
     "schedule that recurs": 100, "cancel": 100, "null that cancels": 350, "cancelled": 25, "fired": 500, "came back": 50,
