@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message
 
-from retry.delay_queue import envelopes
+from retry.delay_queue import blocks, envelopes
 
 from .letters import MEASURED, PARTITIONS, Incorrect, key, letter, parsed, read_committed
 
@@ -47,12 +47,14 @@ def waiting(bootstrap: str, changelog: str, letters: int) -> None:
                 if message.error().code() != KafkaError._PARTITION_EOF:
                     raise Incorrect(str(message.error()))
                 open_partitions -= 1
-            elif message.value() is None:
-                rows.pop(message.key(), None)
-            else:
-                entry = envelopes.decode(message.value())
+                continue
+            for entry_key, envelope in blocks.list_rows(message.key() or b"", message.value()):
+                if envelope is None:
+                    rows.pop(entry_key, None)
+                    continue
+                entry = envelopes.decode(envelope)
                 kind = (entry.value or b"")[6:7]
-                rows[message.key()] = _number(entry.key, entry.value, kind, changed) if kind == MEASURED else -1
+                rows[entry_key] = _number(entry.key, entry.value, kind, changed) if kind == MEASURED else -1
     reader.close()
     _once(Counter(rows.values()), letters, changed)
 
