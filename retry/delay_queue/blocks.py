@@ -133,7 +133,7 @@ def count_entries(key: bytes) -> int:
 
 def measure_entries(key: bytes, value: bytes) -> int:
     """About how many bytes the entries of a record have, each written alone: what all share is in a block once."""
-    if key[0] != BLOCK or value[1] != format_versions.BLOCK.writes:
+    if key[0] != BLOCK or is_of_envelopes(value):
         return len(value)
     shared = _decode_shared(value)
     values = [memoryview(raw) for raw in shared.header_values]
@@ -213,12 +213,8 @@ def decode(value: bytes) -> Block | EnvelopeBlock:
 
 
 def is_of_envelopes(value: bytes) -> bool:
-    """Whether a block has the envelopes of its letters as they are.
-
-    Raises:
-      EntryNewer, EntryUnreadable: as `decode`.
-    """
-    return isinstance(decode(value), EnvelopeBlock)
+    """Whether a block, of which that it is one is known, has the envelopes of its letters as they are."""
+    return value[1] == format_versions.ENVELOPE_BLOCK.writes
 
 
 def check(key: bytes, value: bytes | None) -> None:
@@ -269,9 +265,23 @@ def list_rows(key: bytes, value: bytes | None) -> list[Row]:
     return list(zip(list_keys(key), whole, strict=True))
 
 
+def read_rows(key: bytes, value: bytes | None) -> list[Row]:
+    """`list_rows` of a record that has not been folded, so that nobody knows yet whether it is a block.
+
+    Raises:
+      EntryNewer, EntryUnreadable: as `check`.
+    """
+    if is_block(key):
+        check(key, value)
+    return list_rows(key, value)
+
+
 def find_envelope(key: bytes, value: bytes, entry_key: bytes) -> bytes | None:
     """The envelope of one entry of a block; None where it has none with this key."""
-    return dict(list_rows(key, value)).get(entry_key)
+    if entry_key not in (keys := list_keys(key)):
+        return None
+    at, block = keys.index(entry_key), decode(value)
+    return block.envelopes[at] if isinstance(block, EnvelopeBlock) else envelopes.encode(list_entries(key, block)[at])
 
 
 def split_blocks(rows: Iterable[tuple[bytes, bytes]], leaving: Collection[bytes]) -> Iterator[Row]:

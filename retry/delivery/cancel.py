@@ -33,8 +33,8 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.errors import EntryForeign, SealUnopened
 
 log = logging.getLogger(__name__)
@@ -73,17 +73,7 @@ class Cancelling:
         """How far the last nulls have come."""
         return f"{self.seen} entries looked at, {self.moved} letters cancelled"
 
-    def step(
-        self,
-        table: Table,
-        writer: SweepWriter,
-        changelog: ChangelogPartition,
-        judge: Redecider,
-        now_ms: int,
-        rows_max: int,
-        bytes_max: int,
-        end: Callable[[], int],
-    ) -> bool:
+    def step(self, context: MoveContext, rows_max: int, bytes_max: int, end: Callable[[], int]) -> bool:
         """Do one batch of what nulls ask for, and say whether that was the last for them.
 
         Args:
@@ -93,25 +83,27 @@ class Cancelling:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
           TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
         """
+        table, now_ms = context.table, context.now_ms
         if now_ms < self._again_at_ms:
             return False
         try:
-            if not self._nulls and not self._begin(table, judge, rows_max, bytes_max):
+            if not self._nulls and not self._begin(table, context.judge, rows_max, bytes_max):
                 return False
             if self._settled_at is None:
                 self._settled_at = end()
             if table.next_offset < self._settled_at:
                 return False
-            moves, seen, cursor = self._batch(table, judge, now_ms, rows_max, bytes_max)
+            moves, seen, cursor = self._batch(context, rows_max, bytes_max)
         except SealUnopened as error:
             self._nulls, self._again_at_ms = [], now_ms + _AGAIN_MS
             if self._waits_for != (why := str(error)):
                 self._waits_for = why
-                log.warning("shard %d: nulls that cancel wait: of a letter that they may be about, %s", changelog.partition, why)
+                shard = context.changelog.partition
+                log.warning("shard %d: nulls that cancel wait: of a letter that they may be about, %s", shard, why)
             return False
         self._waits_for = ""
         ended = cursor is None and self._pass == _PASSES - 1
-        self._commit(table, writer, changelog, judge, moves, self._nulls if ended else [], now_ms)
+        self._commit(context, moves, self._nulls if ended else [])
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._pass, self._cursor = self._pass + (cursor is None), cursor or b""
         if ended:
@@ -130,10 +122,9 @@ class Cancelling:
         self._topics = {topic for topic, _ in self._below}
         return bool(self._nulls)
 
-    def _batch(
-        self, table: Table, judge: Redecider, now_ms: int, rows_max: int, bytes_max: int
-    ) -> tuple[list[Redecision], int, bytes | None]:
+    def _batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> tuple[list[Redecision], int, bytes | None]:
         """What is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
+        table, judge, now_ms = context.table, context.judge, context.now_ms
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         while page := self._page(table, at, min(_PAGE, rows_max - seen)):
@@ -172,25 +163,16 @@ class Cancelling:
         anew = judge.parked(key, envelope, now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
-    def _commit(
-        self,
-        table: Table,
-        writer: SweepWriter,
-        changelog: ChangelogPartition,
-        judge: Redecider,
-        moves: list[Redecision],
-        ended: list[tuple[bytes, bytes]],
-        now_ms: int,
-    ) -> None:
+    def _commit(self, context: MoveContext, moves: list[Redecision], ended: list[tuple[bytes, bytes]]) -> None:
         if not moves and not ended:
             return
         nulls: list[ChangelogRow] = []
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
-        move_entries.commit(table, writer, changelog, judge, moves, nulls, now_ms)
-        table.drop([each.key for each in moves])
+        move_entries.commit(context, moves, nulls)
+        context.table.drop([each.key for each in moves])
         if ended:
-            table.forget([key for key, _ in ended])
+            context.table.forget([key for key, _ in ended])
 
 
 def _record_key(judge: Redecider, key: bytes, envelope: bytes) -> bytes | None:

@@ -72,7 +72,7 @@ class Admitting(Protocol):
 
 def select_due_batch(
     table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
-    foreign: list[bytes] | None = None, limited: list[bytes] | None = None,
+    foreign: list[bytes] | None = None, limited: list[DueRow] | None = None,
 ) -> list[DueRow]:
     """The next batch: what the gate lets through of every lane, the teams in turn; of blocks all entries, or none.
 
@@ -82,8 +82,8 @@ def select_due_batch(
       rows_max: how many entries.
       calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
-      limited: takes the prefixes of lanes of blocks of which less than a block may go, unless entries of the same letters
-        without a block have been due for longer: these have the first turn.
+      limited: takes blocks of which less than the whole may go, unless entries of the same letters without a block have been due
+        for longer: these have the first turn.
     """
     due = [prefix for prefix in table.due_lanes(now_ms) if prefix not in entry_keys.UNDELIVERED]
     if not due:
@@ -134,7 +134,7 @@ def _admit_rows(table: Table, gate: Admitting, wanted: _Wanted) -> list[DueRow]:
     return rows
 
 
-def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[bytes] | None) -> list[DueRow]:
+def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
     lane = gate.lanes[wanted.prefix]
     # One block more than asked for may come.
     allowed = gate.take(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
@@ -143,9 +143,9 @@ def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[
     if not rows and allowed:
         rows = table.due(wanted.now_ms, 1, wanted.bytes_max, wanted.prefix)
         if rows and count_entries(rows[0][0]) > allowed:
-            rows = []
             if limited is not None:
-                limited.append(wanted.prefix)
+                limited += rows
+            rows = []
     if unused := allowed - sum(count_entries(key) for key, _ in rows):
         gate.give_back(lane, unused)
     return rows

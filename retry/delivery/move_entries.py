@@ -19,11 +19,11 @@ order, and what a crash after each costs:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.interface import ChangelogRow, Table
+from retry.delay_queue.table.interface import ChangelogRow, Table, is_taken
 from retry.delivery.due_batch import DueRow
 from retry.delivery.redecide import Move, Redecider, Redecision
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
@@ -38,7 +38,7 @@ class TakenKeys:
 
     def __call__(self, key: bytes) -> bool:
         """Whether one does, or one that has left it is not gone from the changelog as far as that was read."""
-        return key in self._put or self._table.get(key) is not None or self._table.is_leaving(key)
+        return key in self._put or is_taken(self._table, key)
 
     def add(self, move: Redecision) -> None:
         """An entry that is to be moved."""
@@ -51,20 +51,23 @@ class TakenKeys:
         return key
 
 
-def commit(
-    table: Table,
-    writer: SweepWriter,
-    changelog: ChangelogPartition,
-    judge: Redecider,
-    moves: Sequence[Redecision],
-    ended: Sequence[ChangelogRow],
-    now_ms: int,
-) -> None:
+class MoveContext(NamedTuple):
+    """The shard in which entries are moved, by whom, and under which policy file."""
+
+    table: Table
+    writer: SweepWriter
+    changelog: ChangelogPartition
+    judge: Redecider
+    now_ms: int
+
+
+def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[ChangelogRow]) -> None:
     """Move entries, and write what ends with that, in one transaction.
 
     Raises:
       TransactionFailed: nothing is known to be moved.
     """
+    table, writer, changelog, judge, now_ms = context
     leave = [each for each in moves if not _stays(each, changelog)]
     changes = [*replaced(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
     writer.begin()
@@ -83,10 +86,10 @@ def is_moving(move: Redecision, changelog: ChangelogPartition) -> bool:
     return move.move is not Move.UNCHANGED or not _stays(move, changelog)
 
 
-def drop_moved(table: Table, changelog: ChangelogPartition, moves: Sequence[Redecision]) -> None:
+def drop_moved(context: MoveContext, moves: Sequence[Redecision]) -> None:
     """Have a table know at once of entries that were moved, ahead of the fold."""
-    puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, changelog)]
-    table.drop([each.key for each in moves], puts)
+    puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, context.changelog)]
+    context.table.drop([each.key for each in moves], puts)
 
 
 def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:

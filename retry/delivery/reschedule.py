@@ -23,8 +23,8 @@ from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.table.interface import Table
 from retry.delivery import move_entries
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Redecider, Redecision
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
 
 _PAGE = 64
 
@@ -64,32 +64,23 @@ class Rescheduling:
         """How far the last request has come."""
         return f"{self.seen} entries looked at, {self.moved} moved"
 
-    def step(
-        self,
-        table: Table,
-        writer: SweepWriter,
-        changelog: ChangelogPartition,
-        judge: Redecider,
-        now_ms: int,
-        rows_max: int,
-        bytes_max: int,
-    ) -> bool:
+    def step(self, context: MoveContext, rows_max: int, bytes_max: int) -> bool:
         """Do one batch of what is asked for, and say whether that ended a request.
 
         Raises:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
           TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
         """
-        request = self._next(table, judge)
+        request = self._next(context.table, context.judge)
         if request is None:
             # What was taken in under another policy file meanwhile may lie behind the cursor.
             self._request = b""
             return False
         if request.key != self._request:
             self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0
-        moves, seen, cursor = self._batch(table, changelog, judge, request.asked, rows_max, bytes_max)
+        moves, seen, cursor = self._batch(context, request.asked, rows_max, bytes_max)
         ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
-        self._commit(table, writer, changelog, judge, moves, ended, now_ms)
+        self._commit(context, moves, ended)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
         self._done |= ended
@@ -109,9 +100,10 @@ class Rescheduling:
         return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
 
     def _batch(
-        self, table: Table, changelog: ChangelogPartition, judge: Redecider, asked: Reschedule, rows_max: int, bytes_max: int
+        self, context: MoveContext, asked: Reschedule, rows_max: int, bytes_max: int
     ) -> tuple[list[Redecision], int, bytes | None]:
         """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
+        table, judge, changelog = context.table, context.judge, context.changelog
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         read = table.page if self._in_front else table.behind
@@ -130,17 +122,8 @@ class Rescheduling:
                 return moves, seen, at
         return moves, seen, None
 
-    def _commit(
-        self,
-        table: Table,
-        writer: SweepWriter,
-        changelog: ChangelogPartition,
-        judge: Redecider,
-        moves: list[Redecision],
-        ended: set[bytes],
-        now_ms: int,
-    ) -> None:
+    def _commit(self, context: MoveContext, moves: list[Redecision], ended: set[bytes]) -> None:
         if not moves and not ended:
             return
-        move_entries.commit(table, writer, changelog, judge, moves, [(key, None) for key in sorted(ended)], now_ms)
-        move_entries.drop_moved(table, changelog, moves)
+        move_entries.commit(context, moves, [(key, None) for key in sorted(ended)])
+        move_entries.drop_moved(context, moves)

@@ -45,7 +45,7 @@ from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.interface import Table
+from retry.delay_queue.table.interface import Table, is_taken
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
 from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
@@ -136,10 +136,6 @@ class ShardBatch(NamedTuple):
     overruled: Sequence[OverruledPair] = ()
     to_explode: Sequence[DueRow] = ()
 
-    def is_taken(self, key: bytes) -> bool:
-        """Whether nothing may be put under a key: an entry waits there, or its null is not folded yet."""
-        return self.table.get(key) is not None or self.table.is_leaving(key)
-
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """The same with those of its rows that go, by their positions; the others stay where they are."""
         stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
@@ -183,8 +179,8 @@ def select(
       TableUnreadable: the table must be restored before anything is sent.
       EntryUnreadable: the shard must not be swept by this version.
     """
-    foreign, limited = list[bytes](), list[bytes]()
-    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign, limited=limited)
+    foreign, to_explode = list[bytes](), list[DueRow]()
+    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
     if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
         give_back(gate, rows)
         return ShardBatch(table, changelog, EMPTY, [], table.forget, unopened=no_entries)
@@ -200,7 +196,6 @@ def select(
         rows = list(compress(rows, goes))
     # A cancel may have been superseded since it was read. The same key twice is one null.
     ended = list(dict.fromkeys([*superseded, *expired]))[:rows_max]
-    to_explode = [row for prefix in limited for row in table.due(now_ms, 1, bytes_max, prefix)]
     if not rows and not ended and not to_explode:
         return None
     try:
@@ -328,7 +323,9 @@ _STRATEGIES = (_without_refused, _only_deferred)
 def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
     writer, gate, now_ms, codec = context
-    shards = [shard._replace(replacements=shard.batch.replacements(now_ms, codec, shard.is_taken)) for shard in shards]
+    shards = [
+        shard._replace(replacements=shard.batch.replacements(now_ms, codec, partial(is_taken, shard.table))) for shard in shards
+    ]
     published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:

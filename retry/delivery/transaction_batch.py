@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -70,10 +71,11 @@ class TransactionBatch(NamedTuple):
         keys = {key for key, _ in rows}
         return [block for block in self.blocks if not keys.isdisjoint(blocks.list_keys(block[0]))]
 
-    def _find_envelope(self, n: int) -> bytes:
-        key, envelope = self.rows[n]
-        found = (blocks.find_envelope(*block, key) for block in self.blocks) if not envelope else ()
-        return next((each for each in found if each is not None), envelope)
+    def _find_deferred(self) -> dict[bytes, bytes]:
+        """Keys of the deferred and their envelopes, each block read once."""
+        rows = [self.rows[n] for n in self.deferred]
+        in_blocks = dict(chain.from_iterable(blocks.list_rows(*block) for block in self.find_blocks(rows)))
+        return {key: envelope or in_blocks[key] or b"" for key, envelope in rows}
 
     def select(self, positions: list[int], deferred: dict[int, str]) -> TransactionBatch:
         """Some of its rows; `deferred` goes by the positions that they have in this one."""
@@ -115,8 +117,7 @@ class TransactionBatch(NamedTuple):
           is_taken: whether an entry waits under a key, or has left it and its null is not folded yet.
         """
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
-        for n in self.deferred:
-            key, envelope = self.rows[n][0], self._find_envelope(n)
+        for key, envelope in self._find_deferred().items():
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
             later = entry_keys.postponed(key, due_at_ms)
             later = entry_keys.untaken(later, lambda each: each in deferred or is_taken(each), step_ms=1_000)

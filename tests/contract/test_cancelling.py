@@ -15,6 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
 from retry.delivery.cancel import Cancelling
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
@@ -92,7 +93,7 @@ class Shard:
 
     def step(self, rows_max: int = 100) -> bool:
         judge = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
-        return self.work.step(self.table, self.writer, CHANGELOG, judge, NOW_MS, rows_max, 1 << 20, self.end)
+        return self.work.step(MoveContext(self.table, self.writer, CHANGELOG, judge, NOW_MS), rows_max, 1 << 20, self.end)
 
     def end(self) -> int:
         return len(self.log.read("changelog"))

@@ -217,9 +217,7 @@ class Payloads:
         if value is None:
             return None
         try:
-            if blocks.is_block(key):
-                blocks.check(key, value)
-            rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.list_rows(key, value))
+            rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.read_rows(key, value))
             where, entry, envelope = next(row for row in rows if not blocks.is_block(key) or str(row[0]) == name)
             return waiting(where, self._codec.shown(entry, envelope or b""), self._registry(), "")
         except (EntryUnreadable, StopIteration):

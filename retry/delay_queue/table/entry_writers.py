@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from retry.delay_queue.blocks import count_entries, list_rows
+from retry.delay_queue.blocks import count_entries, split_blocks
 from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
 from retry.delay_queue.table.block_search import find_blocks
@@ -112,15 +112,15 @@ class PlainEntries:
     def _split(self, found: Sequence[Put], leaving: Collection[bytes], batch: WriteBatch) -> int:
         """Delete blocks, and put those of their entries that stay; by how many more wait."""
         lowest, early = dict[bytes, bytes](), 0
-        for block, value in found:
-            batch.delete(block)
-            for key, envelope in list_rows(block, value):
-                if key not in leaving and envelope is not None and self._db.get(key) is None:
-                    batch.put(key, envelope)
-                    early += 1
-                    self._unfolded.note_put(key, envelope)
-                    lane = key[:LANE_BYTES]
-                    lowest[lane] = min(lowest.get(lane, END_KEY), key)
+        for key, envelope in split_blocks(found, leaving):
+            if envelope is None:
+                batch.delete(key)
+            elif self._db.get(key) is None:
+                batch.put(key, envelope)
+                early += 1
+                self._unfolded.note_put(key, envelope)
+                lane = key[:LANE_BYTES]
+                lowest[lane] = min(lowest.get(lane, END_KEY), key)
         self._watermarks.put(lowest)
         return early - sum(count_entries(block) for block, _ in found)
 

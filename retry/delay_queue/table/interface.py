@@ -193,6 +193,11 @@ class Table(Protocol):
         ...
 
 
+def is_taken(table: Table, key: bytes) -> bool:
+    """Whether nothing may be put under a key: an entry waits there, or has left it and its null is not folded yet."""
+    return table.get(key) is not None or table.is_leaving(key)
+
+
 def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], after: bytes, rows_max: int) -> list[PageRow]:
     """Read as `Table.page` says.
 

@@ -144,9 +144,7 @@ class RecordReader:
             if key[:1] == RETURNED:
                 self.returned.add(key, value or b"", in_scope)
                 return
-            if blocks.is_block(key):
-                blocks.check(key, value)
-            rows = [(*row, entry_keys.source(row[0])) for row in blocks.list_rows(key, value)] if key < END_KEY else []
+            rows = [(*row, entry_keys.source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
         except EntryUnreadable:
             rows = []
         if not rows and value is not None:

@@ -75,7 +75,7 @@ class _Run:
         """Read tables, outcomes, changelog, deliveries and letters, in this order; then check."""
         cluster, request, findings = self._cluster, self._request, self._findings
         reading = TopicReading(cluster, self._registry.targets(), self._bar)
-        spill = Spill(self._scratch / "letters", reading.letter_count(find_read_offsets(cluster)) * _ROWS_A_LETTER)
+        spill = Spill(self._scratch / "letters", reading.letter_count() * _ROWS_A_LETTER)
         reader = RecordReader(self._names, spill, findings)
         deliveries = Deliveries(reader, request.since_ms, self._registry.permits_parking)
         tables = self._read_tables(reader, reading)

@@ -60,15 +60,11 @@ class TopicReading:
         """Up to where all of them are to be read."""
         return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
 
-    def letter_count(self, offsets: ReadOffsets) -> int:
-        """About how many letters were taken in, at most: each record of the changelog puts or ends an entry, or a block of them.
-
-        Args:
-          offsets: up to where they were; a topic may have lost its first ones.
-        """
+    def letter_count(self) -> int:
+        """How many letters were taken in at most: each record of the changelog puts or ends an entry, or a block of them."""
         changelog = self._own.changelog
         records = _records(read_bounds(self._admin, {changelog: self.described[changelog].partitions}).spans[changelog])
-        return min(sum(offsets.reached.values()), records // 2 * ENTRIES_MAX)
+        return records // 2 * ENTRIES_MAX
 
     def read_own(self, reader: RecordReader, bounds: ReadBounds, since_ms: int) -> RetainedOffsets:
         """Read outcomes, those of the time asked for, and the changelog; what retention has left of outcomes."""

@@ -15,6 +15,7 @@ from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
 from retry.delivery.due_batch import DueRow
 from retry.delivery.hold import Held, Holding
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.park_refused import RefusedContext
 from retry.delivery.redecide import Redecider
 from retry.delivery.refused_entries import RefusedEntry, name_letter
@@ -81,7 +82,7 @@ class RequestedMoves:
         context = _refused_context(writer, around, now_ms)
         verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(self._table), self._changelog, context)
         if verdicts.moves or verdicts.rows:
-            move_entries.commit(self._table, writer, self._changelog, around.judge, verdicts.moves, verdicts.rows, now_ms)
+            move_entries.commit(self._move_context(writer, around, now_ms), verdicts.moves, verdicts.rows)
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
@@ -118,8 +119,8 @@ class RequestedMoves:
 
     def step(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
-        limits = around.rows_max, around.bytes_now
-        if self._rescheduling.step(self._table, writer, self._changelog, around.judge, now_ms, *limits):
+        limits, moving = (around.rows_max, around.bytes_now), self._move_context(writer, around, now_ms)
+        if self._rescheduling.step(moving, *limits):
             log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.told())
         if self._rescheduling.is_moving:
             self._cancelling.restart()
@@ -134,8 +135,11 @@ class RequestedMoves:
             # What was looked at for nulls may be elsewhere now.
             self._cancelling.restart()
             log.info("shard %d: %d letters acted on", partition, acted)
-        if self._cancelling.step(self._table, writer, self._changelog, around.judge, now_ms, *limits, end):
+        if self._cancelling.step(moving, *limits, end):
             log.info("shard %d: nulls followed, %s", partition, self._cancelling.told())
+
+    def _move_context(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> MoveContext:
+        return MoveContext(self._table, writer, self._changelog, around.judge, now_ms)
 
     def _end(self, around: ShardContext) -> Callable[[], int]:
         topic, partition = self._changelog

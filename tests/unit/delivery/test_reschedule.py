@@ -14,6 +14,7 @@ from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.admission import Admission
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Move, Redecider
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.sweep import ChangelogPartition
@@ -121,7 +122,7 @@ class Bench:
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        return self.work.step(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS, rows_max, bytes_max)
+        return self.work.step(MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS), rows_max, bytes_max)
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
         """Batches until the request is done, the fold following each; how many there were."""
@@ -317,7 +318,7 @@ def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK, acted=True)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, NOW_MS, 10, 1 << 20):
+    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass
     bench.fold()
     assert list(bench.live()) == [key]
@@ -553,7 +554,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     bench.take("others.DLT")
     bench.ask(QUICK)
     several = Redecider(registry_of(QUICK), judge(QUICK).packer, lineages)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, several, NOW_MS, 10, 1 << 20):
+    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, several, NOW_MS), 10, 1 << 20):
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
     assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
@@ -595,7 +596,7 @@ def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_the
     bench.take()
     moving = Redecider(registry_of(ORDERED), judge(ORDERED).packer, LINEAGES, 4)
     bench.ask(ORDERED)
-    while not bench.work.step(bench.table, bench.writer, here, moving, NOW_MS, 10, 1 << 20):
+    while not bench.work.step(MoveContext(bench.table, bench.writer, here, moving, NOW_MS), 10, 1 << 20):
         pass
     rows = {record.partition(): (record.key(), record.value()) for record in bench.log.read("shards") if record.value()}
     ((at, (key, envelope)),) = rows.items()
@@ -627,7 +628,7 @@ def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Benc
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK)
-    while not bench.work.step(bench.table, bench.writer, CHANGELOG, small, NOW_MS, 10, 1 << 20):
+    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass
     bench.fold()
     [envelope] = bench.live().values()

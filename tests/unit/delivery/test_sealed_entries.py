@@ -15,6 +15,7 @@ from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delivery.act_audit import audited, content_digest, content_digests
 from retry.delivery.acted_entry import SEALED, ActedEntry, Refusal, digest
 from retry.delivery.cancel import Cancelling
+from retry.delivery.move_entries import MoveContext
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.returned_letter import ReturnedLetter
 from tests.support import acted, rested
@@ -162,7 +163,7 @@ class Shard(Bench):
     def follow(self, now_ms: int = NOW_MS) -> bool:
         """Follow nulls for a while; whether they were."""
         for _ in range(20):
-            ended = self.nulls.step(self.table, self.writer, CHANGELOG, self.judge, now_ms, 100, 1 << 20, lambda: 0)
+            ended = self.nulls.step(MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms), 100, 1 << 20, lambda: 0)
             self.fold()
             if ended:
                 return True
@@ -225,7 +226,7 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
         shard.write([(request, asked)])
         work = Rescheduling()
         for _ in range(9):
-            if work.step(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS, 100, 1 << 20):
+            if work.step(MoveContext(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS), 100, 1 << 20):
                 break
         shard.fold()
         return set(keys) - set(shard.live())
