@@ -228,14 +228,11 @@ def _back_to_life() -> Patches:
 def _nulls_end_first() -> Patches:
     original, ended_early = Cancelling._commit, WeakKeyDictionary[Cancelling, list[Any]]()
 
-    def commit(
-        work: Cancelling, table: Any, writer: Any, changelog: Any, judge: Any, moves: Any, ended: Any, now_ms: int
-    ) -> None:
+    def commit(work: Cancelling, context: Any, moves: Any, ended: Any) -> None:
         if moves and ended_early.get(work) is not work._nulls:
-            original(work, table, writer, changelog, judge, [], work._nulls, now_ms)
+            original(work, context, [], work._nulls)
             ended_early[work] = work._nulls
-        ended = [] if ended_early.get(work) is work._nulls else ended
-        original(work, table, writer, changelog, judge, moves, ended, now_ms)
+        original(work, context, moves, [] if ended_early.get(work) is work._nulls else ended)
 
     return [patch.object(Cancelling, "_commit", commit)]
 
