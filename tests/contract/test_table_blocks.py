@@ -201,6 +201,24 @@ def test_the_estimate_counts_entries(table: Table) -> None:
     assert 500 < estimated.due[2] <= 1_000
 
 
+def test_an_estimate_reads_few_blocks_since_each_is_large(tmp_path: Path) -> None:
+    table = rocks(tmp_path / "table")
+    try:
+        fold(table, *(block_of(10, first=100 * n, due_ms=NOW_MS + 100 * n) for n in range(3_000)))
+        asked, keys = list[int](), table._db.keys
+
+        def count_keys(start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+            asked.append(len(found := keys(start, end, rows_max)))
+            return found
+
+        table._db.keys = count_keys  # type: ignore[method-assign]
+        estimated = table.estimate_due([NOW_MS + 60_000, NOW_MS + 300_000], 2_500).due
+        assert sum(asked) < 250
+        assert estimated == [pytest.approx(6_000, rel=0.3), pytest.approx(30_000, rel=0.3)]
+    finally:
+        table.close()
+
+
 def test_of_many_blocks_of_one_moment_that_of_a_letter_is_found(table: Table) -> None:
     # Every other letter, so that each block lies within the numbers of another.
     made = [block_of(20, first=40 * n + odd, apart=2) for n in range(60) for odd in (0, 1)]

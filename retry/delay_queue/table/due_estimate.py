@@ -2,6 +2,8 @@
 
 Where a lane has more than its share of the rows that may be looked at, the rest of the time is cut into slots. At the
 beginning of each a few keys tell how dense it is. Nothing is noted, and no lock is held.
+
+A block is as large as all its entries, and RocksDB reads keys and values together: of blocks fewer are looked at.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from itertools import compress, pairwise
 from typing import NamedTuple
 
 from retry.delay_queue.blocks import count_entries
-from retry.delay_queue.entry_keys import due_at_ms, due_bound, lane_end
+from retry.delay_queue.entry_keys import BLOCK, due_at_ms, due_bound, lane_end
 
 _SLOT_ROWS, _SLOTS_MAX, _LANE_ROWS_MIN = 32, 16, 128
+# So many rows of others for one block: at first, and in a slot, where four blocks tell how dense it is.
+_BLOCK_ROWS, _BLOCK_SLOT_ROWS = 16, 8
 
 # Keys from a start to before an end, at most so many.
 Keys = Callable[[bytes, bytes, int], list[bytes]]
@@ -36,35 +40,47 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
 
     Args:
       starts: by lane, a key that none of its rows lies below.
-      rows_max: how many rows are looked at, roughly, while there are no more than some hundred lanes.
+      rows_max: how many rows are looked at, roughly, while there are no more than some hundred lanes; a block counts as several.
     """
     first_ms, due = None, [0] * len(until_ms)
     starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
     share = max(_LANE_ROWS_MIN, rows_max // max(1, len(starts)))
     for lane, start in starts.items():
-        first_keys = keys(start, due_bound(until_ms[-1] + 1, lane), share // 2)
+        rows_first, slot_rows = share // 2, _SLOT_ROWS
+        if lane[0] == BLOCK:
+            rows_first, slot_rows = rows_first // _BLOCK_ROWS, slot_rows // _BLOCK_SLOT_ROWS
+        first_keys = keys(start, due_bound(until_ms[-1] + 1, lane), rows_first)
         times = [due_at_ms(key) for key in first_keys]
         counts = list(map(count_entries, first_keys))
         if times:
             first_ms = times[0] if first_ms is None else min(first_ms, times[0])
         for n, until in enumerate(until_ms):
             due[n] += sum(compress(counts, [time <= until for time in times]))
-            if len(times) == share // 2 and times[-1] <= until:
-                rows = _estimated(keys, lane, first_keys[-1], until, share // 2 // _SLOT_ROWS)
+            if len(times) == rows_first and times[-1] <= until:
+                slots = min(share // 2 // _SLOT_ROWS, _SLOTS_MAX)
+                rows = _estimate_rows(keys, _Rest(lane, first_keys[-1], until), slots, slot_rows)
                 due[n] += rows * sum(counts) // len(counts)
     return DueEstimate(first_ms, due)
 
 
-def _estimated(keys: Keys, lane: bytes, after: bytes, until_ms: int, slots: int) -> int:
-    """How many rows of a lane lie behind a key and are due by then."""
-    begin, end, total = due_at_ms(after), until_ms + 1, 0
-    slots = min(slots, _SLOTS_MAX)
+class _Rest(NamedTuple):
+    """What of a lane lies behind a key, and is due by a time."""
+
+    lane: bytes
+    after: bytes
+    until_ms: int
+
+
+def _estimate_rows(keys: Keys, rest: _Rest, slots: int, slot_rows: int) -> int:
+    """How many rows that is, by so many rows at the beginning of each slot."""
+    lane, after = rest.lane, rest.after
+    begin, end, total = due_at_ms(after), rest.until_ms + 1, 0
     edges = [begin + (end - begin) * n // slots for n in range(slots + 1)]
     for n, (low, high) in enumerate(pairwise(edges)):
         start = after + b"\0" if n == 0 else due_bound(low, lane)
-        sample = keys(start, min(due_bound(high, lane), lane_end(lane)), _SLOT_ROWS)
-        if len(sample) < _SLOT_ROWS:
+        sample = keys(start, min(due_bound(high, lane), lane_end(lane)), slot_rows)
+        if len(sample) < slot_rows:
             total += len(sample)
         else:
-            total += max(_SLOT_ROWS, _SLOT_ROWS * (high - low) // (due_at_ms(sample[-1]) - low + 1))
+            total += max(slot_rows, slot_rows * (high - low) // (due_at_ms(sample[-1]) - low + 1))
     return total
