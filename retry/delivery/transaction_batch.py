@@ -35,6 +35,7 @@ class TransactionBatch(NamedTuple):
       blocks: keys and values of the blocks.
       in_blocks: how many of the entries are in these.
       is_split: whether some entries of the blocks may be left out.
+      size: about how many bytes its entries have.
     """
 
     superseded: list[bytes]
@@ -45,11 +46,7 @@ class TransactionBatch(NamedTuple):
     blocks: Sequence[DueRow] = ()
     in_blocks: int = 0
     is_split: bool = False
-
-    @property
-    def size(self) -> int:
-        """About how many bytes its entries have."""
-        return sum(len(envelope) for _, envelope in self.rows) + sum(blocks.measure_entries(*row) for row in self.blocks)
+    size: int = 0
 
     def list_ended(self) -> list[bytes]:
         """Keys of the rows that end in the table; of split blocks those of their entries."""
@@ -69,6 +66,8 @@ class TransactionBatch(NamedTuple):
     def find_blocks(self, rows: Sequence[DueRow]) -> list[DueRow]:
         """The blocks that some of its rows are in."""
         keys = {key for key, _ in rows}
+        if not keys:
+            return []
         return [block for block in self.blocks if not keys.isdisjoint(blocks.list_keys(block[0]))]
 
     def _find_deferred(self) -> dict[bytes, bytes]:
@@ -80,13 +79,15 @@ class TransactionBatch(NamedTuple):
     def select(self, positions: list[int], deferred: dict[int, str]) -> TransactionBatch:
         """Some of its rows; `deferred` goes by the positions that they have in this one."""
         moved = {new: deferred[old] for new, old in enumerate(positions) if old in deferred}
-        rows, entries, labels = ([column[n] for n in positions] for column in (self.rows, self.entries, self.labels))
+        rows, entries = [self.rows[n] for n in positions], [self.entries[n] for n in positions]
         alone = len(self.rows) - self.in_blocks
         in_blocks = sum(n >= alone for n in positions)
         # Of a block of which nothing goes nothing is written.
         found = self.find_blocks([self.rows[n] for n in positions if n >= alone]) if in_blocks else []
-        some = TransactionBatch(self.superseded, rows, entries, moved, labels)  # type: ignore[arg-type]
-        return some._replace(blocks=found, in_blocks=in_blocks, is_split=bool(found))
+        return TransactionBatch(
+            self.superseded, rows, entries, moved, [self.labels[n] for n in positions], blocks=found, in_blocks=in_blocks,
+            is_split=bool(found), size=_measure([*rows, *found]),
+        )  # fmt: skip
 
     def recurring(self) -> list[tuple[int, Recurrence]]:
         """What recurs, by position."""
@@ -153,7 +154,7 @@ def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -
       SealUnopened: one of them cannot be opened here.
       EntryUnreadable: this version cannot read one of them.
     """
-    entries, labels = list[Entry](), list[RetryLabels | None]()
+    entries, labels, size = list[Entry](), list[RetryLabels | None](), _measure(rows)
     found = [row for row in rows if blocks.is_block(row[0])]
     if found:
         rows = [row for row in rows if not blocks.is_block(row[0])]
@@ -166,7 +167,7 @@ def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -
         # What has a name came in by another entry source.
         labels = [None if isinstance(entry, Named) else each for entry, each in zip(entries, labels, strict=True)]
     if not found:
-        return TransactionBatch(superseded, rows, entries, {}, labels)
+        return TransactionBatch(superseded, rows, entries, {}, labels, size=size)
     alone = len(entries)
     for key, value in found:
         block, keys = blocks.decode(value), blocks.list_keys(key)
@@ -178,7 +179,13 @@ def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -
             some = codec.decode_all(list(zip(keys, block.envelopes, strict=True)))
             entries += some
             labels += labels_of_retries([entry.headers for entry in some])
-    return TransactionBatch(superseded, rows, entries, {}, labels)._replace(blocks=found, in_blocks=len(entries) - alone)
+    return TransactionBatch(
+        superseded, rows, entries, {}, labels, blocks=found, in_blocks=len(entries) - alone, size=size
+    )  # fmt: skip
+
+
+def _measure(rows: Sequence[DueRow]) -> int:
+    return sum([blocks.measure_entries(key, value) for key, value in rows])
 
 
 # Of a shard that has nothing in a transaction.
