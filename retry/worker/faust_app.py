@@ -48,7 +48,7 @@ _MANY_RECORDS = 500
 _SWITCH_S = 0.01
 _LOOK_S = 0.5
 # Every transaction costs the same: where few letters are due, those of so much time are sent together.
-_PACE_S = 0.065
+_PACE_S = 0.075
 
 
 class _Boot(BootStrategy):
