@@ -64,7 +64,7 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
 
 
 class _Rest(NamedTuple):
-    """What of a lane lies behind a key, and is due by a time."""
+    """The rows of a lane that lie behind a key and are due by a time."""
 
     lane: bytes
     after: bytes
@@ -72,7 +72,7 @@ class _Rest(NamedTuple):
 
 
 def _estimate_rows(keys: Keys, rest: _Rest, slots: int, slot_rows: int) -> int:
-    """How many rows that is, by so many rows at the beginning of each slot."""
+    """Estimate how many rows those are, by so many at the beginning of each slot."""
     lane, after = rest.lane, rest.after
     begin, end, total = due_at_ms(after), rest.until_ms + 1, 0
     edges = [begin + (end - begin) * n // slots for n in range(slots + 1)]
