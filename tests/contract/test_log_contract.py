@@ -84,7 +84,8 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         servers = broker.bootstrap_servers
         settings = Settings(bootstrap_servers=servers, app_id=f"t{run}", session_timeout_ms=_PATIENT_S * 1_000)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        create_all(admin, [NewTopic(run, PARTITIONS, 1)])
+        # Some records are of 1970, and brokers look every five minutes for what is older than a week.
+        create_all(admin, [NewTopic(run, PARTITIONS, 1, config={"retention.ms": "-1"})])
         await_that("the topic is known", lambda: len(topics.describe(admin, [run])) == 1)
         same = ChangelogIdentity(admin, run, topics.describe(admin, [run])[run].topic_id)
         made = Place(run, lambda instance: KafkaCluster(settings, admin, f"{run}-{instance}", same))
