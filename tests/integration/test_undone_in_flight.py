@@ -36,7 +36,9 @@ def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_und
     """A broker has a record, and its answer is lost. Once that is undone, the client gives the next record its number."""
     broker, proxy = way
     topic = f"t{uuid.uuid4().hex[:8]}"
-    create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [NewTopic(topic, 1, 1)])
+    # Its records are of 1970, and brokers look every five minutes for what is older than a week.
+    new = NewTopic(topic, 1, 1, config={"retention.ms": "-1"})
+    create_all(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), [new])
     config = producer_config(Settings(bootstrap_servers=way.proxied_servers, app_id=topic), f"{topic}-sweep")
     config |= {"transaction.timeout.ms": int(2 * PATIENT_S * 1_000), **LATE_RETRIES}
     writer = KafkaTransactionalProducer(config)
