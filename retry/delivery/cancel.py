@@ -123,7 +123,7 @@ class Cancelling:
         return bool(self._nulls)
 
     def _batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> tuple[list[Redecision], int, bytes | None]:
-        """What is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
+        """List what is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
         table, judge, now_ms = context.table, context.judge, context.now_ms
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)

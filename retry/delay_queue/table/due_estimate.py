@@ -45,6 +45,7 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
     first_ms, due = None, [0] * len(until_ms)
     starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
     share = max(_LANE_ROWS_MIN, rows_max // max(1, len(starts)))
+    slots = min(share // 2 // _SLOT_ROWS, _SLOTS_MAX)
     for lane, start in starts.items():
         rows_first, slot_rows = share // 2, _SLOT_ROWS
         if lane[0] == BLOCK:
@@ -57,7 +58,6 @@ def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[i
         for n, until in enumerate(until_ms):
             due[n] += sum(compress(counts, [time <= until for time in times]))
             if len(times) == rows_first and times[-1] <= until:
-                slots = min(share // 2 // _SLOT_ROWS, _SLOTS_MAX)
                 rows = _estimate_rows(keys, _Rest(lane, first_keys[-1], until), slots, slot_rows)
                 due[n] += rows * sum(counts) // len(counts)
     return DueEstimate(first_ms, due)
