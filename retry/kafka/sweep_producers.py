@@ -174,9 +174,18 @@ class _Producer:
         return True
 
     def begin(self) -> None:
-        """See `TransactionalProducer.begin`."""
+        """See `TransactionalProducer.begin`.
+
+        Raises:
+          TransactionAborted: besides, brokers cannot end what was undone before, so the next one is begun with another producer.
+        """
         self._touched.clear()
-        self._do(self._client.begin)
+        try:
+            self._do(self._client.begin)
+        except CommitInDoubt as error:
+            # Nothing was begun that could be in doubt.
+            self._go_on_with_another(error)
+            raise
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
         """See `TransactionalProducer.write`."""
@@ -206,12 +215,19 @@ class _Producer:
         """
         if self._do(self._client.arrived, within_s):
             return True
-        if self._client.is_silent() and self._among.is_any_open(but=self):
-            # What it had begun is ended by whoever opens its id next.
-            self._replace()
-            log.warning("%s: the brokers cannot end its last transaction yet; the other producer goes on", self._name)
-            raise TransactionAborted(f"the brokers cannot end the last transaction of {self._name} yet; another producer goes on")
+        if self._client.is_silent():
+            self._go_on_with_another()
         return False
+
+    def _go_on_with_another(self, cause: Exception | None = None) -> None:
+        """Leave what it had begun to whoever opens its id next, where another producer is open; else do nothing."""
+        if not self._among.is_any_open(but=self):
+            return
+        if self.is_open:
+            self._replace()
+        log.warning("%s: the brokers cannot end its last transaction yet; the other producer goes on", self._name)
+        why = f"the brokers cannot end the last transaction of {self._name} yet; another producer goes on"
+        raise TransactionAborted(why) from cause
 
     def is_silent(self) -> bool:
         """See `TransactionalProducer.is_silent`."""

@@ -37,6 +37,8 @@ _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
 _ANY = repeat(-1)
 _OPEN_S = 8.0
+# For one that is to begin: whoever waits for it may go on with another producer.
+_RENEW_S = 1.0
 # The client looks for its coordinator, or asks it again, every half a second, and at once whenever it is called.
 _ASKED_FIRST_S = 0.02
 
@@ -63,7 +65,7 @@ class KafkaTransactionalProducer:
                 raise TransactionFailed(str(authorization.lacking(self._right))) from failed
             raise
 
-    def renew_client(self) -> Producer:
+    def renew_client(self, within_s: float = _OPEN_S) -> Producer:
         """Go on with another client, after a transaction that was undone while some of its records had not arrived.
 
         Where brokers refused a record, there is a gap in the numbers that a client gives to its records. Brokers would refuse the
@@ -78,7 +80,7 @@ class KafkaTransactionalProducer:
         """
         self.close()
         self._producer, self._is_unclean = client_config.producer(self._config), False
-        self.open()
+        self.open(within_s)
         return self._producer
 
     def begin(self) -> None:
@@ -89,7 +91,7 @@ class KafkaTransactionalProducer:
         """
         self._queued = 0
         if self._is_unclean:
-            self.renew_client()
+            self.renew_client(_RENEW_S)
         try:
             self._producer.begin_transaction()
         except KafkaException as error:

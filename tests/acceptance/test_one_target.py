@@ -26,6 +26,7 @@ pytestmark = pytest.mark.check
 _TEAM_S_OWN = ("topic", "group", "transactional-id")
 _IN_S = 180.0
 _P99_MS_MAX = 2_000
+_BURST, _MANY_SENT = 30_000, 1_000
 
 
 class Load(NamedTuple):
@@ -90,6 +91,15 @@ class Scene:
         tail.close()
         assert len(tail.records) == load.letters
         load.judge(what, [record.timestamp_ms - int(record.header("retry-due-ms")) for record in tail.records])
+
+    def send_to_target(self, letters: int) -> None:
+        """Send so many letters for the target, all at once."""
+        for n in range(letters):
+            self._sender.send(self.guilty, b"k%d" % n, os.urandom(100))
+
+    def count_sent(self) -> float:
+        """How many retries the worker has sent of both teams."""
+        return self.worker.metric("retry_entries_sent_total")
 
     def is_held_for(self, why: str) -> None:
         """Health names the target and what it lacks, and the log does not say it at every sweep."""
@@ -195,15 +205,22 @@ def test_others_come_while_a_target_loses_its_leader_under_a_transaction(deploy:
     new = NewTopic(scene.target, 1, replica_assignment=[[node]], config=APPEND_TIME)
     deployment.admin.create_topics([new])[scene.target].result(20)
     load = Load(4_500, 45.0, exact=False)
-    # Letters go on coming while the node stops: one of its last transactions is to be open when it goes.
     with ThreadPoolExecutor(1) as beside:
-        scene.others_come("leader lost", load, lambda: beside.submit(cluster.nodes[node].stop), one_in=1)
+
+        def stop_under_transactions() -> None:
+            # So many are sent in one transaction behind the other, of which one is open whenever the leader goes.
+            scene.send_to_target(_BURST)
+            sent = scene.count_sent()
+            stop = cluster.nodes[node].stop
+            beside.submit(lambda: (await_that("many are sent", lambda: scene.count_sent() > sent + _MANY_SENT), stop()))
+
+        scene.others_come("leader lost", load, stop_under_transactions, one_in=1)
     scene.is_held_for("no broker leads its partition 0")
     assert "the brokers cannot end its last transaction yet" in scene.worker.log(), "nothing was open when the leader went"
     cluster.start(node)
     scene.flows_again()
     came = [record.value for record in read(deployment.bootstrap_servers, [scene.target], COMMITTED)]
-    assert len(came) == len(set(came)) == load.letters
+    assert len(came) == len(set(came)) == load.letters + _BURST
 
 
 def coordinators(cluster: Cluster, deployment: Deployment) -> set[int]:

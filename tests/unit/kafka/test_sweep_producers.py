@@ -19,9 +19,14 @@ NAMES = ["sweep-0", "sweep-1"]
 
 
 class Worker:
-    """A member of the group that shares out shards, and its producers; `silent` is how often brokers do not answer."""
+    """A member of the group that shares out shards, and its producers.
 
-    silent = 0
+    Attributes:
+      silent: how often brokers do not answer.
+      stuck: how often they cannot end what was undone when the next transaction is to begin.
+    """
+
+    silent = stuck = 0
 
     def __init__(self, log: MemoryLog, instance: str = "w", names: list[str] = NAMES) -> None:
         self.log, self._instance, self.steps = log, instance, list[str]()
@@ -55,6 +60,12 @@ class Stepped(MemoryTransactionalProducer):
     def __init__(self, worker: Worker, name: str, *, compresses: bool) -> None:
         super().__init__(worker.log, name, compresses=compresses)
         self._steps, self._worker = worker.steps, worker
+
+    def begin(self) -> None:
+        if self._worker.stuck:
+            self._worker.stuck -= 1
+            raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
+        super().begin()
 
     def arrived(self, within_s: float) -> bool:
         self._steps.append("arrived")
@@ -178,6 +189,21 @@ def test_the_other_one_goes_on_while_a_target_without_a_leader_keeps_a_transacti
     worker.log.leaderless.clear()
     worker.log.finish(NAMES[0])
     assert [record.key() for record in worker.log.read(TARGET)] == [b"a"]
+
+
+def test_the_other_one_goes_on_while_what_was_undone_cannot_be_ended(worker: Worker) -> None:
+    worker.stuck = 1
+    with pytest.raises(TransactionAborted, match="another producer goes on"):
+        worker.commits(b"a")
+    worker.commits(b"a")
+    assert seen(worker.log) == [b"a"]
+
+
+def test_where_there_is_no_other_nothing_goes_on_before_that_is_ended(log: MemoryLog) -> None:
+    worker = Worker(log, names=NAMES[:1])
+    worker.stuck = 1
+    with pytest.raises(CommitInDoubt):
+        worker.commits(b"a")
 
 
 def test_one_that_was_stuck_is_used_again_once_it_is_free(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
