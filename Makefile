@@ -66,6 +66,8 @@ demo: setup  ## the whole service on a real local broker: letters fail, wait, co
 
 # Most tests wait most of the time: for sessions to end, clocks, brokers. The long ones come first.
 IN_TURN := --dist loadscope --no-loadscope-reorder
+# Who hangs in C hears no timeout of pytest: after it, the process ends with what each thread did, and the run with the test's name.
+IN_TURN += --max-worker-restart=0 -o faulthandler_timeout=2000 -o faulthandler_exit_on_timeout=true
 test: setup  ## first size: what tells in five minutes whether a change holds; needs Python and Java
 	$(BIN)/python -m pytest -q -m '(essential or not check) and not slow and not release' --numprocesses 3 $(IN_TURN)
 
