@@ -120,7 +120,7 @@ def test_what_a_key_taken_away_too_early_sealed_is_held_with_the_reason_and_sent
         scene.flows()
         scene.ready()
         await_that("all that waits under it is held", lambda: (of := scene.waits(old))["entries"] == of["held"] > 0)
-        missing = [source for source in load.sender.sent if source not in scene.tail.seen]
+        missing = [source for source in list(load.sender.sent) if source not in scene.tail.seen]
         assert len(missing) >= scene.waits(old)["held"]
         for worker in scene.workers:
             scene.give(worker, [new, old])
