@@ -170,11 +170,11 @@ def _head(key: bytes) -> _Head:
 def list_entries(key: bytes, block: Block) -> list[Entry]:
     """The entries of a block, in the order of its letters."""
     head = _head(key)
-    place, latest, first = name_place(head.stem), entry_keys.due_at_ms(key), head.first & OFFSET_MAX
+    place, latest, first = name_place(head.stem), entry_keys.due_at_ms(key), head.first
     members = list(_MEMBER.iter_unpack(head.members))
     firsts = block.failed_ms if block.first_failed_ms is None else block.first_failed_ms
     values = [
-        *block.header_values, block.ids, block.attempt, [b"%b%d" % (place, first + more) for more, _ in members],
+        *block.header_values, block.ids, block.attempt, [b"%b%d" % (place, first + more & OFFSET_MAX) for more, _ in members],
         [b"%d" % (latest - earlier) for _, earlier in members], block.policy, [b"%d" % first_ms for first_ms in firsts],
     ]  # fmt: skip
     # What all have is one object, and takes no time for each.

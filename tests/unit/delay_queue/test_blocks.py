@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.delay_queue import blocks, entry_keys, envelopes
@@ -16,6 +16,11 @@ from tests.support.sealed import OLD, KeyFile
 
 MAYBE = st.one_of(st.none(), st.binary(max_size=5))
 MS = st.integers(1_000_000_000_000, 4_000_000_000_000)
+# The last letter that a topic could have, and the first one of the topic that was made anew in its place.
+OF_TWO_INCARNATIONS = [
+    BlockLetter(number, NOW_MS, b"", None, None, None, NOW_MS, NOW_MS, (None, b"same"))
+    for number in (entry_keys.OFFSET_MAX, entry_keys.number_letter(0, 1))
+]
 
 
 @st.composite
@@ -32,6 +37,7 @@ def some_letters(draw: Any) -> list[BlockLetter]:
 
 
 @given(some_letters(), st.sampled_from(["orders.DLT", "a", "x" * 249]), st.integers(0, (1 << 31) - 1))
+@example(OF_TWO_INCARNATIONS, "orders.DLT", 0)
 def test_each_letter_comes_out_as_if_it_had_been_written_alone(letters: list[BlockLetter], topic: str, partition: int) -> None:
     shared = SHARED._replace(lane=entry_keys.lane("team", topic, "orders"), stem=entry_keys.key_stem(topic, partition))
     key, value = encode_block(shared, letters)
