@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import (
-    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaException,
     Producer,
@@ -26,6 +25,7 @@ from retry.kafka import client_config, committed_offsets, consumer_groups
 from retry.kafka.committed_offsets import IsolatedAdminClient
 from retry.kafka.local_broker import LocalBroker
 from retry.settings import Settings
+from tests.support.committed_offsets import commit_offsets
 from tests.support.process import await_that
 from tests.support.reading import QUIET, admin
 from tests.support.topics import create
@@ -112,9 +112,7 @@ def committed_group(broker: LocalBroker) -> tuple[str, str]:
     for _ in range(4):
         producer.produce(topic, b"", partition=1)
     assert producer.flush(PATIENT_S) == 0
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "logger": QUIET})
-    consumer.commit(offsets=[TopicPartition(topic, 1, 3)], asynchronous=False)
-    consumer.close()
+    commit_offsets(broker.bootstrap_servers, group, [TopicPartition(topic, 1, 3)])
     return group, topic
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from retry.console.replica import folding_process
 from retry.console.replica.folds import Folds
@@ -28,9 +28,9 @@ from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.policy_file import load
 from retry.settings import Settings
 from tests.conftest import Deploy
+from tests.support.committed_offsets import commit_offsets
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
-from tests.support.reading import QUIET
 from tests.unit.kafka.test_child_process import alive
 
 pytestmark = pytest.mark.check
@@ -156,11 +156,8 @@ def commit_all(deployment: Deployment) -> None:
     (topic,) = deployment.retry_topics()
     places = offset_ranges.partitions_of(deployment.admin, topic.__eq__, 15.0)
     read = {place: end - 1 for place, end in offset_ranges.readable(deployment.admin, places).items() if end}
-    consumer = Consumer({"bootstrap.servers": deployment.bootstrap_servers, "group.id": "shop", "logger": QUIET})
-    try:
-        consumer.commit(offsets=[TopicPartition(*place, offset) for place, offset in read.items()], asynchronous=False)
-    finally:
-        consumer.close()
+    offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
+    commit_offsets(deployment.bootstrap_servers, "shop", offsets)
 
 
 def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened: Callable[[], Replica]) -> None:

@@ -9,13 +9,13 @@ import struct
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from retry.kafka.asked_again import until_answered
 from retry.kafka.local_broker import LocalBroker
 from tests.support.cluster import coordinating_partition
-from tests.support.reading import QUIET, UNCOMMITTED, admin, read
+from tests.support.committed_offsets import commit_offsets
+from tests.support.reading import UNCOMMITTED, admin, read
 from tests.support.topics import create_all
 
 pytestmark = pytest.mark.check
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.check
 OFFSETS = "__consumer_offsets"
 # Half of them have a negative hash, and half of those another partition where its sign is masked.
 GROUPS = 24
-WITHIN_S = 120.0
 
 
 def test_the_partition_that_coordinates_a_group_is_the_one_with_its_offsets(broker: LocalBroker) -> None:
@@ -33,10 +32,7 @@ def test_the_partition_that_coordinates_a_group_is_the_one_with_its_offsets(brok
     create_all(asking, [NewTopic(topic, 1, 1)])
     groups = [f"{n * 104_729:x}-{mark}" for n in range(GROUPS)]
     for group in groups:
-        member = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "logger": QUIET})
-        place = [TopicPartition(topic, 0, 1)]
-        until_answered(lambda _, to=member, at=place: to.commit(offsets=at, asynchronous=False), WITHIN_S)
-        member.close()
+        commit_offsets(broker.bootstrap_servers, group, [TopicPartition(topic, 0, 1)])
     found = {group_of(record.key or b""): record.partition for record in read(broker.bootstrap_servers, [OFFSETS], UNCOMMITTED)}
     count = len(asking.list_topics(OFFSETS, 20).topics[OFFSETS].partitions)
     assert {group: found.get(group) for group in groups} == {group: coordinating_partition(group, count) for group in groups}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from retry.clock import monotonic_s, wall_ms
@@ -21,6 +21,7 @@ from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topics import describe
 from retry.policies.policy_file import load
 from retry.policies.topic_patterns import topic_fault
+from tests.support.committed_offsets import commit_offsets
 from tests.support.process import ROOT
 from tests.support.reading import QUIET, admin
 from tests.support.secured import Right, SecuredBroker
@@ -69,9 +70,7 @@ def _raw(encoded: str | None) -> bytes | None:
 
 
 def _commit(servers: str, group: str, topic: str, offset: int = 0) -> None:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "logger": QUIET})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
+    commit_offsets(servers, group, [TopicPartition(topic, 0, offset)])
 
 
 def run(servers: str, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:

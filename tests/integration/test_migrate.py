@@ -29,6 +29,7 @@ from retry.operations.migrate.waiting import Waiting
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.fixtures import make_letters
+from tests.support.committed_offsets import commit_offsets
 from tests.support.deployment import ROOT, Deployment, await_that
 from tests.support.letters import Headers, Sender
 from tests.support.quotas import limit_producer
@@ -97,7 +98,7 @@ class Spring:
                 sender.send(topic, b"%d" % n, b"value %d" % n, headers, partition=n % 2)
         sender.finish()
         for topic, group in zip(self.topics, self.groups, strict=True):
-            commit(self.deployment, group, [TopicPartition(topic, n, read_already) for n in (0, 1)])
+            commit_offsets(self.deployment.bootstrap_servers, group, [TopicPartition(topic, n, read_already) for n in (0, 1)])
 
     due_ms = wall_ms() + HOUR_MS
 
@@ -112,12 +113,6 @@ class Spring:
         assert ended.returncode == 0, ended.stderr
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
-
-
-def commit(deployment: Deployment, group: str, offsets: list[TopicPartition]) -> None:
-    client = Consumer({"bootstrap.servers": deployment.bootstrap_servers, "group.id": group, "logger": QUIET})
-    client.commit(offsets=offsets, asynchronous=False)
-    client.close()
 
 
 def letters(deployment: Deployment) -> list[Record]:
@@ -234,7 +229,7 @@ def test_what_cronsumer_wrote_is_given_back_as_it_was_and_all_counts_where_its_g
     assert (named["unread"], named["before"][topic]["records"]) == ([topic], len(written))
 
     # It has processed the first of all, and stopped.
-    commit(deployment, group, [TopicPartition(topic, 0, 1)])
+    commit_offsets(deployment.bootstrap_servers, group, [TopicPartition(topic, 0, 1)])
     dry = json.loads(deployment.command(*asked, "--json").stdout)
     assert (dry["unread"], dry["before"]) == ([], {topic: {"group": group, "records": len(written) - 1}})
     assert dry["would"]["families"] == {"kafka-cronsumer": len(written) - 1}

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from retry.clock import wall_ms
-from tests.integration.test_migrate import HOUR_MS, WAITING, commit, letters, on_its_way
+from tests.integration.test_migrate import HOUR_MS, WAITING, letters, on_its_way
+from tests.support.committed_offsets import commit_offsets
 from tests.support.deployment import Deployment
 from tests.support.letters import Headers, Sender
 from tests.support.reading import COMMITTED, read
@@ -72,7 +73,7 @@ def test_letters_are_moved_with_the_rights_that_are_listed_and_not_without_one_o
         options = ("--from", f"{app}.orders-retry-*", "--to", m.target, "--group", f"{app}.shop-retry-*")
     m.deployment.create({topic: (1, {})})
     m.send(topic, headers)
-    commit(m.deployment, group, [TopicPartition(topic, 0, 1)])
+    commit_offsets(m.deployment.bootstrap_servers, group, [TopicPartition(topic, 0, 1)])
     rights = m.rights("migrate", *options)
     secured.grant(rights)
     assert m.told(command, *options)["before"][topic]["records"] == COUNT - 1

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from retry.clock import Deadline, pause
 from tests.support.asked_console import AskedConsole
+from tests.support.committed_offsets import commit_offsets
 from tests.support.deployment import Deployment
 from tests.support.process import ROOT
-from tests.support.reading import QUIET
 from tests.support.sealed import NEW, OLD
 from tests.support.secured import Right, SecuredBroker
 
@@ -124,10 +124,7 @@ class Protected:
 
     def commit(self, topic: str, offset: int) -> None:
         """What the consumers of the policy file's group do."""
-        servers = self.broker.inner.bootstrap_servers
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": self.group, "logger": QUIET})
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        consumer.close()
+        commit_offsets(self.broker.inner.bootstrap_servers, self.group, [TopicPartition(topic, 0, offset)])
 
     def await_listed(self, what: str, *arguments: str, text: str, timeout_s: float = 180.0) -> None:
         """Ask with a command until it prints a text."""
