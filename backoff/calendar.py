@@ -61,7 +61,7 @@ class Calendar:
         return max(due_at_ms, moved_ms)
 
     def text(self) -> str:
-        """In words."""
+        """Describe the rules in words, such as `quiet 22:00–06:00 UTC`."""
         return ", ".join(rule.text() for rule in self._rules())
 
     def ever(self) -> bool:
@@ -72,7 +72,7 @@ class Calendar:
         return self.quiet_hours if self.align is None else (self.align, *self.quiet_hours)
 
     def _settled(self, moment_ms: int) -> tuple[int, bool]:
-        """Where a moment is moved to, and whether every rule holds there."""
+        """Move a moment until no rule moves it further; return the time, in ms since 1970, and whether every rule holds then."""
         rules = self._rules()
         for _ in range(_ROUNDS_MAX):
             before_ms = moment_ms

@@ -91,7 +91,7 @@ class Cron:
         return min(1_000 * first_s(60 * minute, self.zone), again_ms)
 
     def text(self) -> str:
-        """In words.
+        """Describe the alignment in words, with the expression and its time zone.
 
         >>> Cron.parse("*/15 * * * *").text()
         'aligned to */15 * * * * UTC'

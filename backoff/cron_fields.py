@@ -33,7 +33,7 @@ _ITEM = re.compile(rf"(?:\*|({_VALUE})(?:-({_VALUE}))?)(?:/([0-9]{{1,2}}))?")
 
 
 class Fields(NamedTuple):
-    """What each field allows, numbered as in the module's table.
+    """The values that each field of a cron expression allows, numbered as in the module's table.
 
     Attributes:
       either: both kinds of day are restricted, and one of them is enough. One that begins with `*`, such as `*/2`, does

@@ -16,7 +16,7 @@ class PolicyInvalid(ValueError):
         self.path, self.reason = path, reason
 
     def under(self, prefix: str) -> PolicyInvalid:
-        """The same finding, told from one level further out.
+        """Return this error as one of the mapping around: `prefix` is put in front of its path.
 
         >>> PolicyInvalid("delay", "is missing").under("backoff").path
         'backoff.delay'

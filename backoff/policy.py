@@ -79,7 +79,7 @@ class Policy:
     def due_at_ms(
         self, attempt: int, first_failed_at_ms: int, failed_at_ms: int, now_ms: int, draw: float, retry_at_ms: int | None
     ) -> int | Park:
-        """The same, bare: for whoever asks ten thousand times a second."""
+        """Decide as `decide` does, but return the bare due time in ms since 1970, for calls ten thousand times a second."""
         if attempt > self.max_attempts:
             return _MAX_ATTEMPTS
         if retry_at_ms is not None and self.honour_retry_at:

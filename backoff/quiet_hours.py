@@ -79,7 +79,7 @@ class QuietHours:
         return 1_000 * (end_s if offset_s(end_s, self.zone) == shift_s else change_s(at_s, end_s, self.zone))
 
     def text(self) -> str:
-        """In words.
+        """Describe the period in words: its times, its time zone, and its days where it does not begin on all.
 
         >>> QuietHours.parse({"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["sat", "fri"]}).text()
         'quiet 22:00–06:00 Europe/Berlin on fri, sat'
@@ -88,7 +88,7 @@ class QuietHours:
         return f"quiet {_clock(self.from_minute)}–{_clock(self.to_minute)} {self.zone.key}{days}"
 
     def _end_minute(self, minute: int) -> int | None:
-        """Where the period around a wall time ends; both in minutes since 1970. Periods of two days never overlap."""
+        """Find the end of the period around a wall time, both in minutes since 1970. Periods of two days never overlap."""
         today = minute // _MINUTES
         length = (self.to_minute - self.from_minute) % _MINUTES or _MINUTES
         for day in (today, today - 1):

@@ -24,7 +24,7 @@ class Limit:
     period_ms: int
 
     def text(self) -> str:
-        """As one would write it; `rate` reads it back.
+        """Write the limit as text, which `rate` reads back.
 
         >>> Limit(500, 1_000).text(), Limit(50_000, 7 * 86_400_000).text()
         ('500/s', '50000/7d')

@@ -88,7 +88,7 @@ def _tell_unreadable() -> None:
 
 
 def _of_brokers(error: Exception) -> str:
-    """What brokers answered a command that did not expect it; empty where the error is another."""
+    """Describe in one sentence what brokers answered, or that none did; empty where the error is of another kind."""
     if isinstance(error, TimeoutError):
         return "no broker answered in time; look at the brokers, then try again"
     # Not imported here: most commands begin sooner without it.

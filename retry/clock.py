@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from; see the functions of the same names."""
+    """A source of wall time and monotonic time; each method does what the function of its name does."""
 
     def wall_ms(self) -> int: ...
     def monotonic_s(self) -> float: ...

@@ -68,7 +68,7 @@ class PolicyFileInvalid(RetryError):
 
 
 class BrokersUnreachable(RetryError):
-    """No broker answered."""
+    """None of the brokers answered."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(
@@ -94,7 +94,7 @@ class TopicsInvalid(RetryError):
 
 
 class RightMissing(RetryError):
-    """This user may not do what is needed."""
+    """The user of this process may not do what is needed."""
 
     def __init__(self, right: str, command: str) -> None:
         super().__init__(f"no right to {right}; grant it with: {command} (retry acls lists all that are needed)")
@@ -224,7 +224,7 @@ class OutcomeNewer(RetryError):
 
 
 class FilterInvalid(RetryError):
-    """What was typed to choose letters is no filter."""
+    """The text that was typed to choose letters is no filter."""
 
     def __init__(self, column: int, reason: str) -> None:
         super().__init__(f"filter, column {column}: {reason}")
@@ -251,7 +251,7 @@ class ActionRefused(RetryError):
 
 
 class MigrationStopped(RetryError):
-    """What waits in another service cannot be moved, or not all of it could."""
+    """Records that wait in another service cannot be moved, or not all of them could."""
 
 
 class SchedulerEnded(RetryError):

@@ -29,7 +29,7 @@ class Format(NamedTuple):
     """One row of the table above.
 
     Attributes:
-      name: as messages have it.
+      name: what messages call the format.
       writes: the version that is written.
       reads: every version that is read.
     """
@@ -43,7 +43,7 @@ class Format(NamedTuple):
         return isinstance(version, int) and version > max(self.reads)
 
     def told(self, version: object) -> str:
-        """What to tell the operator of it."""
+        """Say in one sentence that a newer version of the service wrote `version`, and which ones this worker reads."""
         reads = ", ".join(map(str, sorted(self.reads)))
         return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
 

@@ -14,7 +14,7 @@ CREATE_TIME = 1
 
 
 class Record:
-    """What a letter or a schedule is read from where it comes from an entry, a pointer or a test instead of a consumer.
+    """A record that comes from an entry, a pointer or a test instead of a consumer; letters and schedules are read from it.
 
     Args:
       timestamp: its kind (1: set by the producer, 2: by the broker), and milliseconds since 1970.
@@ -34,7 +34,6 @@ class Record:
         return self._location[1]
 
     def offset(self) -> int:
-        """Where in the partition it lies."""
         return self._location[2]
 
     def key(self) -> bytes | None:
@@ -50,7 +49,7 @@ class Record:
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
-        """Its kind, and milliseconds since 1970."""
+        """Return the kind of the timestamp, and its milliseconds since 1970."""
         return self._timestamp
 
 

@@ -22,7 +22,7 @@ class ReloadedFile(Generic[_Parsed]):
 
     Args:
       setting: the environment variable that names it.
-      parse: what it holds. Raises SettingsInvalid where that cannot be used.
+      parse: turns the text of the file into its content. Raises SettingsInvalid where that cannot be used.
 
     Raises:
       SettingsInvalid: the file cannot be used. Later such a file changes nothing, and the log says so once.
@@ -34,7 +34,7 @@ class ReloadedFile(Generic[_Parsed]):
         self._reading = clock.Interval(_READ_EVERY_S)
 
     def current(self) -> _Parsed:
-        """What the file held last, of what could be used."""
+        """Return the newest content that could be used; the file is read again first where that is due."""
         if self._reading.is_due():
             try:
                 self._held, self._last_error = self._read(), ""

@@ -264,7 +264,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
-    """This process's environment for each of several workers: what one worker needs of its own differs, memory is shared out."""
+    """Copy the environment for each of several workers, each with its own directory, name and share of the table cache."""
     share = max(_LEAST_CACHE, settings.table_cache_bytes // processes)
     return [
         {
@@ -278,12 +278,12 @@ def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
 
 
 def cache_dir() -> Path:
-    """Where fetched jars and classes of Spark are kept, shared by all checkouts of this user."""
+    """Return the folder of fetched jars and classes of Spark, shared by all checkouts of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
 
 
 def java_home() -> str | None:
-    """Where the Java is that Spark starts; None for the one on the PATH."""
+    """Return the folder of the Java to run, from JAVA_HOME; None for the Java on the PATH."""
     return os.environ.get("JAVA_HOME")
 
 

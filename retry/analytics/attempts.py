@@ -50,7 +50,7 @@ def of_distinct(
     decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int, until_ms: int,
     groups: Collection[str] | None = None,
 ) -> DataFrame:
-    """As `attempts`, of what `distinct_decisions` gave: whoever has kept that reads the letters once."""
+    """Return what became of every retry among the rows of `distinct_decisions`; who keeps these reads the letters once."""
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
     watched = sampled(positions) if groups is None else groups
     return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
@@ -176,7 +176,7 @@ def with_assumed(located: DataFrame, groups: Collection[str]) -> DataFrame:
 
 
 def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
-    """What became of each, in the columns of `ATTEMPT`."""
+    """Decide the fate of each retry: waiting, pending, recovered or failed; gives the columns of `ATTEMPT`."""
     is_sent, failed_again = F.col("sent_offset").isNotNull(), F.col("back_ms").isNotNull()
     # Where the topic keeps the letter's own timestamp, the time of sending is unknown: it was not before the due time.
     sent_ms = F.coalesce("sent_ms", "due_ms")
@@ -196,7 +196,7 @@ def parked(letters: DataFrame) -> DataFrame:
 
 
 def parked_of(decisions: DataFrame) -> DataFrame:
-    """As `parked`, of what `distinct_decisions` gave."""
+    """Select the letters that were given up from the rows of `distinct_decisions`, in the columns of `PARKED`."""
     given_up = decisions.where(F.col("decision").isin(PARK, DISCARD, ERASE))
     return given_up.withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 

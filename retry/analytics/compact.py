@@ -42,7 +42,7 @@ SETS = (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASI
 
 
 class Compacted(NamedTuple):
-    """What was done to a set: how many small files were `merged` into how many `made`, and how many were `removed`."""
+    """Counts of the files of one set: how many small ones were `merged` into how many `made`, and how many were `removed`."""
 
     merged: int = 0
     made: int = 0

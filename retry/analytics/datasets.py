@@ -23,7 +23,7 @@ _SCHEMAS = {LETTERS: LETTER, RETRIES: SENT, POSITIONS: POSITION, PUT_ASIDE: ASID
 
 
 class Datasets(NamedTuple):
-    """What was recorded of the letters of a period up to a time.
+    """The records of the letters of a period, up to the end of observation.
 
     Attributes:
       letters, sent, positions, aside: `LETTER`, `SENT`, `POSITION` and `ASIDE`.
@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
     until_ms: int
 
     def of(self, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
-        """What was recorded until then of letters that failed first since then, and no day more than that takes."""
+        """Select the days needed for letters that failed first since `since_ms`, without what was recorded from `until_ms` on."""
         last_ms = self.until_ms if until_ms is None else min(self.until_ms, until_ms)
         # Whose clock is behind has failures that are later than what came of them.
         within = F.col("day").between(*(decode.day(F.lit(ms)) for ms in (max(0, since_ms - _CLOCKS_MS), last_ms + _CLOCKS_MS)))
@@ -86,7 +86,7 @@ def when_sent_ms() -> Column:
 
 
 def from_parquet(spark: SparkSession, data: str) -> Recorded:
-    """What `retry analytics ingest` wrote to a folder.
+    """Read what `retry analytics ingest` wrote to a folder.
 
     Raises:
       RetryError: nothing was ingested there yet.
@@ -106,7 +106,7 @@ def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
 
 
 def dated(spark: SparkSession, data: str, name: str) -> DataFrame:
-    """As `read_set`, and the `day` of each row: files of days that nobody asks for are not read."""
+    """Read one set with the `day` of each row; files of days that nobody asks for are not read."""
     schema = _SCHEMAS[name]
     of_team = [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
     written = rows_of(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
@@ -114,7 +114,7 @@ def dated(spark: SparkSession, data: str, name: str) -> DataFrame:
 
 
 def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Recorded:
-    """What is on Kafka now; retries are looked for where letters say, or on `retry_topics`.
+    """Read what is on Kafka now; retries are read from the topics that letters name, or from `retry_topics`.
 
     Raises:
       RetryError: the outcomes topic is missing or empty.
@@ -140,7 +140,7 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
 
 
 def targets(letters: DataFrame) -> list[str]:
-    """Where retries were sent, sorted."""
+    """List the topics that retries were sent to, sorted."""
     rows = letters.where("decision = 'retry'").select("target").distinct().collect()
     return sorted(row["target"] for row in rows)
 

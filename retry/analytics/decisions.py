@@ -30,7 +30,7 @@ FOR_FEW_ROWS = {
 
 
 class Decisions(NamedTuple):
-    """What was decided of the letters of a period, and what became of them.
+    """The decisions on the letters of a period, and what became of them.
 
     Attributes:
       attempts, parked: `ATTEMPT` and `PARKED`, of letters that failed first in the period.
@@ -64,7 +64,7 @@ def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decis
 
 
 def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions | None:
-    """As `decisions`; None where there are none."""
+    """Build the frames of letters that failed first at `since_ms` or later; None where there are none."""
     size = bytes_read(datasets.letters)
     are_many = size > _MORE_BYTES
     # Kept, because all questions read them. Not too many rows are checkpointed, so that no question plans their making again;
@@ -93,7 +93,7 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
 
 @contextmanager
 def configured_to_ask(*made: Decisions) -> Iterator[None]:
-    """For the time of the block, the session is set as suits questions about these."""
+    """Give the Spark session, within the block, the settings that suit questions about these decisions."""
     with configured(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
         yield
 
@@ -109,7 +109,7 @@ def _for_more_rows(spark: SparkSession) -> dict[str, str]:
 
 @contextmanager
 def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """For the time of the block, the session has these settings; then those from before."""
+    """Give the Spark session these settings within the block, and the former ones after it."""
     usual = {name: str(spark.conf.get(name)) for name in conf}
     try:
         for name, value in conf.items():

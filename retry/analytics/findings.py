@@ -87,7 +87,7 @@ def _answers(
 
 
 def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
-    """By what they are about, `policies.sums`, the most letters first."""
+    """Return `policies.sums` of all letters and by `team`, `policy` and `exception`, the most letters first."""
     found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
     for row in policies.largest_sums(histories, _ROWS_MAX).collect():
         found[row["of"]].append(row.asDict())
@@ -134,7 +134,7 @@ def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
 
 
 def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows:
-    """Of each team the busiest minute of each step, so that a storm of one minute is seen in a month."""
+    """Find each team's busiest minute in each step of time, so that a storm of one minute is seen in a month."""
     step_ms = max(_MINUTE_MS, -(-(decisions.until_ms - decisions.since_ms) // _STEPS // _MINUTE_MS) * _MINUTE_MS)
     step = F.expr(f"minute_ms - pmod(minute_ms, {step_ms})")
     busiest = (

@@ -18,7 +18,7 @@ _FOLDER = "horizon"
 
 
 class Horizon(NamedTuple):
-    """What is known of the sets; None where nobody has noted it.
+    """The notes of the ingest about its sets; None where nothing was noted.
 
     Attributes:
       until_ms: every letter that was taken in before is there.
@@ -35,7 +35,7 @@ class Horizon(NamedTuple):
 
 
 def read(spark: SparkSession, data: str) -> Horizon:
-    """What the last pass has noted; nothing where none has ended."""
+    """Read the notes of the last pass; all fields are None where no pass has ended."""
     rows = rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect()
     noted = max(rows, key=lambda row: row["until_ms"], default=None)
     return Horizon() if noted is None else Horizon(*(noted[name] for name in Horizon._fields))

@@ -44,14 +44,14 @@ class Stopped(Exception):
 
 
 class _Written(NamedTuple):
-    """What a batch has written: how many rows, and what is noted of them."""
+    """The result of one written batch: how many rows it has, and what is noted of them."""
 
     rows: int
     noted: list[str]
 
 
 def _noted_of(name: str) -> Column:
-    """What is noted of the rows of a set: of retried letters where they go, of samples day and group."""
+    """Return the column to note of a set's rows: the target of retried letters, the day and group of samples, else null."""
     if name == datasets.LETTERS:
         return F.when(F.col("decision") == "retry", F.col("target"))
     if name == datasets.POSITIONS:
@@ -106,7 +106,7 @@ class Ingest:
             }
 
     def _noted(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> horizon.Horizon:
-        """What is known now of all letters and samples; of targets nothing where the operator names them."""
+        """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
         before = horizon.read(self._spark, self._data)
         seen, groups_batch = self._new(datasets.POSITIONS, before.positions_batch, added)
         groups = dict(before.groups or {})
@@ -125,7 +125,7 @@ class Ingest:
     def _new(
         self, name: str, known: int | None, added: Mapping[str, Mapping[int, _Written]]
     ) -> tuple[set[str] | None, int]:
-        """What batches after the last known one have noted, and the last one; None where it takes all rows to know that."""
+        """Return the notes of batches after `known`, or None where only all rows can tell, and the last batch's number."""
         last, new = FileList(self._spark, f"{self._data}/{name}").latest(), added[name]
         # A pass that was killed has noted nothing of what it wrote.
         if known is None or not {*range(known + 1, last + 1)} <= {*new}:

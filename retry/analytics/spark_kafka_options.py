@@ -83,7 +83,7 @@ def _refuse(name: str, reason: str = "") -> NoReturn:
 
 
 def _trust(left: Properties) -> dict[str, str]:
-    """Whose certificates are believed."""
+    """Translate the properties about trusted certificates, and take them out of `left`."""
     truststore = {}
     if left.get("enable.ssl.certificate.verification", "true").lower() in _TRUE:
         left.pop("enable.ssl.certificate.verification", "")

@@ -72,7 +72,7 @@ def acls(
 
 
 def _of_scheduler() -> list[AclLine]:
-    """What a scheduler with the variables of this environment needs."""
+    """List the rights that a scheduler with the variables of this environment needs."""
     from retry.policies.registry import Registry
     from retry.scheduling.messages import settings as environment
     from retry.worker import acls as needed
@@ -92,7 +92,7 @@ def _of_scheduler() -> list[AclLine]:
 
 
 def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | None, group: str | None) -> list[AclLine]:
-    """What `retry migrate` needs with the same options."""
+    """List the rights that `retry migrate`, or `retry migrate scheduler`, needs with the same options."""
     from retry.kafka import topics
     from retry.policies.registry import Registry
     from retry.scheduling.messages import settings as environment

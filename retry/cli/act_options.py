@@ -50,10 +50,10 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def request(kind: str, options: dict[str, Any], **about: str) -> Request:
-    """What the options ask for.
+    """Build the request that the options of `retry act` ask for.
 
     Args:
-      about: of the action: by, reason, filter, policies.
+      about: fields of the action: by, reason, filter, policies.
     """
     from retry.operations.act.options import AskedBy, OptionsInvalid, asked
 

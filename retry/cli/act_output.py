@@ -22,7 +22,7 @@ _PROGRESS_S = 5.0
 
 
 def show(found: Preview, *, as_json: bool) -> None:
-    """Print a preview."""
+    """Print the preview of an action, as text or as one JSON object."""
     from retry.operations.act.preview import told
     from retry.operations.act.told import preview_object
 
@@ -51,7 +51,7 @@ def show(found: Preview, *, as_json: bool) -> None:
 
 
 def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
-    """Whose order the action is about."""
+    """Yield lines on the letters whose policy keeps the order of their record key; none where there are no such letters."""
     from retry.operations.act.told import order_objects, order_told
 
     if chosen.ordered:

@@ -63,9 +63,9 @@ def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSessi
 
 @contextmanager
 def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions, Decisions | None]]:
-    """As `decisions_of`, and where `--since` says when the period begins those of the period before, as known at its end.
+    """Open a Spark session with the frames of the period, and those of the period before, as known at its end.
 
-    It is as long; None where nothing failed in it.
+    The period before is as long; None without `--since`, or where nothing failed in it.
     """
     with _recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions, decisions_if_any
@@ -123,7 +123,7 @@ def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
 
 
 def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
-    """As `count_by_kind`, each topic and policy by itself."""
+    """Count how the retries of each kind of failure ended, each topic and policy by itself."""
     from retry.analytics.advice.evidence import Cell, Evidence, Kind
 
     by_kind: dict[Kind, list[Cell]] = {}
@@ -134,7 +134,7 @@ def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
 
 
 def causes(cells: Iterable[Row]) -> dict[tuple[str, str, str | None], bool]:
-    """By team, dead-letter topic and exception, whether this is always the root cause."""
+    """Map each team, dead-letter topic and exception to whether the exception is always the root cause."""
     found: dict[tuple[str, str, str | None], bool] = {}
     for row in cells:
         place = row["team"], row["topic"], row["exception"]

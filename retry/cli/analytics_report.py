@@ -86,7 +86,7 @@ def _warm_up() -> None:
 def _answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
-    """What the page, the tables and the JSON are made of."""
+    """Compute everything that the page, the tables and the JSON show."""
     from retry.analytics.advice.actions import PerRetry, actions
     from retry.analytics.advice.plan import planned
     from retry.analytics.advice.policy_rewrite import advised
@@ -126,7 +126,7 @@ def _answers(
 
 
 def _about(options: PeriodOptions) -> dict[str, Any]:
-    """What a report was made of, and by what."""
+    """Return the application, source, settle time (ms) and program version of a report."""
     from importlib.metadata import version
 
     from retry import settings as environment
@@ -138,7 +138,7 @@ def _about(options: PeriodOptions) -> dict[str, Any]:
 
 
 def _parse_retentions(options: Sequence[str]) -> dict[str, int]:
-    """By topic, the milliseconds of options such as `TOPIC=7d`.
+    """Parse options such as `TOPIC=7d` into milliseconds by topic.
 
     Raises:
       RetryError: one cannot be read.
@@ -154,7 +154,7 @@ def _parse_retentions(options: Sequence[str]) -> dict[str, int]:
 
 
 def _retentions_on_kafka(decisions: Decisions) -> dict[str, int]:
-    """By topic, how many milliseconds Kafka keeps records of those that letters went to; below 0 for ever."""
+    """Ask Kafka how many milliseconds it keeps records of each topic that letters went to; below 0 for ever."""
     from retry import settings as environment
     from retry.kafka import client_config, topics
 

@@ -82,7 +82,7 @@ def erase(
 def _preview(
     shards: ShardNumbers, erasing: Erasing, by: str, reason: str, registry: Registry, *, asked: bool
 ) -> Preview:
-    """What is found now; a dry run writes nothing, and brokers tell their time where something is written."""
+    """Preview the letters to erase; the time is the brokers' if `asked`, which writes a record, else this machine's."""
     from retry import clock
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster

@@ -29,7 +29,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listing(policies: str | None, newest: int) -> Listing:
-    """Where letters are looked for; what is left out is told on standard error."""
+    """Build the listing that searches for letters; it reports on standard error what it leaves out."""
     from retry import settings as environment
     from retry.operations.cluster import Cluster
     from retry.operations.letters.listing import Listing

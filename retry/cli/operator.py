@@ -8,7 +8,7 @@ import socket
 
 
 def name() -> str:
-    """User and host."""
+    """Return who runs the command, as `user@host`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

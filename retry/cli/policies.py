@@ -40,7 +40,7 @@ class Duration(click.ParamType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """What the person wrote, or a message that says how it is written."""
+        """Parse a duration into milliseconds, or fail with a message that says what is wrong."""
         try:
             return value if isinstance(value, int) else duration_ms(value)
         except PolicyInvalid as invalid:

@@ -50,7 +50,7 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
 
 
 def tried_object(result: Tried) -> dict[str, object]:
-    """What was found, as one JSON object has it."""
+    """Build the JSON object that `retry try --json` prints."""
     return {
         "letters": result.letters,
         "retried": result.retried,
@@ -78,7 +78,7 @@ def _outcome(result: Tried, key: OutcomeKey, count: int) -> dict[str, object]:
 
 
 def tried_lines(result: Tried, limit: int) -> Iterator[str]:
-    """The same in lines, with no more than so many exceptions."""
+    """Yield the result as lines for a terminal, with `limit` exceptions at most."""
     parked = result.letters - result.retried
     topics = f"{len(result.topics)} topic{'' if len(result.topics) == 1 else 's'}"
     yield f"{result.letters:,} letters of {topics}: {result.retried:,} retried, {parked:,} parked"

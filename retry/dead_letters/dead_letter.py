@@ -191,7 +191,7 @@ def _copied(pointer: Letter, record: Message | Any) -> Record:
 
 
 def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
-    """What a letter that was retried before brings back: id, retries made, first failure, due time, wish."""
+    """Read lineage id, retries made, first failure, due time and wish from headers of ours; times are ms since 1970."""
     wish = ours.get(names.RETRY_AT_MS)
     return (
         lineage_id(ours.get(names.ID)),
@@ -219,7 +219,7 @@ def moment(raw: bytes | None) -> int | None:
 
 
 def moments(raws: Iterable[bytes | None]) -> list[int | None]:
-    """The same of many; nearly all have 13 digits, and take no call of their own."""
+    """Parse many times, each as `moment` does; nearly all have 13 digits, and take no call of their own."""
     return [
         int(raw) if raw is not None and len(raw) == _USUAL_DIGITS and raw.isdigit() and raw[0] != _ZERO else moment(raw)
         for raw in raws

@@ -42,14 +42,14 @@ ESSENTIAL_WHERE_PARKED = ESSENTIAL | {SOURCE}
 
 
 def of_retry(id_: bytes, attempt: bytes, source: bytes, due_ms: bytes, policy: bytes, first_failed_ms: bytes) -> Headers:
-    """What a retry carries beside the headers of the original record; they come last."""
+    """Make the headers that a retry carries beside those of the original record; they come last."""
     return [
         (ID, id_), (ATTEMPT, attempt), (SOURCE, source), (DUE_MS, due_ms), (POLICY, policy), (FIRST_FAILED_MS, first_failed_ms),
     ]  # fmt: skip
 
 
 def of_parked_webhook(*, id_: str, reason: str | None, attempt: int, url: str, error: str | None) -> Headers:
-    """What a parked timer carries beside the headers that it was made with."""
+    """Make the headers that a parked timer carries beside those that it was made with."""
     ours = {WEBHOOK_ID: id_, PARKED_REASON: reason, ATTEMPT: attempt, WEBHOOK_URL: url, WEBHOOK_ERROR: error}
     return [(name, str(value).encode()) for name, value in ours.items()]
 

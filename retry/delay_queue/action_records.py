@@ -73,10 +73,10 @@ class Slice(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """What changes in each letter.
+    """The changes that a patch makes in each letter of its action.
 
     Attributes:
-      headers: set to a text, or removed where that is None.
+      headers: by name, the text that a header is set to, or None where it is removed.
       value: a JSON merge patch (RFC 7396), as JSON; empty where values stay.
     """
 
@@ -85,18 +85,18 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What is to become of its members.
+    """The head of an action: what an operator wants done with its letters.
 
     Attributes:
-      kind: see `KINDS`. When a retry is due is with each member.
+      kind: one of `KINDS`. The due time of a retry is with each member.
       by: who asked for it.
       asked_at_ms: when, by the brokers' time.
-      slices: how many each shard has.
+      slices: how many slices each shard has.
       members: how many letters.
       policies: SHA-256 of the policy file by which targets were checked, in hexadecimal.
-      target: of a redirect.
+      target: of a redirect, the topic that letters go to.
       undoes: the id of the action that an undo is about.
-      reason, filter: in the operator's words, and which letters were meant.
+      reason, filter: why, in the operator's words, and the filter that selected the letters.
       parking: names of topics in which members rest, by the hash of their ids, in hexadecimal.
       ramp: how it goes on in steps; None where all is done at once.
       teams: whose letters they are, so that others are told nothing of it; empty where that was not written down.
@@ -136,15 +136,15 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What one shard has done of an action.
+    """The counts of one shard for an action: how many letters it is done with, and how they ended.
 
     Attributes:
-      slices: how many it is done with.
+      slices: how many slices it is done with.
       done: letters for which it did what was asked.
       gone: letters that did not wait under their key any more: sent, moved or ended by something else.
-      refused: others, by why nothing was done for them.
-      steps: of a ramp, the same by step.
-      targets: of a ramp, where its letters go.
+      refused: how many other letters nothing was done for, by the reason.
+      steps: of a ramp, the counts of each step.
+      targets: of a ramp, the topics that its letters go to.
     """
 
     slices: int = 0
@@ -200,12 +200,12 @@ def slice_key(action: bytes, step: int, number: int) -> bytes:
 
 
 def action_of(row: bytes) -> bytes:
-    """Whose slice it is, or whose letter that is sent or failed again."""
+    """Return the id of the action in the key of a slice, of letters that a ramp sends, or of a mark."""
     return row[1 : 1 + ACTION_BYTES]
 
 
 def slices_of(action: bytes) -> bytes:
-    """What the keys of all its slices begin with."""
+    """Return the key prefix of all slices of an action."""
     return SLICE + action
 
 

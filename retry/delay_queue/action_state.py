@@ -53,7 +53,7 @@ class ActionState(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """What letters say that it has put."""
+        """The value of the header `retry-action` in letters that the action puts: its id, in a ramp `<id>/<step>`."""
         return self.id.hex().encode() if self.at_step is None else mark(self.id, self.at_step)
 
     @property

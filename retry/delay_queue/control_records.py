@@ -129,7 +129,7 @@ def stand(controls: Mapping[bytes, bytes]) -> bool:
 
 
 def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str], Pause]:
-    """What is paused, by scope and name."""
+    """Return the pauses that have not ended at `now_ms`, by scope and name."""
     by_scope = {}
     for key, value in controls.items():
         if key.startswith(_PAUSE):
@@ -141,7 +141,7 @@ def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str]
 
 
 def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
-    """What is to be rescheduled, by key, the oldest request first."""
+    """Return the requests to reschedule, by the keys of their records, the oldest request first."""
     return {key: _read(value, _decode_reschedule) for key, value in sorted(controls.items()) if key.startswith(_RESCHEDULE)}
 
 

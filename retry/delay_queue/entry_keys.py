@@ -76,7 +76,7 @@ _LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
 
 
 class Source(NamedTuple):
-    """Where an entry came from and when it is due: what its key says."""
+    """The due time of an entry, and the coordinates of the record that it came from, as its key says them."""
 
     due_at_ms: int
     topic: str
@@ -111,7 +111,7 @@ def _namespace(source: str, topic: str) -> bytes:
 
 
 def shard_of(name: bytes, shards: int) -> int:
-    """Where all entries of a name wait."""
+    """Return the shard in which all entries of a name wait."""
     return crc32(name) % shards
 
 
@@ -126,7 +126,7 @@ def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: in
 
 
 def order(team: str, topic: str, record_key: bytes) -> bytes:
-    """What entries have in common that must not overtake each other, 8 bytes; goes before the stem of an ordered key."""
+    """Hash a record key of a team and topic to the 8 bytes of its queue, which go before the stem of an ordered key."""
     return hashlib.blake2b(record_key, digest_size=8, key=hashlib.sha256(f"{team}\0{topic}".encode()).digest()).digest()
 
 
@@ -181,7 +181,7 @@ def laneless(entry_key: bytes) -> bool:
 
 
 def with_lane(laneless_key: bytes, lane: bytes = LANELESS) -> bytes:
-    """The same key in a lane."""
+    """Turn a key that the version before lanes wrote into the key of the same entry in a lane."""
     return lane + laneless_key[1:]
 
 
@@ -246,7 +246,7 @@ def due_at_ms(entry_key: bytes) -> int:
 
 
 def all_due_at_ms(entry_keys: Iterable[bytes]) -> list[int]:
-    """The same of many keys."""
+    """Return when the entry of each key is due, in milliseconds since 1970."""
     return [int.from_bytes(key[LANE_BYTES:_DUE_END], "big") - _BIAS for key in entry_keys]
 
 
@@ -277,14 +277,14 @@ def letter(entry_key: bytes) -> bytes:
 
 
 def identity(entry_key: bytes) -> bytes:
-    """What stays of a key wherever its entry waits, and no other entry has: the letter; or name, version and source."""
+    """Return the part of a key that no move changes and no other entry has: the letter; or name, version and source."""
     if entry_key[0] == NAMED:
         return entry_key[:1] + entry_key[_DUE_END:]
     return entry_key[_LETTER_AT[entry_key[0]] :]
 
 
 def source(entry_key: bytes) -> Source:
-    """What a key says.
+    """Read the due time and the source coordinates in the key of an entry.
 
     Raises:
       EntryUnreadable: not the key of an entry.

@@ -94,7 +94,7 @@ class EnvelopeCodec:
         return _agreed(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
 
     def shown(self, key: bytes, envelope: bytes) -> Entry:
-        """The same for whoever only looks: what is known of it, an `Unopened`, where it cannot be opened here.
+        """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.
 
         Raises:
           EntryNewer: as `decode`.

@@ -28,7 +28,7 @@ _Timestamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
-    """What is sent when the time comes, complete: the sweep adds nothing and asks nobody.
+    """A delivery that waits for its due time, complete: the sweep adds nothing to it and asks nobody.
 
     Attributes:
       destination: the topic.
@@ -82,12 +82,12 @@ class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
-    """What a named entry has besides; a reader of plain ones passes over it.
+    """An entry with a name, and the fields that only such entries have; a reader of plain entries passes over them.
 
     Attributes:
       also: what is published in the same transaction, before the delivery itself.
       plan: when it comes again; None where it does not.
-      call: what is called, where that is no topic.
+      call: the HTTP call that is made in place of a record; None where there is none.
     """
 
     also: tuple[Also, ...] = ()
@@ -114,10 +114,10 @@ class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
 
 
 class Unopened(Named, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
-    """What is known of an entry that this process cannot open, for whoever only looks. It is never sent.
+    """An entry that this process cannot open, with what is known of it: to be shown, and never sent.
 
     Attributes:
-      why: in a sentence.
+      why: why it cannot be opened, in a sentence.
       is_foreign: no version of this service wrote it, and no key will ever open it.
     """
 
@@ -161,7 +161,7 @@ def decode_named(envelope: bytes) -> Named:
 
 
 def routing(envelope: bytes) -> Entry | SealedEnvelope:
-    """What anybody may know of an entry, its destination, team and times; all of it where it is not sealed.
+    """Decode an envelope without a key; of a sealed one only destination, team and times are in clear.
 
     Raises:
       EntryNewer, EntryForeign: as `decode`.
@@ -185,7 +185,7 @@ def routing_all(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
 
 
 def named_routing(envelope: bytes) -> Named | SealedEnvelope:
-    """The same of a named entry.
+    """Decode the envelope of a named entry without a key, as `routing` does for plain ones.
 
     Raises:
       EntryNewer, EntryForeign: as `decode`.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Lane(NamedTuple):
-    """Whose entries a lane holds."""
+    """The team, source topic and destination that all entries of a lane have in common."""
 
     team: str
     topic: str

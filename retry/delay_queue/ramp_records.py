@@ -79,10 +79,10 @@ decode_step = msgspec.json.Decoder(Step).decode
 
 
 class StepTally(msgspec.Struct, array_like=True, frozen=True):
-    """What one shard has done of one step.
+    """The counts of one shard for one step of a ramp.
 
     Attributes:
-      worked: letters that it is done with.
+      worked: letters that the shard is done with.
       put: those of them that were put to be sent, in whichever shard.
       sent: letters that have left this shard since.
     """
@@ -125,12 +125,12 @@ def sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
 
 
 def sending_of(action: bytes) -> bytes:
-    """What the keys of all of those begin with."""
+    """Return the key prefix of all records of an action that list letters to be sent."""
     return SENDING + action
 
 
 def failed_of(action: bytes, step: int | None = None) -> bytes:
-    """What the keys of all marks of an action begin with, or of one step of it."""
+    """Return the key prefix of all marks of an action, or of one of its steps."""
     return FAILED + action + (b"" if step is None else _STEP.pack(step))
 
 
@@ -141,7 +141,7 @@ def step_of(key: bytes) -> int:
 
 
 def mark(action: bytes, step: int) -> bytes:
-    """What a letter says that was put by this step."""
+    """Return the value of the header `retry-action` of letters that this step has put: `<id>/<step>`."""
     return b"%b/%d" % (action.hex().encode(), step)
 
 

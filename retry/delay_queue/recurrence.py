@@ -31,7 +31,7 @@ class Recurrence(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
-    """These headers, with those that say which run it is in the place of another run's."""
+    """Return the headers with `task-run` and `task-due-ms` of this run, in the place of those of an earlier run."""
     own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
     return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
 

@@ -29,14 +29,14 @@ _EMPTY = bytes([format_versions.ACTION.writes]) + bytes(OFFSETS_A_BLOCK // 8)
 
 
 class ParkedPlace(NamedTuple):
-    """Where a letter rests: in which topic, by the hash of that topic's id, and where in it."""
+    """The place of a letter that rests: a hash of its topic's id, the partition and the offset."""
 
     topic: bytes
     partition: int
     offset: int
 
     def encode(self) -> bytes:
-        """As a member of an action has it in the place of an entry's key."""
+        """Encode the place as the key that a member of an action has in the place of an entry's key."""
         return RETURNED + self.topic + _PLACE.pack(self.partition, self.offset)
 
     def block(self) -> bytes:
@@ -55,7 +55,7 @@ def is_place(member_key: bytes) -> bool:
 
 
 def place(member_key: bytes) -> ParkedPlace:
-    """Where such a letter rests.
+    """Decode the place of a letter that rests from the key of a member.
 
     Raises:
       EntryUnreadable: that is no place.
@@ -66,7 +66,7 @@ def place(member_key: bytes) -> ParkedPlace:
 
 
 def told(member_key: bytes, parking: Mapping[str, str]) -> str:
-    """Where such a letter rests, as `topic/partition/offset`; `parking` are the names of topics by their hashes."""
+    """Format the place of a member as `topic/partition/offset`; `parking` has the names of topics by their hashes."""
     where = place(member_key)
     return f"{parking.get(where.topic.hex(), where.topic.hex())}/{where.partition}/{where.offset}"
 
@@ -91,7 +91,7 @@ def has(bitmap: bytes | None, offset: int) -> bool:
 
 
 def marked(bitmap: bytes | None, offset: int) -> bytes:
-    """The same bitmap with this offset."""
+    """Return a copy of a bitmap in which the letter at this offset is marked; None is an empty bitmap."""
     at, anew = offset % OFFSETS_A_BLOCK, bytearray(_EMPTY if bitmap is None else bitmap)
     anew[1 + at // 8] |= 1 << at % 8
     return bytes(anew)

@@ -167,7 +167,7 @@ class Acting:
         return self._named.hold(state, context.actions.judge.digest, context.now_ms)
 
     def about(self, digest: str) -> str:
-        """For health: what actions wait for; empty where nothing does.
+        """Describe what actions wait for, for the health report; empty where none waits.
 
         Args:
           digest: of the worker's policy file.
@@ -313,7 +313,7 @@ def _moved(lineages: attempts.LineageTopic, acted: Sequence[ActedEntry]) -> dict
 def _sent(
     lineages: attempts.LineageTopic, acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]
 ) -> dict[int, list[dict[str, Any]]]:
-    """The same of sends of which it does not know."""
+    """Pack rows for the record of lineages, by partition, of sends that it does not know of yet."""
     again = [each.sent_again for each in acted if each.sent_again is not None]
     again += [each.lineage for each in back if each.lineage is not None]
     return lineages.pack_by_partition(again)

@@ -41,7 +41,7 @@ Result = ActedEntry | ReturnedLetter | WithdrawnPlace | Refusal
 def audited(
     state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
 ) -> list[Entry]:
-    """What became of each letter, in as many records as that takes.
+    """Make the records of the audit topic that say what became of each letter, at most 500 letters in one.
 
     Args:
       codec: whose key digests are made with, where it has one.
@@ -69,7 +69,7 @@ def content_digest(key: bytes | None, value: bytes | None, headers: Headers, cod
 
 
 def content_digests(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec) -> list[str]:
-    """The same with each key that is known, the newest first, and without one: what the audit may have of a letter."""
+    """List every digest that the audit may have of a letter: by each known key, the newest first, and without one."""
     return codec.digests(_content(key, value, headers))
 
 

@@ -38,11 +38,11 @@ def records(state: ActionState, results: Sequence[tuple[Member, Result]], now_ms
 
 
 def _add(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry, was: Entry, sent: str) -> None:
-    """Another letter.
+    """Add the outcome of one letter to `letters`.
 
     Args:
-      was: the entry before, which says what an erased one says no more.
-      sent: what is decided where it is to be sent.
+      was: the entry before the action; it says what an erased entry says no more.
+      sent: the decision to record where the letter is to be sent.
     """
     ours = {name: value for name, value in was.headers if name in names.OURS}
     if not (id_ := ours.get(names.ID)):

@@ -78,7 +78,7 @@ class Refusal(NamedTuple):
 
 
 def digest(envelope: bytes) -> bytes:
-    """What an edit names, so that it is not made of something else; of what is sealed, it tells nothing."""
+    """Hash an envelope, so that an edit applies only to what it was made from; of sealed content the hash tells nothing."""
     return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -102,7 +102,7 @@ class EntryActions:
         self.judge, self.discarded, self._taken = judge, discarded, taken
 
     def beside(self, taken: Taken) -> EntryActions:
-        """The same, where nothing is moved under a key that is taken."""
+        """Return a copy that moves nothing under a key that is taken."""
         return EntryActions(self.judge, self.discarded, taken)
 
     @property
@@ -110,7 +110,7 @@ class EntryActions:
         return self.judge.packer.codec
 
     def acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
-        """What becomes of one entry.
+        """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
 
         Raises:
           EntryUnreadable: not an entry that this version can read.
@@ -267,7 +267,7 @@ def _due(headers: Headers, due_at_ms: int) -> Headers:
 
 
 def _sent(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:
-    """What the record of lineages is told of a send of which it does not know: its team, and the row."""
+    """Pack the row for the record of lineages of a send that it does not know of yet; return it with its team."""
     topic, due_at_ms = entry_keys.source(move.key).topic, entry_keys.due_at_ms(move.packed.key)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms

@@ -33,19 +33,19 @@ Closed = Callable[[set[str]], dict[str, str]]
 
 
 class Admission:
-    """Asked by sweeps of several threads.
+    """The `retry.delivery.due_batch.Admitting` of a process, asked by sweeps of several threads.
 
     Args:
       registry: whose allow-lists and limits count.
       parking: the service's own topics that letters rest in, which are open to everybody.
       closed: asked which of some destinations cannot be written to now, and why, before anything goes there.
-      look: the same, after something went wrong; asks the cluster.
+      look: asks the cluster which of some destinations cannot be written to, and why, after something went wrong.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
       through: the entry sources; what came in by one goes where that one lets it.
       record_limits: which records their topics do not take; without it, all are tried.
 
     Attributes:
-      refused_entries: those that single topics have refused for what they are.
+      refused_entries: entries that single topics have refused for what they are.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class Admission:
             self.breakers = TargetCircuitBreakers(registry.breakers)
 
     def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        """See `retry.delivery.due_batch.Admitting`."""
         refusal = self._refusal(lane, standing, now_ms)
         if refusal:
             self.block(lane, *refusal, now_ms)
@@ -94,7 +93,7 @@ class Admission:
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
-        """Those that cannot be written to now, and why, as far as it is known."""
+        """Return the destinations that cannot be written to now, each with the reason, as far as it is known."""
         return self._closed(destinations)
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
@@ -119,7 +118,6 @@ class Admission:
         return to in self._parked or entry_source.permits(self._registry, self._sources, lane.team, to)
 
     def give_back(self, lane: Lane, entries: int) -> None:
-        """See `retry.delivery.due_batch.Admitting`."""
         with self._lock:
             for bucket in self._buckets(lane):
                 bucket.give_back(entries)
@@ -134,24 +132,20 @@ class Admission:
         return Counter(reason for reason, _, at_ms in list(self._blocked.values()) if now_ms - at_ms < _BLOCKED_MS)
 
     def doubt(self, now_ms: int) -> None:
-        """See `retry.delivery.due_batch.Admitting`."""
         self._doubts_until_ms = now_ms + _DOUBTS_MS
 
     def doubts(self, now_ms: int) -> bool:
-        """See `retry.delivery.due_batch.Admitting`."""
         return now_ms < self._doubts_until_ms
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """See `retry.delivery.due_batch.Admitting`."""
         self.breakers.refused(destination, why, now_ms)
 
     def delivered(self, destinations: Iterable[str]) -> None:
-        """See `retry.delivery.due_batch.Admitting`."""
         for destination in destinations:
             self.breakers.delivered(destination)
 
     def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """Those of them whose circuit breaker is open."""
+        """List the destinations whose circuit breaker is open, in the order of their names."""
         states = self.breakers.states(now_ms)
         return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 
@@ -162,7 +156,7 @@ class Admission:
         return [*self._teams.get(lane.team, []), *([target] if target else [])]
 
     def _taken(self, buckets: list[Bucket], wanted: int, now_ms: int) -> int:
-        """What all buckets have; no more is taken out of any."""
+        """Take as many tokens as every bucket has, at most `wanted`, and return how many; no bucket loses more than that."""
         share = max(_SHARE_MIN, min(1.0, self._share()))
         with self._lock:
             got = []

@@ -19,7 +19,7 @@ OPEN, HALF_OPEN = "open", "half-open"
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """One circuit breaker.
+    """The state of one circuit breaker: closed, open or half open.
 
     Attributes:
       until_ms: nothing goes before; 0 while it is closed.
@@ -42,5 +42,5 @@ class CircuitBreaker:
 
 
 def states(breakers: Mapping[str, CircuitBreaker], now_ms: int) -> dict[str, str]:
-    """Those that are not closed: `open` or `half-open`."""
+    """Return the state of each circuit breaker that is not closed, by name: `open` or `half-open`."""
     return {name: OPEN if b.is_open(now_ms) else HALF_OPEN for name, b in breakers.items() if b.until_ms}

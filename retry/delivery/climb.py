@@ -74,11 +74,11 @@ class Climbing:
     def put(
         self, state: ActionState, tally: Tally, results: Sequence[tuple[Member, Result]], now_ms: int
     ) -> tuple[Tally, list[ChangelogRow], list[tuple[int, ChangelogRow]]]:
-        """What a transaction writes that has put letters of a step: the tally, rows of this shard, and rows elsewhere.
+        """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs.
 
         Args:
-          state: with the step at hand.
-          tally: with everything but what is counted by step.
+          state: the action, with the step at hand.
+          tally: the new tally, but for what is counted by step.
         """
         step, number = state.at_step or 0, state.tally.members
         here = [result.move.packed for _, result in results if isinstance(result, ActedEntry)]
@@ -193,7 +193,7 @@ class Climbing:
     def _passed(
         self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
     ) -> Passing | None:
-        """What consumers say of a step that was sent, once that was so for long enough; None before."""
+        """Return what consumers say of a step that was sent, once that has held for long enough; None before."""
         now_ms, step = context.now_ms, state.step.step
         waiting = self._waiting.get(state.id)
         if waiting is None or waiting.step != step:

@@ -30,7 +30,7 @@ class Admitting(Protocol):
     Attributes:
       lanes: by its prefix of keys, what each lane that has been read is.
       record_limits: which records their topics do not take.
-      refused_entries: those that single topics have refused for what they are.
+      refused_entries: entries that single topics have refused for what they are.
     """
 
     lanes: dict[bytes, Lane]
@@ -46,27 +46,27 @@ class Admitting(Protocol):
         ...
 
     def give_back(self, lane: Lane, entries: int) -> None:
-        """So many of what was taken did not go."""
+        """Release what `take` let through, for so many entries that did not go."""
         ...
 
     def look(self, destinations: set[str]) -> dict[str, str]:
-        """Those that cannot be written to, and why, asked of the cluster just now."""
+        """Ask the cluster which destinations cannot be written to just now, and why."""
         ...
 
     def doubt(self, now_ms: int) -> None:
-        """A transaction failed so that its producer had to be given up, and nobody knows for whose fault."""
+        """Note that a transaction failed so that its producer had to be given up, and nobody knows for whose fault."""
         ...
 
     def doubts(self, now_ms: int) -> bool:
-        """Whether that was not long ago."""
+        """Whether such a failure was noted not long ago."""
         ...
 
     def refused(self, destination: str, why: str, now_ms: int) -> None:
-        """A destination took nothing."""
+        """Note that a destination took nothing of what was written to it."""
         ...
 
     def delivered(self, destinations: Iterable[str]) -> None:
-        """These destinations took what they were given."""
+        """Note that these destinations took what they were given."""
         ...
 
 
@@ -184,7 +184,7 @@ def _is_foreign(row: DueRow) -> bool:
 
 
 def give_back(gate: Admitting, rows: list[DueRow]) -> None:
-    """What the gate let through and did not go is let through again."""
+    """Release what the gate let through for rows that were not sent, lane by lane."""
     taken = Counter[bytes]()
     for key, _ in rows:
         taken[entry_keys.lane_of(key)] += count_entries(key)

@@ -18,13 +18,13 @@ _KEPT = frozenset({names.ID, names.ATTEMPT, names.SOURCE, names.DUE_MS, names.FI
 
 
 class WithdrawnPlace(NamedTuple):
-    """Where something rests that is no letter of its own, as a former version, or is not ours: nobody returns it any more."""
+    """The place of a record that is no letter of its own, as a former version, or is not ours: nobody returns it any more."""
 
     key: bytes
 
 
 def redacted(entry: Entry, discarded: str) -> Entry:
-    """What is put in the place of an entry: neither its record key, nor its value, nor headers that came with it."""
+    """Make the entry that replaces one that is erased: without its record key, its value, and headers that came with it."""
     headers = [header for header in entry.headers if header[0] in _KEPT]
     marked = names.set_in(headers, (names.ACTION_BEFORE, names.ERASED))
     return msgspec.structs.replace(entry, destination=discarded, key=None, value=None, headers=marked)

@@ -54,7 +54,7 @@ class Held:
 
     Attributes:
       by_key: by the id of the key that they are sealed under.
-      why: by a sentence.
+      why: by the reason, in a sentence.
       refused: those that are held since their topic refuses them, by their keys.
     """
 
@@ -66,7 +66,7 @@ class Held:
         return self.by_key.total() + len(self.refused)
 
     def add(self, error: SealUnopened) -> None:
-        """Count one more."""
+        """Count one more entry that cannot be opened."""
         self.by_key[error.key_id] += 1
         self.why[str(error)] += 1
 
@@ -78,7 +78,7 @@ class Held:
 
 
 class Holding:
-    """What is held in one shard. Kept in memory only: whoever owns the shard next looks for itself.
+    """The held entries of one shard. Kept in memory only: whoever owns the shard next looks for itself.
 
     Attributes:
       held: what the last look has found, and what came since.
@@ -203,7 +203,7 @@ class Holding:
 
 
 def _unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
-    """Those of some rows that cannot be opened; they are counted."""
+    """Select the rows that cannot be opened, and count them in `held`."""
     unopened = []
     for row in rows:
         try:

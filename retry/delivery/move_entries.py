@@ -115,7 +115,7 @@ def replaced(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecisio
 
 
 def remembered(move: Redecision) -> tuple[str, attempts.LineageFields]:
-    """What the record of lineages is told of an entry that has another due time, or none any more: its team, and the row."""
+    """Make the row that tells the record of lineages of an entry's new due time, or of none; return it with the team."""
     topic, entry = entry_keys.source(move.key).topic, move.entry
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)

@@ -49,7 +49,7 @@ class NamedPolicies:
         return Order("worker", now_ms, f"it {_told(state, digest)}", policies=digest)
 
     def about(self, states: list[ActionState], digest: str) -> str:
-        """For health: what is waited for; empty where nothing is."""
+        """Describe which actions wait for a policy file, for the health report; empty where none does."""
         return "; ".join(f"action {state.id.hex()} {_told(state, digest)}" for state in states if state.id in self._since_ms)
 
 

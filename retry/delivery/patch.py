@@ -33,7 +33,7 @@ def patched(entry: Entry, patch: Patch) -> Entry | str:
 
 
 def fault(patch: Patch) -> str | None:
-    """What is wrong with a patch, whatever letter it is for; None where nothing is."""
+    """Return what is wrong with a patch, whatever letter it is for; None where nothing is."""
     if own := sorted(names.OURS & patch.headers.keys()):
         return f"the header {own[0]} is this service's own and cannot be changed"
     if patch.value:

@@ -21,12 +21,12 @@ _ENOUGH = 1_000
 
 
 class StepCounts(NamedTuple):
-    """What all shards together have come to in one step.
+    """The counts of all shards together for one step of a ramp.
 
     Attributes:
-      members: its letters.
+      members: how many letters the step has.
       worked, put, sent: see `StepTally`.
-      failed: lineages that failed again.
+      failed: how many lineages failed again.
     """
 
     members: int
@@ -52,10 +52,10 @@ class StepCounts(NamedTuple):
 
 
 def counted(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> list[StepCounts]:
-    """What some shards have done of each step.
+    """Add up, for each step of a ramp, what some shards have done of it.
 
     Args:
-      failed: lineages that failed again, by step.
+      failed: how many lineages failed again, by step.
     """
     counts = []
     for n, members in enumerate(ramp.steps):

@@ -37,7 +37,7 @@ def untaken(_key: bytes) -> bool:
 
 
 class Move(Enum):
-    """What a new decision changes."""
+    """The kind of change that a new decision makes."""
 
     UNCHANGED = "unchanged"
     EARLIER = "earlier"
@@ -83,7 +83,7 @@ class Redecider:
     def decided(
         self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
     ) -> Redecision | None:
-        """What becomes of one entry; None where it is not asked for, parks, or failed after the request.
+        """Decide one entry anew; None where it is not asked for, parks, or failed after the request.
 
         One that was acted on is decided anew only where that is asked for, too.
 
@@ -127,7 +127,7 @@ class Redecider:
         return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
 
     def _marked(self, anew: Redecision, mark: bytes) -> Redecision | None:
-        """The same, and who acted on it; None where it does not fit so."""
+        """Put the mark of the action on the new entry; None where it does not fit then, or would be parked by reference."""
         packed = anew.packed
         if packed.entry.value is None and anew.entry.value is not None:
             # Parked by reference it would be the letter as it was before it was edited.

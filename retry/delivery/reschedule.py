@@ -51,7 +51,7 @@ class Rescheduling:
         return self._request != b""
 
     def about(self, table: Table, judge: Redecider) -> str | None:
-        """For health: what is being done, or why it is not; None where nothing is asked for."""
+        """Describe the request that is being done, or why none is, for the health report; None where nothing is asked for."""
         standing = self._standing(table)
         if not standing:
             return None
@@ -102,7 +102,7 @@ class Rescheduling:
     def _batch(
         self, context: MoveContext, asked: Reschedule, rows_max: int, bytes_max: int
     ) -> tuple[list[Redecision], int, bytes | None]:
-        """What moves of the next entries, how many were looked at, and where to go on; None at the end."""
+        """Decide the next entries anew: return those that move, how many were looked at, and where to go on; None at the end."""
         table, judge, changelog = context.table, context.judge, context.changelog
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)

@@ -36,10 +36,10 @@ AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundR
 
 
 class ReturnedSlice(NamedTuple):
-    """What became of the first members of a slice.
+    """The results for the first members of a slice of letters that rest.
 
     Attributes:
-      bitmaps: which letters have been returned by now.
+      bitmaps: rows of the changelog that mark which letters have been returned by now.
     """
 
     results: list[tuple[Member, ReturnedLetter | WithdrawnPlace | Refusal]]

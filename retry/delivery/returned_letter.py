@@ -54,12 +54,11 @@ class ReturnedLetter(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """Where it goes."""
         return self.entry.destination
 
 
 def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
-    """What an edit of a letter that rests names, so that it is not made of something else."""
+    """Hash the record of a letter that rests, so that an edit applies only to what it was made from."""
     return codec.digests(_content(record))[0].encode()
 
 
@@ -105,7 +104,7 @@ class LetterReturns:
         return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
 
     def erased(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
-        """What is put in the place of one that is erased; None where it is no letter of its own, and is only marked.
+        """Make the entry that replaces an erased letter; None where the record is no letter of its own, and is only marked.
 
         It waits in the shard in which the letter always did: so the changelog tells its story in order.
         """
@@ -196,7 +195,7 @@ class LetterReturns:
         return "unchanged" if changed == marked else changed
 
     def _kept(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
-        """What an edit keeps of a letter: the record as it rested. What is patched stays where it rested, too."""
+        """Copy the record as it rested, for an edit to keep; else None. What is patched stays where it rested, too."""
         if state.action.kind != action_records.EDIT:
             return None
         marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, names.SUPERSEDED)]
@@ -207,12 +206,12 @@ class LetterReturns:
         return self._builder.fits(envelopes.encode(kept), kept, may_compress=False)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
-        """Where intake put it."""
+        """Compute the shard in which intake put the letter: by its record key, or by its coordinates where it has none."""
         topic, partition, offset = where
         return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
     def _target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
-        """Where it goes."""
+        """Return the topic that the letter goes to, or why it goes nowhere."""
         kind = state.action.kind
         if kind == action_records.DISCARD:
             return self._discarded

@@ -25,12 +25,12 @@ from retry.kafka.refused_records import Anchor
 
 
 class SliceWork(NamedTuple):
-    """What one transaction does for an action.
+    """The rows and the results of one transaction for an action.
 
     Attributes:
       state: the action; None where rows are only tidied up.
-      rows: of slices and controls.
-      results: each letter of it, and what became of it.
+      rows: changelog rows of slices and controls.
+      results: each letter that is worked on, and what became of it.
       elsewhere: rows of other shards, or of this one, that come behind the entries of returned letters.
     """
 
@@ -44,16 +44,16 @@ class Reachable(TopicKnowledge, Protocol):
     """Says which topics can be written to; see `retry.delivery.admission`."""
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
-        """Those of them that cannot be, and why, as far as it is known."""
+        """Return the destinations that cannot be written to, each with the reason, as far as it is known."""
         ...
 
     def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """Those of them whose circuit breaker is open."""
+        """List the destinations whose circuit breaker is open."""
         ...
 
 
 class Passing(NamedTuple):
-    """What is known of letters that were sent.
+    """The progress of consumers through letters that were sent, as far as it is known.
 
     Attributes:
       reached: whether the consumer groups that are named have committed beyond all of them.
@@ -75,7 +75,7 @@ def silence(_name: bytes, targets: Sequence[str]) -> Passing:
 
 
 class ActContext(NamedTuple):
-    """What actions are done with.
+    """Everything that a shard needs to work on actions at one time.
 
     Attributes:
       audit, outcomes: the topics of who did what, and of what was decided of letters.

@@ -112,10 +112,10 @@ NOTHING = Swept([], [], [], Counter(), [])
 
 
 class ShardBatch(NamedTuple):
-    """What one shard has in a transaction.
+    """The part of one shard in a transaction.
 
     Attributes:
-      batch: what it is about.
+      batch: the due rows, and what becomes of each.
       left: rows that it leaves where they are.
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
@@ -137,7 +137,7 @@ class ShardBatch(NamedTuple):
     to_explode: Sequence[DueRow] = ()
 
     def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
-        """The same with those of its rows that go, by their positions; the others stay where they are."""
+        """Return a copy in which only the rows at these positions go; the others stay where they are."""
         stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
         return self._replace(batch=self.batch.select(sorted(goes), deferred), left=self.left + stays)
 
@@ -156,12 +156,12 @@ class ShardBatch(NamedTuple):
         return self._replace(batch=batch._replace(entries=entries, deferred=deferred))
 
     def nothing(self) -> ShardBatch:
-        """The same where nothing was committed."""
+        """Return a copy of which nothing was committed."""
         return self._replace(batch=EMPTY, overruled=())
 
 
 class SweepContext(NamedTuple):
-    """What one sweep works with."""
+    """The tools and the time of one sweep."""
 
     writer: SweepWriter
     gate: Admitting

@@ -65,7 +65,7 @@ class TargetCircuitBreakers:
             return _PROBE, breaker.why
 
     def unsent(self, target: str) -> None:
-        """What was allowed did not go. If it was the probe, that is still to be sent."""
+        """Note that what was allowed did not go. If it was the probe, the probe is still to be sent."""
         with self._lock:
             if (breaker := self._breakers.get(target)) is not None:
                 breaker.probing = False

@@ -90,7 +90,7 @@ class TransactionBatch(NamedTuple):
         )  # fmt: skip
 
     def recurring(self) -> list[tuple[int, Recurrence]]:
-        """What recurs, by position."""
+        """List the recurring entries: the position of each in `rows`, and its plan."""
         if not _any_named(self.entries):
             return []
         return [(n, e.plan) for n, e in enumerate(self.entries) if isinstance(e, Named) and e.plan is not None]
@@ -109,7 +109,7 @@ class TransactionBatch(NamedTuple):
         return self.deferred.keys() | self.skipped_runs(now_ms)
 
     def replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
-        """What is put in the place of rows: those that are deferred, due later, and the next runs of what recurs.
+        """Make the rows that replace others: deferred entries with a later due time, and the next runs of recurring entries.
 
         Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times: these
         keep their milliseconds within a second, and one that would get the time of another is due a second later.
@@ -127,7 +127,7 @@ class TransactionBatch(NamedTuple):
         return [*deferred.items(), *(row for row in next_runs if row)]
 
     def _next_run(self, n: int, plan: Recurrence, now_ms: int, codec: EnvelopeCodec) -> DueRow | None:
-        """What recurs, due at its next run; None where this was the last."""
+        """Make the row of the next run of a recurring entry; None where this was the last run."""
         key, entry = self.rows[n][0], self.entries[n]
         if (run := recurrence.following(plan, entry_keys.due_at_ms(key), now_ms)) is None:
             return None

@@ -71,7 +71,7 @@ class Certificate:
         self._pair = ReloadedFile(of_certificate, certificate, self._parse)
 
     def current(self) -> ssl.SSLContext:
-        """For a new connection."""
+        """Return the TLS context for a new connection, with the last pair of files that could be used."""
         return self._pair.current()
 
     def demand_usable(self) -> None:

@@ -110,7 +110,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """As the server is to end: without waiting for who does not read."""
+        """Close the connection because the server ends, without waiting for a client that does not read."""
         if self.flow is None or self.flow.write_paused:
             self.abort()
         else:
@@ -146,7 +146,7 @@ class Connections(ServerState):
         self._look_later(loop)
 
     def tell_date(self, config: uvicorn.Config) -> None:
-        """What every answer begins with: uvicorn would work it out every second, also while nobody asks."""
+        """Set the headers of every answer with the date of now; uvicorn would do so every second, also while nobody asks."""
         if (now_s := wall_ms() // 1_000) != self._date_s:
             self._date_s = now_s
             self.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode()), *config.encoded_headers]

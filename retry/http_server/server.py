@@ -103,13 +103,13 @@ class _Server(uvicorn.Server):
         self._loop = asyncio.new_event_loop()
 
     def run_here(self) -> None:
-        """Serve until stopped."""
+        """Serve in the calling thread until `stop` is called."""
         self._loop.set_exception_handler(self._on_error)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self.serve([self._listening]))
 
     def stop(self) -> None:
-        """From another thread."""
+        """Ask the server to end; safe to call from another thread."""
         self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def main_loop(self) -> None:

@@ -33,10 +33,10 @@ Grant = TypeVar("Grant")
 
 
 class Token(NamedTuple, Generic[Grant]):
-    """What is known of a token, which is not the token itself.
+    """One line of a token file: name, grant, digest and end, but not the token itself.
 
     Attributes:
-      granted: what its line says besides.
+      granted: what the other words of its line grant.
       digest: its SHA-256 in hexadecimal.
       until_ms: when it ends; None for never.
     """
@@ -57,15 +57,15 @@ class Token(NamedTuple, Generic[Grant]):
 
 
 class FileKind(NamedTuple, Generic[Grant]):
-    """What is in such a file.
+    """The kind of a token file, and the form of its lines.
 
     Attributes:
-      setting: that names the file.
-      command: that makes a line.
-      name: of a token.
-      granted: what the words between digest and end grant.
+      setting: the environment variable that names the file.
+      command: the command that makes a line.
+      name: the form of a token's name.
+      granted: reads what the words between digest and end grant.
 
-    `granted` raises ValueError where they are none.
+    `granted` raises ValueError where these words are not valid.
     """
 
     setting: str
@@ -86,8 +86,8 @@ class TokenFile(Generic[Grant]):
         self._file = ReloadedFile(kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _lines(text)])
 
     def find(self, token: str) -> Token[Grant] | None:
-        """Whose token it is, or None; whether it has ended is for the caller to ask. All are compared, so that the time taken
-        says nothing."""
+        """Find the line of a token, or None; whether it has ended is for the caller to ask. All are compared, so that the time
+        taken says nothing."""
         given, found = digest_of(token), None
         for known in self._file.current():
             if hmac.compare_digest(known.digest, given):
@@ -101,7 +101,7 @@ class TokenFile(Generic[Grant]):
         return next((known for known in self._file.current() if known.digest == digest), None)
 
     def why_ended(self, token: Token[Grant]) -> str:
-        """What whoever has a token that has ended is told."""
+        """Return the message for a client whose token has ended."""
         return f"this token has ended at {clock.iso(token.until_ms or 0)}; {self._kind.command} makes another"
 
     def _tell_end(self, token: Token[Grant]) -> None:

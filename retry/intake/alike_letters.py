@@ -81,10 +81,10 @@ def alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> 
 
 
 class AlikeLettersWriter:
-    """Writes them.
+    """The writer of letters of one template, which adds their rows and counts to a `BatchResult`.
 
     Args:
-      share: finds what is told of a letter and of others that tell the same.
+      share: finds the outcome fields that a letter has in common with others.
       entry_builder: says how large entries may be, and writes envelopes.
       find_spread: finds over how many shards letters for a target are to be spread; None where they may wait in any.
     """
@@ -130,7 +130,7 @@ class AlikeLettersWriter:
         self, letters: AlikeLetters, shared: BlockFields, own: Sequence[BlockLetter], draws: Sequence[int],
         result: BatchResult,
     ) -> None:  # fmt: skip
-        """Say in which shards they may wait, those that may wait in any in blocks.
+        """Put the entries under the shards where they may wait, or into blocks where any shard will do.
 
         Raises:
           Unfit: some of them are too large; nothing is added.
@@ -158,7 +158,7 @@ class AlikeLettersWriter:
             result.entries[(draw if key is None else crc32(key)) % shards].append(row)
 
     def _histories(self, letters: AlikeLetters) -> LetterHistories:
-        """What is on record of letters that say all of themselves."""
+        """Find id, number and fingerprint of each letter; raises `Unfit` with those that need a closer look."""
         template, keys, values = letters.template, letters.keys, letters.values
         layout = template.layout
         if layout.may_be_envelope() and (unfit := maybe_envelopes(values)):
@@ -179,7 +179,7 @@ class AlikeLettersWriter:
         return found
 
     def _tell(self, letters: AlikeLetters, rows: Iterable[tuple[bytes, int, int, int, int]], result: BatchResult) -> None:
-        """Note what is told of each: of all of them together, unless their exceptions said different things."""
+        """Note the outcome of each letter: of all of them together, unless their exceptions have messages, which may differ."""
         template, told, share = letters.template, result.letters, self._share
         if not template.layout.messages:
             told[share(template, ())].extend(rows)
@@ -189,7 +189,7 @@ class AlikeLettersWriter:
 
 
 def _lineages(letters: AlikeLetters) -> list[int] | None:
-    """Of the records that failed; None where the letters do not say which these were."""
+    """Compute the lineages of the records that failed; None where the letters do not say which these were."""
     places, lineage = letters.template.layout.origin_offset, letters.template.lineage
     if not places:
         return None
@@ -207,7 +207,7 @@ def _all_there(column: Sequence[Any | None]) -> Sequence[Any]:
 
 
 def _times(letters: AlikeLetters, now_ms: int) -> _Times:
-    """As `Letter.failed_at_ms` and `decide` have them."""
+    """Compute when each letter failed, first failed and was sent last, as `Letter.failed_at_ms` and `decide` do."""
     copies, returned = letters.template.copies_timestamp, letters.template.layout.returned
     failed = [
         ms if ms >= LIKELY_MS and kind in _STAMPED and not (copies and kind == _CREATE) else now_ms for kind, ms in letters.stamps
@@ -252,7 +252,7 @@ def _shared_fields(letters: AlikeLetters) -> BlockFields:
 
 
 def _find_largest(letters: AlikeLetters) -> int:
-    """How many bytes none of them has more of; headers by the longest of each name, which asks a tenth of the time."""
+    """Return a size in bytes that no letter exceeds; headers by the longest of each name, which takes a tenth of the time."""
     columns = [letters.keys, letters.values, *zip(*letters.header_values, strict=True)]
     names = sum(_HEADER_BYTES + _CHARACTER_BYTES * len(name) for name, _ in letters.headers[0])
     return _OURS_BYTES + names + sum(max(map(len, filter(None, column)), default=0) for column in columns)

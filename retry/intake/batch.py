@@ -29,7 +29,7 @@ _COUNTS = "decided", "families", "failures", "back", "parked", "came_back"
 
 
 class BatchResult:
-    """What to write and count for one batch of letters.
+    """The rows to write and the numbers to count for one batch of letters.
 
     Args:
       incarnations: of topics of these letters, by partition; 0 is left out. See `retry.delay_queue.entry_keys`.
@@ -38,11 +38,11 @@ class BatchResult:
       incarnations: as given.
       entries: changelog rows by shard, of those shards that have any.
       anywhere: changelog rows that may wait in any shard.
-      blocks: letters that may wait in any shard, until what each block has is known.
-      letters: what is to be told of each letter, until it is packed, by what it shares with others.
-      outcomes: rows for the topic of outcomes, once it is.
-      traces: what is to be remembered of each letter, until they are packed, by team.
-      lineages: rows for the topic of lineages, once they are, by team.
+      blocks: letters that may wait in any shard, and whose block may still grow.
+      letters: outcome fields of each letter, by those that it shares with others; empty once packed.
+      outcomes: rows for the topic of outcomes, made from `letters` by `pack`.
+      traces: lineage fields of each letter, by team; empty once packed.
+      lineages: rows for the topic of lineages, by team, made from `traces` by `pack`.
       decided: letters by (team, decision).
       families: letters by who wrote them.
       failures: letters by (team, exception or None, number of the retry that failed; 0 where it failed first).
@@ -228,10 +228,10 @@ class WrittenBatch(NamedTuple):
 def shared_fields(
     route: Route, topic: str, partition: int, failure: Failure, policy: str, attempt: int, reason: str | None, target: str
 ) -> outcomes.SharedFields:
-    """What is told of a letter, and of others that are like it.
+    """Make the outcome fields that a letter has in common with others that are like it.
 
     Args:
-      reason: why it parks; None where it is retried.
+      reason: why the letter parks; None where it is retried.
     """
     # By position: by keyword it takes twice as long.
     return outcomes.SharedFields(

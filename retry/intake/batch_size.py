@@ -13,13 +13,13 @@ _LOOKED_AT = 64
 
 
 class BatchSize:
-    """As many letters as would fit, were all like those of the batch before.
+    """The number of letters for the next batch: as many as would fit, were all like those of the batch before.
 
     Args:
-      records_max, bytes_max: of a batch; a single letter may be larger.
+      records_max, bytes_max: most letters and bytes of a batch; a single letter may be larger.
 
     Attributes:
-      records: of the next batch.
+      records: the most letters of the next batch.
     """
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
@@ -27,7 +27,7 @@ class BatchSize:
         self.records, self._bytes_each = min(records_max, _AT_FIRST), 0
 
     def learn(self, messages: Sequence[Any]) -> None:
-        """Go by these from now on."""
+        """Expect the next letters to be of the average size of these."""
         values = sum(map(len, messages)) // len(messages)
         looked_at = messages[:: len(messages) // _LOOKED_AT + 1]
         others = sum(map(_without_value, looked_at)) // len(looked_at)

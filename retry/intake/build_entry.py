@@ -36,12 +36,11 @@ class BuiltEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def destination(self) -> str:
-        """Where it goes."""
         return self.entry.destination
 
 
 class EntryBuilder:
-    """Makes entries.
+    """The builder of entries from decisions, in a form that the changelog and their target take.
 
     Args:
       changelog, parked: names of topics; `parked` takes letters whose policy names no parking topic.
@@ -67,7 +66,7 @@ class EntryBuilder:
         return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
     def pack(self, case: DecidedLetter) -> BuiltEntry:
-        """The entry; by reference, without payload, where the whole of it fits nowhere, compressed neither."""
+        """Build the entry of a letter; a reference without payload where it cannot be copied, or fits nowhere even compressed."""
         letter = case.letter
         if not letter.copyable():
             return self._reference(case)

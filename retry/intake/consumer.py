@@ -159,7 +159,7 @@ class LetterConsumer:
         return self._closing.is_set()
 
     def parts(self) -> list[HealthProbe]:
-        """What must go on here; nothing, once it is being closed. Takes no lock, since whoever hangs may hold it."""
+        """List the health probes of intake; none once it is closing. Takes no lock, since a thread that hangs may hold it."""
         if self._closing.is_set():
             return []
         probes = [
@@ -188,7 +188,7 @@ class LetterConsumer:
             self._epoch += 1
 
     def prepare(self, batch: LetterBatch, now_ms: int | None = None) -> PreparedBatch | None:
-        """What to write for a batch; None if it was dropped, to be read again.
+        """Prepare what is to be written for a batch; None if it was dropped, to be read again.
 
         Args:
           now_ms: the time to decide by, where the wall clock is not to be asked.
@@ -218,7 +218,7 @@ class LetterConsumer:
         return former if gone else intake
 
     def write(self, prepared: PreparedBatch | None) -> WrittenBatch | None:
-        """Write it, while the batch before is committed; None if it was dropped or undone, to be read again."""
+        """Write a batch while the one before is committed; None if it was dropped or undone, to be read again."""
         if prepared is None:
             return None
         batch, begun_s, transaction = prepared.batch, clock.monotonic_s(), None

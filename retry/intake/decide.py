@@ -24,8 +24,8 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
       attempt: number of the retry that the decision is about; 1 is the first.
       reason: why it parks; None where it is retried.
       target: the topic that it goes to; None for the service's own parking topic.
-      due_at_ms: when; now, where it parks.
-      decided_at_ms: when that was decided.
+      due_at_ms: when the retry is due; the time of the decision where the letter parks.
+      decided_at_ms: when the decision was made.
       incarnation: of the letter's topic; see `retry.delay_queue.entry_keys`.
       ordered: whether it waits for earlier letters of its key.
     """
@@ -62,7 +62,7 @@ def decide(
     unfit: str | None = None,
     failed_at_ms: int | None = None,
 ) -> DecidedLetter:
-    """What becomes of a letter.
+    """Decide whether a letter is retried, where and when, or parked, and why.
 
     Args:
       unfit: why it cannot be retried, whatever its policy says.
@@ -98,7 +98,7 @@ def decide(
 
 
 def draw(source: bytes) -> float:
-    """What jitter depends on, in [0, 1): of a letter's coordinates, so that it always gets the same."""
+    """Compute the number in [0, 1) that jitter depends on, from a letter's coordinates, so that it is always the same."""
     return zlib.crc32(source) / DRAWS
 
 

@@ -35,7 +35,7 @@ class EntrySource(Protocol):
         ...
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
-        """Put down what a batch comes to: changelog rows, `{"key": …, "value": …}`, by shard in `into.entries`.
+        """Add the changelog rows that a batch gives, `{"key": …, "value": …}`, by shard to `into.entries`.
 
         Total: a message that makes no sense is passed over and counted, since one that raises would be read for ever.
         A row must fit into the changelog, see `QueueLimits.bytes_max`.
@@ -48,7 +48,7 @@ class EntrySource(Protocol):
 
 
 class QueueLimits(NamedTuple):
-    """Where entry sources put entries.
+    """The shards, the size limit, the versions and the codec that entry sources write entries with.
 
     Attributes:
       shards: how many there are.
@@ -72,7 +72,7 @@ def none(_registry: Registry, _place: QueueLimits) -> Sequence[EntrySource]:
 
 
 def subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str]:
-    """What a worker reads: dead letters, and what comes in by the entry sources."""
+    """List the topics of dead letters and of entry sources that a worker reads: names, and patterns that begin with `^`."""
     return [*registry.subscription(), *(topic for source in sources for topic in source.topics)]
 
 

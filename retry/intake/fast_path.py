@@ -101,7 +101,7 @@ class FastPath:
             return self._new_template(layout, values, alike, message)
 
     def _shared(self, template: LetterTemplate, values: Values) -> SharedFields:
-        """What is told of this letter and of others, among them those whose exceptions say the same."""
+        """Return the outcome fields that a letter shares with others of its template whose exceptions say the same."""
         message = alike = None
         for n in template.layout.messages:
             if message := values[n]:

@@ -37,8 +37,8 @@ class LetterTemplate:
       source: coordinates, offset aside.
       lane, stem: of the keys of their entries.
       entry_keys: (due times, offsets) → keys.
-      shared: what is told of one of them.
-      shared_by_message: what is told of those whose exceptions said this, by `fingerprint.alike`.
+      shared: the outcome fields that they have in common.
+      shared_by_message: those fields for letters whose exceptions say the same, by normalized message.
     """
 
     layout: HeaderLayout
@@ -65,7 +65,7 @@ class LetterTemplate:
     shared_by_message: dict[bytes | None, SharedFields] = field(default_factory=dict)
 
     def with_message(self, message: str | None) -> SharedFields:
-        """What is told of letters whose exceptions said this."""
+        """Return the shared outcome fields of letters whose exceptions have this message."""
         return self.shared._replace(fingerprint=fingerprint.of(self.exception, self.cause, message))
 
 

@@ -20,7 +20,7 @@ class Fetch(Protocol):
     """Fetches records by topic, partition and offset: the record, or a word that says why there is none."""
 
     def __call__(self, wanted: Collection[RecordLocation]) -> Mapping[RecordLocation, Any]:
-        """See `retry.kafka.record_fetch.RecordFetcher.fetch`."""
+        """Fetch the records at these coordinates, as `retry.kafka.record_fetch.RecordFetcher.fetch` does."""
         ...
 
 

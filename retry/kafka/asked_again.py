@@ -29,7 +29,7 @@ _Answer = TypeVar("_Answer")
 
 
 def until_answered(ask: Callable[[float], _Answer], within_s: float, passing: Collection[int] = ()) -> _Answer:
-    """What a broker answers within some seconds.
+    """Ask a broker again while it answers with errors that pass, for some seconds at most; return its answer.
 
     Args:
       ask: asks once, and takes no longer than the seconds that it is given.

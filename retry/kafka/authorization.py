@@ -70,7 +70,7 @@ def of_group(error: KafkaError) -> bool:
 
 
 def advice(error: KafkaError, operation: str, **names: str) -> str:
-    """What an error says, and what mends it where it is a refusal.
+    """Return the text of an error; where it is a refusal, also the right that is missing and the command that grants it.
 
     Args:
       names: by resource, what was asked about: `topic`, `group`, `transactional_id`.
@@ -81,7 +81,7 @@ def advice(error: KafkaError, operation: str, **names: str) -> str:
 
 
 def missing(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
-    """Those rights to topics that this user does not have, as far as that is known.
+    """List the wanted rights to topics that this user does not have, as far as that is known.
 
     Nothing is known of a topic that is not there, of all that begin alike, and where nobody answers. Of topics that brokers do
     not list to this user, since they are not there or it may not see them, the first two hundred are asked for.

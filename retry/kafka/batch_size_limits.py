@@ -11,10 +11,10 @@ from retry.delay_queue.envelopes import Entry
 
 
 class BatchSizeLimits:
-    """By topic, how many bytes of records go together: without limit, until so many were refused.
+    """A limit for each topic on the bytes of records that go together; a topic has none until it refuses a batch.
 
     Args:
-      compressed: whether records are on their way, so that a larger one may be taken where a smaller one was not.
+      compressed: whether records are sent compressed, so that a larger one may be taken where a smaller one was refused.
     """
 
     def __init__(self, *, compressed: bool = False) -> None:

@@ -28,7 +28,7 @@ class BrokerClock:
         self._producer: Producer | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970.
+        """Write a record, and return the time that a broker gave it, in milliseconds since 1970.
 
         Raises:
           KafkaException, TimeoutError: no broker took the record within 4 s.

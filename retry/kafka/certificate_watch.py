@@ -135,7 +135,7 @@ def _speaks_tls(properties: Mapping[str, str]) -> bool:
 
 
 def _validity(kafka: Mapping[str, str]) -> Validity:
-    """Of the certificate that clients show."""
+    """Read when the certificate that clients show is valid; `FOR_EVER` where there is none, or it cannot be read."""
     if not any(kafka.get(name) for name in (CERTIFICATE, KEYSTORE, _PEM)):
         return FOR_EVER
     # A fifth of a second of a start, which only those take who have certificates.

@@ -48,13 +48,13 @@ class Tethered(subprocess.Popen[bytes]):
             os.close(reads)
 
     def wait(self, timeout: float | None = None) -> int:
-        """As of any process; nothing watches it afterwards."""
+        """Wait until the process has ended, end its watcher, and return the exit code."""
         code = super().wait(timeout)
         self._release()
         return code
 
     def poll(self) -> int | None:
-        """As of any process; nothing watches it once it has ended."""
+        """Return the exit code and end the watcher, or None while the process runs."""
         code = super().poll()
         if code is not None:
             self._release()

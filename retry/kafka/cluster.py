@@ -20,18 +20,17 @@ from retry.settings import Settings
 
 
 class KafkaCluster:
-    """See `retry.kafka.interface.Log`.
+    """The topics and consumer groups of real brokers, as `retry.kafka.interface.Log` wants them.
 
     Args:
       instance: the stable name of this worker in its groups.
-      changelog: the one that it began with.
+      changelog: the changelog that the worker began with.
     """
 
     def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
 
     def writer(self, name: str, *, compressing: bool = False) -> KafkaTransactionalProducer:
-        """See `Log.writer`."""
         # Intake writes to the service's own topics alone.
         config = client_config.producer_config(
             self._settings, f"{self._settings.app_id}-{name}", "lz4" if name.startswith("intake-") else "none"
@@ -39,13 +38,11 @@ class KafkaCluster:
         return KafkaTransactionalProducer(client_config.compressed_with_gzip(config) if compressing else config)
 
     def follower(self) -> KafkaPartitionReader:
-        """See `Log.follower`."""
         return KafkaPartitionReader(client_config.reader_config(self._settings))
 
     def member(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> KafkaGroupMember:
-        """See `Log.member`."""
         # Whoever asks something of the shards looks first at what their owners read. The name tells, since brokers keep what a
         # member that restarts in place was called as a client before.
         instance = self._instance if reads else format_versions.announced(self._instance)
@@ -56,7 +53,6 @@ class KafkaCluster:
         return KafkaGroupMember(config, topics, orphans, gained, leaving, TopicIds(self._admin), refused)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """See `Log.bounds`."""
         # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
         self._changelog.confirm()
         numbers = list(partitions)
@@ -70,5 +66,5 @@ class KafkaCluster:
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}
 
     def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Where readers of committed records end now; without what no broker answered for within a few seconds."""
+        """Return the last stable offset of each partition, without those that no broker answered for within a few seconds."""
         return offset_ranges.readable(self._admin, partitions)

@@ -21,7 +21,7 @@ _EXPIRES_S = 180.0
 
 
 def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
-    """By topic and partition, where a group goes on reading; empty where there is no such group."""
+    """Return the offset at which a group goes on reading in each partition; empty where there is no such group."""
     return _committed(admin, ConsumerGroupTopicPartitions(group))
 
 
@@ -57,7 +57,7 @@ class Committed:
         self._pending: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
 
     def __call__(self, groups: Iterable[str], wait_s: float) -> tuple[dict[str, dict[Partition, int]], dict[str, str]]:
-        """What groups have committed, nothing where there is no such group, and why some could not be asked."""
+        """Return what each group has committed, nothing where there is no such group, and by group why some gave no answer."""
         groups, deadline = list(groups), Deadline(wait_s)
         committed: dict[str, dict[Partition, int]] = {}
         failed: dict[str, str] = {}
@@ -109,7 +109,7 @@ def members(admin: AdminClient, group: str) -> int | None:
 
 
 def names(admin: AdminClient, group: str) -> list[str] | None:
-    """What a group's members are called, by instance where they have one; None where this user may not know."""
+    """List the members of a group by instance id, or by member id where they have none; None where this user may not know."""
 
     def ask(within_s: float) -> list[str]:
         described = admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s)

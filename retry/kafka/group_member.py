@@ -156,7 +156,7 @@ class KafkaGroupMember:
         return metadata
 
     def mark_unreadable(self, messages: list[Any]) -> list[Any]:
-        """The same records; those whose headers the client cannot read as `UnreadableHeaders`."""
+        """Replace records whose headers the client cannot read by `UnreadableHeaders`; each keeps its place."""
         return self._refused.mark_unreadable(messages)
 
     def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:

@@ -128,7 +128,7 @@ class Log(Protocol):
     def member(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> GroupMember:
-        """This worker's member of a group.
+        """Join a consumer group as this worker, and subscribe to topics.
 
         Args:
           gained: told of partitions that are ours from now on.
@@ -138,7 +138,7 @@ class Log(Protocol):
         ...
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """Where partitions begin and end now."""
+        """Ask where some partitions of a topic begin and end now."""
         ...
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:

@@ -69,14 +69,14 @@ def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: fl
 
 
 def readable_spans(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
-    """By partition, from the first record to where a read_committed reader ends now."""
+    """Return the span of each partition from its first record to where a read_committed reader ends now."""
     numbers = list(partitions)
     first, last = (_offsets(admin, topic, numbers, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
     return {n: Span(topic, n, first[n], last[n]) for n in numbers}
 
 
 def since(admin: AdminClient, topic: str, partitions: Iterable[int], at_ms: int) -> list[Span]:
-    """Of each partition, from the first record whose timestamp is `at_ms` or later to the end."""
+    """List the spans of partitions, each from the first record whose timestamp is `at_ms` or later to the end."""
     ends = readable_spans(admin, topic, partitions)
     starts = _offsets(admin, topic, ends, OffsetSpec.for_timestamp(max(0, at_ms)))
     return [span._replace(start=starts[n] if starts[n] >= 0 else span.stop) for n, span in ends.items()]
@@ -90,12 +90,12 @@ def spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], fro
 
 
 def starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """By partition, the offset of the first record."""
+    """Return the offset of the first record of each partition."""
     return _offsets(admin, topic, partitions, OffsetSpec.earliest())
 
 
 def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """By partition, the offset behind the last record, undecided records included."""
+    """Return the offset behind the last record of each partition, records of open transactions included."""
     return _offsets(admin, topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
 

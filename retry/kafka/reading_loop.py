@@ -54,7 +54,7 @@ def is_end(error: KafkaError) -> bool:
 
 
 class ReadingLoop:
-    """Reads one consumer.
+    """A loop that reads one consumer, and logs those errors that its caller does not decide about.
 
     Args:
       decides: whether the caller decides about an error. Every other passes by itself: the client asks the brokers again.
@@ -79,7 +79,7 @@ class ReadingLoop:
         return messages
 
     def _gathered(self, records_max: int, wait_s: float) -> list[Message]:
-        """What comes within a time; where nothing came the last time, from the first record on."""
+        """Gather messages for `wait_s`, counted from the first of them where none came the last time."""
         if not (self._is_idle and wait_s):
             messages = self._consumer.consume(records_max, wait_s)
         elif messages := self._consumer.consume(1, max(wait_s, self._idle_s)):
@@ -88,7 +88,7 @@ class ReadingLoop:
         return messages
 
     def until(self, wanted: Callable[[], int], wait_s: float, deadline: Deadline | None = None) -> Iterator[list[Message]]:
-        """What is read until nothing more is wanted, or to a deadline; an empty list where nothing comes for `wait_s`.
+        """Yield what is read until nothing more is wanted, or to a deadline; an empty list where nothing comes for `wait_s`.
 
         Args:
           wanted: how many records may come at once; 0 ends the loop.

@@ -47,7 +47,7 @@ class OffsetRun:
     results: FetchedRecords
 
     def begin(self) -> TopicPartition:
-        """Where reading begins, or goes on."""
+        """Return the position at which reading begins or goes on: the first offset that is missing."""
         return TopicPartition(self.topic, self.partition, self.missing[0])
 
     def records_max(self) -> int:

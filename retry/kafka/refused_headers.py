@@ -32,7 +32,7 @@ _DEMANDED = {
 
 
 class _Record(Structure):
-    """The public `rd_kafka_message_t`."""
+    """The layout of librdkafka's public struct `rd_kafka_message_t`."""
 
     _fields_ = (
         ("err", c_int), ("topic", c_void_p), ("partition", c_int32), ("payload", c_void_p), ("len", c_size_t),
@@ -89,7 +89,7 @@ class RefusedHeaders:
         self._client: _Client | None = None
 
     def mark_unreadable(self, messages: list[Any]) -> list[Any]:
-        """The same list, each record in its place; those whose headers the client cannot read as `UnreadableHeaders`.
+        """Replace records whose headers the client cannot read by `UnreadableHeaders`, in the list itself, and return it.
 
         Raises:
           TimeoutError: brokers did not answer within 10 seconds: nobody knows.
@@ -149,7 +149,7 @@ class _Client:
         return consumer
 
     def refused(self, spans: Mapping[tuple[str, int], tuple[int, int]]) -> set[RecordLocation]:
-        """Of what lies from the first to the last of some offsets, by partition: whose headers were refused."""
+        """Read partitions from a first to a last offset each, and return the places of records whose headers were refused."""
         self._assign({partition: first for partition, (first, _) in spans.items()})
         left, deadline, refused = dict(spans), Deadline(_WITHIN_S), set[RecordLocation]()
         try:
@@ -190,7 +190,6 @@ class _Client:
         self._call["topic_partition_list_destroy"](partitions)
 
     def close(self) -> None:
-        """Let go."""
         self._call["queue_destroy"](self._queue)
         self._call["consumer_close"](self._consumer)
         self._call["destroy"](self._consumer)

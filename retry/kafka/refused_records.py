@@ -68,7 +68,7 @@ Attempt = Callable[[list[RehearsedRecord]], RehearsalResult]
 
 
 def refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSizeLimits, deadline: Deadline) -> Refused:
-    """By position, which records are refused and why. Of a topic that refuses whatever it is given, one is named.
+    """Find by position which records are refused and why; of a topic that refuses whatever it is given, one is named.
 
     Where the time is over before one record is singled out, all are named that may be to blame.
     """

@@ -50,7 +50,7 @@ class RegistryClient:
         self._looking = clock.Interval(_LOOK_EVERY_S)
 
     def ask(self, request: Callable[[SchemaRegistryClient], _Answer]) -> _Answer:
-        """What the registry answers; raises whatever the client raises."""
+        """Return what the registry answers to a request; raises whatever the client raises."""
         if self._files and self._looking.is_due():
             self._look(request)
         return request(self._client)

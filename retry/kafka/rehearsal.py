@@ -18,7 +18,7 @@ _ARRIVE_S = 8.0
 
 
 class _Transactions(Protocol):
-    """What a rehearsal uses of `retry.kafka.transactional_producer.KafkaTransactionalProducer`."""
+    """The methods of `retry.kafka.transactional_producer.KafkaTransactionalProducer` that a rehearsal uses."""
 
     def renew_client(self) -> Producer: ...
     def begin(self) -> None: ...
@@ -88,7 +88,7 @@ class Rehearsal:
 
 
 class _Answers:
-    """What becomes of records: who is refused, and whether any was thrown away because the whole transaction is."""
+    """The answers to the records of one transaction: which were refused, and whether any was purged with the whole of it."""
 
     def __init__(self) -> None:
         self.refused: dict[int, KafkaError] = {}
@@ -98,7 +98,7 @@ class _Answers:
         self._told_apart: set[tuple[str, int]] = set()
 
     def of(self, n: int) -> Callable[[KafkaError | None, Any], None]:
-        """What is to be called with the answer to one record."""
+        """Make the delivery callback that notes the answer to the record at position `n`."""
 
         def answered(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.code() in _PURGED:

@@ -49,7 +49,7 @@ class StartupBacklog:
         return False
 
     def message(self) -> str:
-        """What is waited for, as health shows it; empty where nothing is."""
+        """Describe what is still waited for, as health shows it; empty where nothing is."""
         if self._folded is not None:
             return ""
         left = "asking how far that is" if self._left is None else f"{len(self._left)} partitions left"
@@ -78,7 +78,7 @@ class StartupBacklog:
             log.info(self.message())
 
     def _there(self) -> dict[tuple[str, int], int]:
-        """By partition, where committed records end."""
+        """Return the last stable offset of each partition where it is not 0."""
         partitions = offset_ranges.partitions_of(self._admin, self._reads, _ASK_S)
         ends = offset_ranges.readable(self._admin, partitions) if partitions else {}
         if len(ends) < len(partitions):
@@ -86,7 +86,7 @@ class StartupBacklog:
         return {partition: end for partition, end in ends.items() if end > 0}
 
     def _behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
-        """What the group has not taken in yet; empty where nothing of that is a record."""
+        """List the spans that the group has not taken in yet; empty where none of them holds a record."""
         if not ends:
             return []
         consumer = client_config.consumer(self._member)

@@ -140,7 +140,6 @@ class _Producer:
         self._touched: set[int] = set()
 
     def open(self, within_s: float | None = None) -> None:
-        """See `TransactionalProducer.open`."""
         try:
             self._client.open() if within_s is None else self._client.open(within_s)
         except CommitInDoubt:
@@ -174,10 +173,10 @@ class _Producer:
         return True
 
     def begin(self) -> None:
-        """See `TransactionalProducer.begin`.
+        """Begin a transaction; see `retry.kafka.transactional_producer`.
 
         Raises:
-          TransactionAborted: besides, brokers cannot end what was undone before, so the next one is begun with another producer.
+          TransactionAborted: also where brokers cannot end the one that was undone before; another producer begins the next.
         """
         self._touched.clear()
         try:
@@ -188,30 +187,26 @@ class _Producer:
             raise
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """See `TransactionalProducer.write`."""
         if topic == self._changelog:
             self._touched.add(partition)
         self._do(self._client.write, topic, partition, rows)
 
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """See `TransactionalProducer.publish`."""
         self._do(self._client.publish, entries, now_ms, partitions)
 
     def rehearse(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]:
-        """See `TransactionalProducer.rehearse`."""
         return self._do(self._client.rehearse, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
-        """See `TransactionalProducer.read_to`."""
         self._do(self._client.read_to, positions, member)
 
     def arrived(self, within_s: float) -> bool:
-        """See `TransactionalProducer.arrived`.
+        """Wait for the answers to queued records; see `retry.kafka.transactional_producer`.
 
         Raises:
-          TransactionAborted: nothing of it arrived, so the next one is begun with another producer.
+          TransactionAborted: no record of the transaction arrived, so the next one is begun with another producer.
         """
         if self._do(self._client.arrived, within_s):
             return True
@@ -230,7 +225,6 @@ class _Producer:
         raise TransactionAborted(why) from cause
 
     def is_silent(self) -> bool:
-        """See `TransactionalProducer.is_silent`."""
         return self._client.is_silent()
 
     def commit(self) -> None:
@@ -255,11 +249,9 @@ class _Producer:
         self._do(self._client.commit)
 
     def abort(self) -> None:
-        """See `TransactionalProducer.abort`."""
         self._do(self._client.abort)
 
     def close(self) -> None:
-        """See `TransactionalProducer.close`."""
         self.is_open = False
         self._client.close()
         if self._compressing is not None:

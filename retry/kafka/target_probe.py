@@ -37,14 +37,14 @@ class TargetProbe:
         self._next_s = 0.0
 
     def closed(self, destinations: set[str]) -> dict[str, str]:
-        """Those of `destinations` that cannot be written to, and why, as far as it is known; asks for what is new."""
+        """Return why some of `destinations` cannot be written to, as far as it is known; asks brokers about new ones only."""
         self._wanted_at_s |= dict.fromkeys(destinations, monotonic_s())
         if new := destinations - self._refusals.keys():
             self._ask(new)
         return {topic: f"{topic}: {why}" for topic in destinations if (why := self._refusals.get(topic))}
 
     def look(self, destinations: set[str]) -> dict[str, str]:
-        """The same, asked anew."""
+        """Ask brokers about all of `destinations` anew, and return why some cannot be written to."""
         self._ask(destinations)
         return self.closed(destinations)
 

@@ -24,7 +24,7 @@ class TopicEnds:
         self._asking = Interval(_PARTITIONS_EVERY_S, at_once=True)
 
     def __call__(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
-        """By topic and partition, the offset that must be committed; without topics of which not every partition was told.
+        """Return the offset that a group must commit in each partition to pass its end; without topics where an end is unknown.
 
         Records are taken to be written in transactions, as retries are. Behind each lies the mark that ends its transaction,
         which is no record: a group commits what lies before it. While a transaction is open its mark is to come.

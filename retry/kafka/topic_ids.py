@@ -42,7 +42,7 @@ class TopicIds:
         return lambda: dict(_ids_by_topic(answers))
 
     def now(self, topics: Iterable[str]) -> dict[str, str]:
-        """The same at once."""
+        """Ask for the ids of those of `topics` that exist, and wait for the answer."""
         names = list(topics)
         return until_answered(lambda _within_s: self.ask(names)(), _ASK_S)
 
@@ -77,7 +77,7 @@ class ChangelogIdentity:
             return
 
     def confirm(self) -> None:
-        """Ask now.
+        """Ask now whether the changelog is still the topic that the worker began with.
 
         Raises:
           ChangelogReplaced: as `look`.

@@ -70,7 +70,7 @@ def internal(app_id: str) -> set[str]:
 
 
 class Described(NamedTuple):
-    """What the cluster says of one topic."""
+    """One topic as the cluster describes it; without configuration where this user may not see that."""
 
     topic_id: str
     partitions: int
@@ -163,7 +163,7 @@ def _create(admin: AdminClient, new: list[NewTopic], within_s: float) -> None:
 
 
 def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) -> dict[str, Described]:
-    """What the cluster says of those of `topics` that exist; waits a while for brokers to learn of new ones."""
+    """Describe those of `topics` that exist; waits a while for brokers to learn of new ones."""
     deadline = Deadline(within_s)
     while len(present := describe(admin, topics)) < len(set(topics)) and not deadline.passed():
         pause(0.05)
@@ -171,7 +171,7 @@ def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) 
 
 
 def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[str, Described]:
-    """What the cluster says of the service's topics, if a worker may trust them with letters.
+    """Describe the service's topics, after a check that a worker may trust them with letters.
 
     Raises:
       TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
@@ -188,7 +188,7 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
 
 
 def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> dict[str, Described]:
-    """The same of some of them, the changelog among them."""
+    """Describe some topics, the changelog among them, after a check that all exist and that the changelog loses no entries."""
     present = _await_topics(admin, wanted, _AWAIT_TOPICS_S)
     missing = [topic for topic in wanted if topic not in present]
     if missing:
@@ -219,7 +219,7 @@ def parking_timers(admin: AdminClient, own: TopicNames) -> TopicNames:
 
 
 def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = False) -> dict[str, Described]:
-    """What the cluster says of those of `topics` that exist: of which both brokers know that are asked.
+    """Describe those of `topics` that exist: a topic counts once both brokers that are asked know of it.
 
     A configuration that this user may not see is empty.
 
@@ -283,7 +283,7 @@ def _may_see(topic: str, about: object, *, optional: bool) -> bool:
 
 
 def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
-    """By topic, how long Kafka keeps a record; topics that are not there, or delete nothing by time, are left out.
+    """Return how long Kafka keeps a record of each topic; topics that are missing, or delete nothing by time, are left out.
 
     Raises:
       KafkaException, TimeoutError: nobody answered.
@@ -304,7 +304,7 @@ def table_age_ms_max(changelog: Described) -> int:
 
 
 def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[str]) -> dict[str, int]:
-    """By topic, the largest record that it takes: of the service's own, which `check` told of, and of some others that exist."""
+    """Return how many bytes a record of each topic may have: of `own`, as `check` described them, and of `targets` that exist."""
     described = {**own, **describe(admin, targets, optional=True)}
     return {topic: record_bytes_max(about) for topic, about in described.items()}
 

@@ -249,7 +249,7 @@ class KafkaTransactionalProducer:
         self._insist(self._producer.commit_transaction, Deadline(_COMMIT_S))
 
     def abort(self) -> None:
-        """Undo the transaction.
+        """Abort the transaction that is under way.
 
         Raises:
           TransactionFailed: it could not be undone in time; close this producer and open another.

@@ -16,13 +16,13 @@ WhyBlocked = Callable[[Lane], str | None]
 
 
 def by_policies(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
-    """Of retries: a pause, a closed target, or an allow-list."""
+    """Return a check for lanes of retries: a pause, the policy file's allow-list, or a closed target blocks them."""
     admission = Admission(registry, {own.parked, own.discarded}, probe.closed, lambda: 1.0)
     return lambda lane: admission.why_not(lane, controls, clock.wall_ms())
 
 
 def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
-    """Of entries with a name, which no policy file mentions: a pause, or a closed target."""
+    """Return a check for lanes of named entries, which no policy file mentions: a pause or a closed target blocks them."""
 
     def why(lane: Lane) -> str | None:
         closed = None if lane.calls else probe.closed({lane.destination}).get(lane.destination)
@@ -32,10 +32,10 @@ def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlock
 
 
 def or_maybe_limited(blocked: WhyBlocked, registry: Registry, breakers: Mapping[str, str] | None = None) -> WhyBlocked:
-    """The same, and of lanes with a rate limit or a circuit breaker that these may block them.
+    """Extend a check, so that it also says where a rate limit or a circuit breaker may block a lane.
 
     Args:
-      breakers: why those that are not closed are not, by target; None where that is not known.
+      breakers: by target, why its circuit breaker is not closed; None where that is not known of any.
     """
     limited = {*registry.target_limits, *(registry.breakers if breakers is None else ())}
     of_target = "a limit or breaker" if breakers is None else "a limit"

@@ -44,7 +44,7 @@ class ShardNumbers:
         """Put a control record into every partition, or delete it there: all of them or none.
 
         Args:
-          told: key and value of what the audit is told of it, in the same transaction.
+          told: key and value of a record for the audit topic, written in the same transaction.
 
         Raises:
           TransactionFailed: it is not known to be there; asking again does no harm.
@@ -75,7 +75,7 @@ class ShardNumbers:
     def ask_by(
         self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None
     ) -> None:
-        """The same as `ask`, with a writer that is open."""
+        """Put a control record into every partition as `ask` does, with a writer that is open."""
         writer.begin()
         for partition in range(self.count):
             writer.write(self.topic, partition, [{"key": key, "value": value}])
@@ -84,7 +84,7 @@ class ShardNumbers:
         writer.commit()
 
     def now_ms(self) -> int:
-        """What time it is for the brokers; writes a null that no fold looks at.
+        """Return the brokers' time in milliseconds since 1970; writes a null to the changelog that every fold passes over.
 
         Raises:
           KafkaException, TimeoutError: nobody answered.
@@ -97,7 +97,7 @@ class ShardNumbers:
         return KafkaPartitionReader(client_config.reader_config(self.settings)), ends
 
     def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
-        """Records of each partition whose keys begin so, as they are committed now; what no version wrote is passed over.
+        """List the committed records of each partition whose keys have one of the prefixes; what no version wrote is passed over.
 
         Raises:
           TopicsInvalid: the changelog cannot be read.
@@ -125,7 +125,7 @@ class ShardNumbers:
         return bool(unreadable)
 
     def answers(self, key: bytes) -> Answers:
-        """What becomes of a record that is going to be put."""
+        """Follow the changelog from its ends of now, for a control record that is about to be put there."""
         follower, ends = self.follower()
         return Answers(follower, self.topic, ends, key)
 
@@ -134,7 +134,7 @@ class Answers:
     """Follows the changelog from where it ended, to see which shards have deleted a record.
 
     Attributes:
-      done: partitions that have.
+      done: partitions in which the record was deleted.
     """
 
     def __init__(self, follower: KafkaPartitionReader, topic: str, ends: dict[int, int], key: bytes) -> None:
@@ -144,7 +144,7 @@ class Answers:
             follower.begin(topic, partition, offset)
 
     def look(self) -> bool:
-        """Read on, for a moment; whether there is another that has."""
+        """Read on for a moment; return whether a further partition has deleted the record."""
         messages = self._follower.read(_RECORDS_MAX, _LINGER_S)
         before = len(self.done)
         self.done |= {m.partition() or 0 for m in messages

@@ -56,11 +56,11 @@ class Inspector:
         self._fetches = fetch is not None
 
     def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
-        """What becomes of a batch of letters, which is held in memory."""
+        """Decide letters as intake would, in their order; yield each decision with the entry that carries it out."""
         return self._intake.decided(letters, now_ms)
 
     def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[InspectedLetter]:
-        """The same, as the rows of the module's docstring."""
+        """Decide letters, and yield a row for each, with the keys that the module's docstring lists."""
         for case, packed in self.decided(letters, now_ms):
             pointer = {} if self._fetches or not case.letter.is_pointer() else {"pointer": True}
             yield {**_row(case, packed), **pointer}

@@ -17,12 +17,12 @@ _SLICES_AT_ONCE = 100
 
 @dataclass(slots=True)
 class KeyUse:
-    """What waits under a key.
+    """The number of entries and edits that wait, sealed under one key or in clear.
 
     Attributes:
-      entries: letters, timers and the rest.
-      held: of these, how many workers could not open.
-      edits: of actions that are not done.
+      entries: letters, timers and all other entries.
+      held: of these entries, those that workers could not open.
+      edits: edits of letters, in actions that are not done.
     """
 
     entries: int = 0
@@ -31,7 +31,7 @@ class KeyUse:
 
 
 def keys_in_use(settings: Settings) -> dict[str | None, KeyUse]:
-    """By the id of a key, what waits under it; by None, what waits in clear.
+    """Count what waits under each key, by the id of the key; by None, what waits in clear.
 
     Raises:
       TopicsInvalid: there is no changelog, or it cannot be read.

@@ -12,7 +12,7 @@ _WORDS = {"team": "team", "topic": "dead-letter topic", "target": "target"}
 
 
 def unknown(registry: Registry, settings: Settings, scope: str, name: str) -> str:
-    """What is wrong with a name, as `knows no team paymnets (payments?)`; empty where the policy file knows it.
+    """Describe an unknown name, as `knows no team paymnets; did you mean payments?`; empty where the policy file knows it.
 
     Args:
       scope: `team`, `topic` or `target`.

@@ -26,12 +26,12 @@ def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
 
 
 def resume(shards: ShardNumbers, scope: str, name: str) -> None:
-    """End the pause of exactly this; raises as `pause`, but for the first."""
+    """End the pause of exactly this scope and name; raises as `pause`, but for `ActionRefused`."""
     shards.ask(control_records.pause_key(scope, name), None)
 
 
 def told(scope: str, name: str) -> str:
-    """What is meant, in words.
+    """Describe in words what a pause holds back.
 
     >>> told("all", ""), told("topic", "orders.DLT"), told("team", "payments")
     ('everything', 'dead-letter topic orders.DLT', 'team payments')

@@ -35,7 +35,7 @@ class Example(NamedTuple):
 
 
 class Rehearsed(NamedTuple):
-    """What would become of what waits.
+    """The changes that rescheduling would make to entries that wait.
 
     Attributes:
       counts: entries by team and new policy, then by what changes.
@@ -49,7 +49,7 @@ class Rehearsed(NamedTuple):
 
 
 def judge(settings: Settings, registry: Registry) -> Redecider:
-    """As a worker with these policies would decide.
+    """Build an object that decides on entries as a worker with these policies would.
 
     Raises:
       TopicsInvalid: the service's topics are not as they should be.
@@ -60,7 +60,7 @@ def judge(settings: Settings, registry: Registry) -> Redecider:
 
 
 def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
-    """What `request` would do to the entries of a table."""
+    """Compute what `request` would do to the entries of a table."""
     counts: dict[Group, Counter[Move]] = {}
     examples: dict[Move, list[Example]] = {}
     left_alone = 0

@@ -30,7 +30,7 @@ _ASK_S = 20.0
 
 
 class OutcomeKey(NamedTuple):
-    """What letters have in common that go the same way; `reason` is why they park, None where they are retried."""
+    """The key by which letters with the same outcome are counted; `reason` is why they park, None where they are retried."""
 
     policy: str
     target: str
@@ -60,8 +60,8 @@ class Tried:
 
     Attributes:
       topics: by topic, letters that were read.
-      counts: by what they have in common, how many letters.
-      waits: of those that are retried.
+      counts: by policy, target and reason, how many letters.
+      waits: by the same key, the waits of letters that are retried.
       exceptions: by root cause, or exception, how many are retried and how many park for which reason (None: retried).
       families: by framework.
       now: what a worker would do that begins now, by `at once`, `within an hour`, `later` and `parked`.
@@ -75,12 +75,12 @@ class Tried:
 
     @property
     def letters(self) -> int:
-        """How many there were."""
+        """How many letters were read."""
         return self.topics.total()
 
     @property
     def retried(self) -> int:
-        """How many of them are retried."""
+        """How many letters are retried."""
         return sum(count for key, count in self.counts.items() if key.reason is None)
 
     def add_written(self, case: DecidedLetter, built: BuiltEntry) -> None:
@@ -107,7 +107,7 @@ class Remembered:
         self._fetch, self._records = fetch, dict[RecordLocation, Any]()
 
     def __call__(self, wanted: Collection[RecordLocation]) -> Mapping[RecordLocation, Any]:
-        """See `retry.kafka.record_fetch.RecordFetcher.fetch`."""
+        """Return the records at these places, as `RecordFetcher.fetch` does; fetch only those that are not in memory."""
         if new := [place for place in wanted if place not in self._records]:
             self._records.update(self._fetch(new))
         return {place: self._records[place] for place in wanted}

@@ -134,7 +134,7 @@ def _parking(plan: RetryPlan) -> str:
 
 
 def _limits(registry: Registry, team: str, target: str) -> Iterator[str]:
-    """What may hold the retry back beyond its time."""
+    """Yield a sentence on each rate limit or circuit breaker that may hold the retry back beyond its time."""
     if limits := registry.team_limits.get(team):
         yield f"Team {team} makes at most {' and '.join(map(_pace, limits))}."
     if limit := registry.target_limits.get(target):

@@ -23,7 +23,7 @@ class CircuitBreakerLimits:
 
 
 def team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[str, tuple[Limit, ...]]:
-    """By team, its `rate` and its `budget`, as far as it has them; teams without are left out.
+    """Return the limits of each team, its `rate` and its `budget`, as far as it has them; teams without are left out.
 
     Raises:
       PolicyFileInvalid: one is not a rate.

@@ -87,7 +87,7 @@ class Registry:
         return [*self.exact.values(), *(route for _, route in self.patterns)]
 
     def subscription(self) -> list[str]:
-        """What librdkafka subscribes to for letters: topic names, and patterns as `^…$`."""
+        """List what librdkafka subscribes to for letters: topic names, and patterns as `^…$`."""
         return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns)]
 
     def targets(self) -> set[str]:

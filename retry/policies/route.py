@@ -14,7 +14,7 @@ from retry.record import Header
 
 @dataclass(frozen=True, slots=True)
 class RetryPlan:
-    """What to do with a letter.
+    """The plan for a letter: when and where to retry it, or where to park it.
 
     Attributes:
       policy: when it may try again.
@@ -58,7 +58,7 @@ _STATIC = frozenset({"exception", "cause", "stage"})
 
 
 class MatchInput(NamedTuple):
-    """What rules are matched with: a letter, as far as they ask.
+    """The facts about a letter that rules are matched with.
 
     Attributes:
       attempt: number of the retry in question, from 1.
@@ -129,7 +129,7 @@ ExceptionNames = tuple[str | None, str | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What the policy file says of one dead-letter topic, or of all that a pattern matches.
+    """The policy file's section for one dead-letter topic, or for all topics that a pattern matches.
 
     Attributes:
       team: who owns it.
@@ -156,18 +156,18 @@ class Route:
 
     @property
     def retry_to(self) -> str | None:
-        """Where letters come back, rules aside, as written."""
+        """The target of retries where no rule matches, as written in the policy file."""
         return self.default_plan.retry_to
 
     @property
     def park_to(self) -> str | None:
-        """Where letters rest, rules aside."""
+        """The parking topic where no rule matches; None for the parking topic of the service."""
         return self.default_plan.park_to
 
     def plan(
         self, failure: Failure, *, attempt: int, age_ms: int, headers: Sequence[Header], null_value: bool
     ) -> RetryPlan:
-        """What to do with a letter; the arguments are those of `MatchInput`. Called for every letter, so it stays small."""
+        """Choose the plan for a letter; the arguments are those of `MatchInput`. Called for every letter, so it stays small."""
         if not self.rules:
             return self.default_plan
         matched = self._by_names.get((failure.exception, failure.thrown, failure.cause, failure.stage))

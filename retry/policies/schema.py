@@ -1,4 +1,4 @@
-"""The shape of a policy file: which keys stand where. Their values are read by `file` and by `backoff.parse`."""
+"""The shape of a policy file: which keys stand where. `policy_file` and `backoff.parse` read their values."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ordered: bool | UnsetType = UNSET
 
     def timing(self) -> dict[str, object]:
-        """Those of the keys for `backoff.parse.policy` that are written here."""
+        """Return the keys for `backoff.parse.policy` that are written in this section."""
         return {key: value for key in _TIMING if (value := getattr(self, key)) is not UNSET}
 
 
 class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For every team that says nothing else."""
+    """The settings of every team that says nothing else."""
 
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
@@ -53,7 +53,7 @@ class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleSection(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different for letters that are as the conditions say; those are read by `retry.policies.conditions`."""
+    """A rule: its conditions, read by `retry.policies.conditions`, and what is different for letters that meet them."""
 
     exception: Texts | UnsetType = UNSET
     cause: Texts | UnsetType = UNSET
@@ -87,7 +87,7 @@ class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who owns the topics."""
+    """A team, with the dead-letter topics that it owns."""
 
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     aliases: dict[str, object] | UnsetType = UNSET
@@ -99,7 +99,7 @@ class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a target is given a rest."""
+    """The circuit breaker of a target: when it is given a rest, and for how long."""
 
     failures: Annotated[int, Meta(ge=1, le=1_000_000)]
     within: object
@@ -107,14 +107,14 @@ class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one topic takes, whoever sends there."""
+    """The limits of one target topic, whoever sends there."""
 
     rate: object = UNSET
     breaker: CircuitBreakerSection | UnsetType = UNSET
 
 
 class TasksSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Recurring tasks; read by `retry.policies.tasks`."""
+    """Recurring tasks; read by `retry.policies.parse_tasks`."""
 
     topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
     allowed_targets: _Names

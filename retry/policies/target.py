@@ -64,7 +64,7 @@ def depends(written: str) -> bool:
 
 
 def template_fault(written: str) -> str | None:
-    """What is wrong with a template, whatever topic it stands for; None where nothing is."""
+    """Return what is wrong with a template, whatever topic it stands for; None where nothing is."""
     pieces = _PART.split(written)
     for word in pieces[1::2]:
         if word not in _WORDS and not _GROUP.fullmatch(word):

@@ -10,15 +10,15 @@ TEAM = "tasks"
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What the section says.
+    """The section `tasks` of a policy file, checked.
 
     Attributes:
-      topics: that definitions are read from.
-      allowed: that runs may go to.
+      topics: topics that definitions are read from.
+      allowed: topics that runs may go to.
       park_to: where definitions go that cannot be used; None for the service's own parking topic.
-      format: the only one that is read, or `auto`.
-      misfire, late_ms, catch_up_max: of tasks that say nothing else; see `backoff.recurrence`.
-      shortest_ms: of all periods that are allowed.
+      format: the only format that is read, or `auto`.
+      misfire, late_ms, catch_up_max: defaults for tasks that say nothing else; see `backoff.recurrence`.
+      shortest_ms: the shortest period that is allowed.
     """
 
     topics: frozenset[str]

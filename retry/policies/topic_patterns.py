@@ -30,7 +30,7 @@ def is_of_kafka(topic: str) -> bool:
 
 
 def topic_fault(name: str) -> str | None:
-    """What is wrong with the name of one topic, or None."""
+    """Return what is wrong with the name of one topic, or None."""
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         return f"{name!r:.60} is not a topic name: 1 to 249 of letters, digits, dot, underscore and dash"
     if is_of_kafka(name):
@@ -49,7 +49,7 @@ def pattern_body(written: str) -> str:
 
 
 def pattern_fault(written: str) -> str | None:
-    """What is wrong with a pattern of topic names, or None."""
+    """Return what is wrong with a pattern of topic names, or None."""
     body = pattern_body(written)
     if not 1 <= len(body) <= _PATTERN_CHARS_MAX:
         return f"has {len(body)} characters; 1 to {_PATTERN_CHARS_MAX} are allowed"

@@ -33,7 +33,6 @@ class Own(NamedTuple):
     parked: str
 
     def unread(self) -> set[str]:
-        """All of them."""
         return {*self.internal, self.parked}
 
 
@@ -42,7 +41,7 @@ NOBODYS = Own(frozenset(), "")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says and where it says it.
+    """The values of a YAML file, and the line of each.
 
     Attributes:
       name: of the file, for messages.

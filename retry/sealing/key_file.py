@@ -27,7 +27,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,40}", re.ASCII)
 
 
 class Keys(NamedTuple):
-    """What a file of keys holds.
+    """The keys of a key file, and which of them seals.
 
     Attributes:
       newest: id of the key that seals; None where nothing is to be sealed.

@@ -43,7 +43,7 @@ def of(exception: str | None, cause: str | None, message: str | None) -> str | N
 
 
 def in_common(message: str) -> str:
-    """What messages of one kind have in common: the beginning of one, with # in place of what differs.
+    """Return the beginning of a message, 512 characters at most, with # in place of numbers, ids and quoted text.
 
     >>> in_common("order 17 of 'Ann' not found")
     'order # of # not found'
@@ -52,10 +52,10 @@ def in_common(message: str) -> str:
 
 
 def alike(message: bytes) -> bytes:
-    """What is left of a message, as bytes of UTF-8, when what differs in numbers is alike.
+    """Return the first 2,048 bytes of a message in UTF-8, with 0 in place of every digit.
 
-    Messages that come to the same here have the same fingerprint: of one nothing but the first 512 characters is looked at,
-    and these take 2,048 bytes at most.
+    Messages with equal results have the same fingerprint if class and cause are equal too: only the first 512 characters
+    count, and these take 2,048 bytes at most.
     """
     return message[: 4 * _CHARS_MAX].translate(_ALIKE_BYTES)
 

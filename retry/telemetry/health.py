@@ -12,7 +12,7 @@ from retry.record import PartitionId
 
 
 class Reason(Enum):
-    """What is blocked is a lane, a shard, or a part of the worker."""
+    """A reason why a lane, a shard, or a part of the worker is blocked."""
 
     PAUSED = "paused"  # a lane: an operator's wish
     NOT_ALLOWED = "not_allowed"  # a lane: the policy file no longer lets it go there

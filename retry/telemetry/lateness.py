@@ -36,7 +36,7 @@ class Lateness(Collector):
             self._sums_ms[team] = self._sums_ms.get(team, 0) + sent_at_ms * len(due_at_ms) - sum(due_at_ms)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """What the metrics page shows."""
+        """Yield the histogram of all teams for the metrics page, in seconds."""
         family = HistogramMetricFamily(_DECLARED.name, _DECLARED.meaning, labels=_DECLARED.labels)
         bounds = [*(str(bound / 1_000) for bound in _BOUNDS_MS), "+Inf"]
         with self._lock:

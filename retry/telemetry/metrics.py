@@ -114,7 +114,7 @@ class Metrics:
         self._unsampled.inc(failed)
 
     def text(self) -> bytes:
-        """What `/metrics` answers."""
+        """Render all metrics in the Prometheus text format, as `/metrics` answers."""
         return prometheus.page(self.registry).encode()
 
     def _settled(self) -> dict[Key, tuple[int, int]]:

@@ -85,7 +85,7 @@ class ActionOutcome(NamedTuple):
 
 
 class SharedFields(NamedTuple):
-    """What many letters of a batch have in common, and is written once for all of them."""
+    """Fields that many letters of a batch have in common, written once for all of them."""
 
     team: str
     topic: str
@@ -102,7 +102,7 @@ class SharedFields(NamedTuple):
 
 
 class LetterFields(NamedTuple):
-    """What each letter has of its own; `due_ms` is None where it is parked."""
+    """Fields that each letter has of its own; `due_ms` is None where it is parked."""
 
     id: bytes
     offset: int

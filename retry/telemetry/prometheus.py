@@ -43,12 +43,12 @@ def counters(registry: CollectorRegistry, name: str, values: Values) -> None:
 
 
 def page(registry: CollectorRegistry) -> str:
-    """What `/metrics` answers."""
+    """Render a registry in the Prometheus text format."""
     return generate_latest(registry).decode()
 
 
 def declared(name: str, kind: str) -> Metric:
-    """What is declared of a metric of this type."""
+    """Return the declaration of a metric; KeyError where there is none, or it has another type."""
     metric = DECLARED[name]
     if metric.type != kind:
         raise KeyError(f"{name} is declared a {metric.type}")
@@ -60,11 +60,11 @@ class _Each(Collector):
         self._metric, self._values, self._family = metric, values, family
 
     def describe(self) -> Iterable[_Family]:
-        """Its name, which may be asked for before there is anything to count."""
+        """Return the metric without values: its name may be asked for before there is anything to count."""
         return [self._family(self._metric.name, self._metric.meaning, labels=self._metric.labels)]
 
     def collect(self) -> Iterable[_Family]:
-        """What the metrics page shows."""
+        """Return the metric with its values of now, by labels."""
         (family,) = self.describe()
         for labels, value in self._values().items():
             family.add_metric([labels] if isinstance(labels, str) else labels, value)

@@ -75,7 +75,7 @@ class Window:
         self._add(retries, 1, now_ms)
 
     def settled(self, now_ms: int) -> dict[Key, tuple[int, int]]:
-        """By team, policy and attempt: retries whose settle time is over, and of how many a letter came back."""
+        """Count by team, policy and attempt the retries whose settle time is over, and those of them that failed again."""
         last = now_ms // MINUTE_MS - SETTLE_MINUTES
         with self._lock:
             self._forget(now_ms)
@@ -107,7 +107,7 @@ class Window:
 
 
 def by_label(retries: Mapping[Retry, int]) -> Iterable[tuple[Key, int]]:
-    """The same by team, policy and attempt."""
+    """Add up the counts of all minutes, by team, policy and attempt."""
     found: Counter[Key] = Counter()
     for (team, policy, attempt, _), count in retries.items():
         found[team, policy, attempt] += count

@@ -37,11 +37,11 @@ class _Ids(IdGenerator):
         self.next = threading.local()
 
     def generate_trace_id(self) -> int:
-        """That of the lineage."""
+        """Return the trace id of the lineage."""
         return int(self.next.trace_id)
 
     def generate_span_id(self) -> int:
-        """That of the attempt."""
+        """Return the span id of the attempt."""
         return int(self.next.span_id)
 
 
@@ -99,6 +99,6 @@ def _context(lineage: bytes, attempt: int) -> SpanContext:
 
 
 def _theirs(said: dict[str, bytes]) -> SpanContext:
-    """What the letter's own `traceparent` names, the last of several; not valid where there is none."""
+    """Return the span that the letter's own `traceparent` names, the last of several; not valid where there is none."""
     carrier = {name: said[name].decode("ascii", "replace") for name in ("traceparent", "tracestate") if name in said}
     return get_current_span(_parent.extract(carrier, Context())).get_span_context()

@@ -44,14 +44,13 @@ class MemoryTables:
         self._age_ms_max = age_ms_max
 
     def open(self, partition: int, now_ms: int) -> MemoryTable:
-        """See `Tables.open`."""
+        """Open the table of a partition; an empty one where it is missing, corrupt, or not current for too long."""
         kept = self.kept.get(partition)
         if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
             kept = self.kept[partition] = MemoryTable()
         return kept.reopened()
 
     def wipe(self, partition: int) -> None:
-        """See `Tables.wipe`."""
         self.kept.pop(partition, None)
 
     def copied(self, partition: int) -> MemoryTable | None:
@@ -66,7 +65,7 @@ _KNOWN_AHEAD = (ORDERED, NAMED)
 
 
 class MemoryTable:
-    """A dict and a sorted list of its keys.
+    """A dict and a sorted list of its keys, used as a `retry.delay_queue.table.interface.Table`.
 
     Attributes:
       folded_at_ms: when it was last known to be current.
@@ -82,11 +81,11 @@ class MemoryTable:
 
     @property
     def controls(self) -> Mapping[bytes, bytes]:
-        """See `Table.controls`."""
+        """The control records that stand, by their keys."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
     def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
-        """See `Table.fold`."""
+        """Apply committed changelog records, and return those that no version wrote; see `Table.fold`."""
         self._readable()
         records, unreadable = readable(rows)
         self._change([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
@@ -122,16 +121,16 @@ class MemoryTable:
             raise TableUnreadable("corrupt, as the test made it")
 
     def lanes(self) -> list[bytes]:
-        """See `Table.lanes`."""
+        """Return every lane that has an entry, sorted."""
         return sorted({key[:LANE_BYTES] for key in self._between(FIRST_KEY, END_KEY)})
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
-        """See `Table.due_lanes`."""
+        """Return the lanes that have something due at `now_ms`, the one with the oldest entry first."""
         first = {lane: next(iter(self._between(lane, due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
         return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
 
     def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        """See `Table.due`."""
+        """Return the first rows of a lane that are due at `now_ms`; see `Table.due` for the limits."""
         self._readable()
         return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
 
@@ -146,7 +145,7 @@ class MemoryTable:
         return rows
 
     def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.forget`."""
+        """Delete entries that `due` has returned and a committed transaction has ended; see `Table.forget`."""
         # Plain ones are put by the fold: one that is due at once would be sent before the changelog has it, and then again.
         self._readable()
         named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
@@ -163,7 +162,7 @@ class MemoryTable:
         return value in (self._rows.get(key), superseded)
 
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.drop`."""
+        """Delete entries that a committed transaction has ended and no scan has handed out; see `Table.drop`."""
         found = self.find_blocks(keys)
         self.forget(keys, replacements)
         self._split(found, set(keys))
@@ -193,7 +192,7 @@ class MemoryTable:
         return self._ahead.is_leaving(key)
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """See `Table.page`."""
+        """Return the next entries after a cursor; see `Table.page`."""
         self._readable()
         return interface.read_page(self._scan, after, rows_max)
 
@@ -207,13 +206,13 @@ class MemoryTable:
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """See `Table.earliest`."""
+        """Return the first entries of every lane; see `Table.earliest` for the limits."""
         self._readable()
         rows = (self._first_rows(lane, lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """See `Table.behind`."""
+        """Return the next entries that wait behind another one, after a cursor: of each a cursor, its key, its envelope."""
         self._readable()
         keys = [key for key in self._between(ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND) if key > after]
         return [(key, ordered_entries.key_of(key), self._rows[key]) for key in keys[:rows_max]]
@@ -228,7 +227,7 @@ class MemoryTable:
         return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
     def superseded(self, rows_max: int) -> list[bytes]:
-        """See `Table.superseded`."""
+        """Return the keys of superseded named entries, for which nulls are to be written."""
         self._readable()
         rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
         return [named_entries.key_of(row) for row in rows[:rows_max]]
@@ -246,11 +245,11 @@ class MemoryTable:
 
     @property
     def has_slices(self) -> bool:
-        """See `Table.has_slices`."""
+        """Whether there is a slice of an action, or letters that a ramp waits for."""
         return bool(self.under(SLICE) or self.under(SENDING))
 
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """See `Table.slices`."""
+        """Return the first slices whose keys begin with `prefix` and are greater than `after`, in key order."""
         self._readable()
         keys = self._between(max(prefix, after + b"\0"), prefix + _LAST)
         return [(key, self._rows[key]) for key in keys[:rows_max]]
@@ -273,7 +272,7 @@ class MemoryTable:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
     def reopened(self) -> MemoryTable:
-        """This table, without what only its former process knew."""
+        """Return this table without the changes that only its former process knew."""
         self._ahead = UnfoldedChanges()
         return self
 
@@ -281,4 +280,4 @@ class MemoryTable:
         """See `Table.bulk_load`; here nothing is put off."""
 
     def close(self) -> None:
-        """See `Table.close`."""
+        """Do nothing: there are no files and no locks to let go of."""

@@ -192,7 +192,7 @@ NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *_MIGRATING, *_SC
 
 
 def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
-    """What some parts of the service need, each right once for each part."""
+    """Yield the rights that some parts of the service need, each right once for each part."""
     for part in who:
         seen: set[Right] = set()
         for need in NEEDS:
@@ -204,7 +204,7 @@ def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
 
 
 def names(app_id: str, registry: Registry) -> NamesOfTopics:
-    """What the table speaks of, by its words: names, and whether it is all that begin so."""
+    """Return the names that each word of the table stands for, each with whether it is a prefix."""
     own = topics.names(app_id)
     literal = {
         "changelog": [own.changelog],
@@ -260,7 +260,7 @@ def is_in(name: str, granted: Name) -> bool:
 
 
 def begin_of_glob(glob: str) -> Name:
-    """What every name that a glob matches begins with; the name itself where it is none.
+    """Return the prefix of all names that a glob matches, all names where it is empty, or the name where that is no glob.
 
     >>> begin_of_glob("orders-retry-*"), begin_of_glob("orders"), begin_of_glob("*-retry")
     (('orders-retry-', True), ('orders', False), ('*', False))
@@ -270,7 +270,7 @@ def begin_of_glob(glob: str) -> Name:
 
 
 def begin(pattern: str) -> Name:
-    """What every name that a regular expression matches begins with; all names where that is nothing.
+    """Return the prefix of all names that a regular expression matches; all names where it is empty.
 
     >>> begin(r"orders\\.[a-z]+\\.DLT"), begin(r"(a|b)\\.DLT"), begin(r"ab?c"), begin(r"ab|cd")
     (('orders.', True), ('*', False), ('a', True), ('*', False))

@@ -71,7 +71,7 @@ class BacklogGauges:
         return self._soon
 
     def held(self) -> dict[str, float]:
-        """By the id of the key that they are sealed under, how many entries are held since that is not here."""
+        """Count the entries that are held because the key that they are sealed under is not here, by the id of that key."""
         found = Counter[str]()
         for shard in self._shards():
             found.update(shard.moves.held.by_key)
@@ -82,7 +82,7 @@ class BacklogGauges:
         return self._oldest_s
 
     def retention_left_s(self) -> dict[str, float]:
-        """By dead-letter topic, when Kafka may delete the oldest of its letters that wait."""
+        """Return the seconds until Kafka may delete the oldest waiting letter of each dead-letter topic."""
         now_ms = clock.wall_ms()
         return {topic: (at_ms - now_ms) / 1_000 for topic, at_ms in self._gone_at_ms.items()}
 

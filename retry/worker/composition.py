@@ -67,7 +67,7 @@ _UNREAD_EVERY_S = 10.0
 
 
 class IntakeSide(NamedTuple):
-    """Takes letters in."""
+    """The parts of a worker that take letters in."""
 
     context: Context
     consumer: LetterConsumer
@@ -82,7 +82,7 @@ class IntakeSide(NamedTuple):
 
 
 class DeliverySide(NamedTuple):
-    """Sends what is due."""
+    """The parts of a worker that send what is due."""
 
     context: Context
     shards: Shards
@@ -279,7 +279,7 @@ def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
 
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
-    """What is asked and measured now and then, beside the letters."""
+    """Build the periodic tasks that ask brokers and measure, beside the work on letters."""
     gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
     groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
     # Where nobody writes none is needed.

@@ -35,7 +35,7 @@ Tell = Callable[[int, int], None]
 
 
 class SampleWriter(Protocol):
-    """See `retry.kafka.record_producer.Records`."""
+    """The method of `retry.kafka.record_producer.Records` that writes samples."""
 
     def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> Future[int]: ...
 
@@ -88,7 +88,7 @@ class LagSamples:
         self._tell(len(written), len(failed) + len(changed) - len(written))
 
     def lag_s(self) -> float:
-        """Since when the group that waits longest has not been sampled; 0 where there is none."""
+        """Seconds since the group that waits longest was sampled; 0 where there is none."""
         return max((clock.monotonic_s() - at_s for at_s in list(self._sampled_s.values())), default=0.0)
 
     def _samples(self, found: Mapping[str, Mapping[Partition, int]], groups: Groups) -> list[Position]:
@@ -103,7 +103,7 @@ class LagSamples:
     def _passed(
         self, samples: list[Position], ends: Mapping[str, Mapping[int, int]], asked_ms: int
     ) -> dict[tuple[str, str], int]:
-        """By group and topic, up to when all is passed, where that is to be told."""
+        """Find by group and topic up to what time all is consumed, where that is to be written in a sample."""
         committed: dict[tuple[str, str], dict[int, int]] = {}
         for each in samples:
             committed.setdefault((each.group, each.topic), {})[each.partition] = each.offset

@@ -32,7 +32,7 @@ _RENEWED_WITHIN_S = 2.0
 
 
 class Context(NamedTuple):
-    """What all parts of a worker stand on.
+    """The settings, policies, clients and topics that all parts of a worker share.
 
     Attributes:
       instance: the worker's stable name.
@@ -62,7 +62,7 @@ class Context(NamedTuple):
         return cast(AdminClient, self.renewed)
 
     def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Where readers of committed records end now; without what no broker answered for within a few seconds."""
+        """Return the last stable offset of each partition, without those that no broker answered for within a few seconds."""
         asked = set(partitions)
         ends = self.log.readable(asked)
         self.renewed.answered(all_answered=len(ends) == len(asked))
@@ -80,11 +80,10 @@ class Context(NamedTuple):
 
     @property
     def lineage_topic(self) -> LineageTopic:
-        """Where lineages are recorded."""
         return LineageTopic(self.names.lineage, self.own[self.names.lineage].partitions)
 
     def sources(self, registry: Registry) -> Sequence[EntrySource]:
-        """What comes in besides dead letters, under a policy file."""
+        """Make the entry sources besides dead letters, under a policy file."""
         limits = QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog), self.versions, self.codec)
         return self.make_sources(registry, limits)
 

@@ -145,11 +145,11 @@ class Engine:
         self._cut_short = False
 
     def shards(self) -> list[Shard]:
-        """Those that are owned."""
+        """List the shards that this worker owns and has open."""
         return self._shards.shards()
 
     def copies(self) -> list[Shard]:
-        """Those that others own and this worker keeps a table of."""
+        """List the shards that others own and this worker keeps a table of."""
         return self._shards.standing_by()
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:

@@ -153,7 +153,7 @@ class _Endpoint(Service):
 
 
 class _HangUp(Service):
-    """SIGHUP."""
+    """A service that calls a function on SIGHUP."""
 
     def __init__(self, hang_up: Callable[[], None]) -> None:
         super().__init__()
@@ -377,7 +377,7 @@ def assemble(
 
 
 def _health(engine: Engine, beside: Iterable[HttpServer]) -> tuple[bool, dict[str, object]]:
-    """What the engine says of itself, and what is to be said of the certificates of what is served beside it."""
+    """Return the health of the engine, with the state of the certificates of the servers beside it."""
     ready, about = engine.health()
     certificates = {server.name: server.certificate.trouble() or "ok" for server in beside if server.certificate}
     return ready, {**about, "certificates": certificates} if certificates else about

@@ -13,7 +13,6 @@ class Visible(logging.Formatter):
     """A line for each message, whatever the message holds of a record; of a traceback, a line for each of its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
-        """The line."""
         record.message = visible(record.message)
         return super().formatMessage(record)
 

@@ -57,7 +57,7 @@ class ParkedLetters:
         self._tries, self._not_before_s = 0, 0.0
 
     def ask(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
-        """See `retry.delivery.return_slice.AskParked`.
+        """Ask for parked records by their places; None while they are read, see `retry.delivery.return_slice.AskParked`.
 
         Brokers that do not answer are asked again some times, before what they did not tell counts as unreadable.
         """
@@ -138,7 +138,7 @@ class ParkedLetters:
         return dict.fromkeys(references) | {key: told[is_proven] for key, is_proven in zip(claims, proven, strict=True)}
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Begin no more reads, and do not wait for one that is under way."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

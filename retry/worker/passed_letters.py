@@ -68,7 +68,7 @@ class PassedLetters:
                 del kept[next(iter(kept))]  # type: ignore[attr-defined]
 
     def look(self, name: bytes, targets: list[str]) -> Passing:
-        """Ask now.
+        """Ask now whether groups have consumed what lay in `targets` when `name` was first asked for.
 
         Raises:
           KafkaException, TimeoutError, RetryError: nobody answered.
@@ -93,7 +93,7 @@ class PassedLetters:
 
 
 def of_brokers(groups: Callable[[], Mapping[str, set[str]]], admin: AdminClient, reader: Config) -> PassedLetters:
-    """Asks the cluster.
+    """Build a `PassedLetters` that asks the cluster.
 
     Args:
       reader: the configuration of a reader, see `retry.kafka.client_config.reader_config`.

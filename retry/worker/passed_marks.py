@@ -15,7 +15,7 @@ _MARKS_MAX = 16
 
 
 class _Mark(NamedTuple):
-    """Where a topic ended, by partition, when that was seen first, and when last."""
+    """The ends of all partitions of a topic, and when they were first and last seen there."""
 
     ends: Mapping[int, int]
     first_ms: int
@@ -23,7 +23,7 @@ class _Mark(NamedTuple):
 
 
 class PassedMarks:
-    """For one thread."""
+    """The marks of each group and topic, and up to when they were told as consumed; for one thread."""
 
     def __init__(self) -> None:
         self._marks: dict[tuple[str, str], list[_Mark]] = {}
@@ -56,11 +56,11 @@ class PassedMarks:
         return until_ms if told < min(until_ms, marks[0].first_ms) else None
 
     def tell(self, group: str, topic: str, until_ms: int) -> None:
-        """This was told."""
+        """Note that a sample told that the group has consumed the topic up to `until_ms`."""
         self._told[group, topic] = until_ms
 
     def keep(self, groups: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all groups but these."""
         for known in (self._marks, self._began, self._told):
             for place in [place for place in known if place[0] not in groups]:
                 del known[place]  # type: ignore[attr-defined]

@@ -53,6 +53,6 @@ class PeriodicTasks:
                 log.exception("a look failed; again in %s s", due.every_s)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin no more looks, and call `ended`."""
         self._closing.set()
         self._ended()

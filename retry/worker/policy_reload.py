@@ -27,7 +27,7 @@ OnPolicies = Callable[[Registry], None]
 
 
 def loaded(settings: Settings) -> Registry:
-    """What the policy file of a deployment says; nothing where it has none: other entry sources need no policies.
+    """Load the policy file of a deployment; without one the registry is empty, since other entry sources need no policies.
 
     Raises:
       PolicyFileInvalid: the file cannot be used, or not with the topics of this deployment.
@@ -106,7 +106,7 @@ class PolicyFile:
             raise build_empty_refusal(self._settings, in_use)
 
     def about(self) -> dict[str, object]:
-        """For health."""
+        """Describe for health which policy file is in use, since when, and what is wrong with it."""
         file, digest = str(self._settings.policies), self.registry.digest
         return {"file": file, "sha256": digest, "used_since_ms": self.used_at_ms, "error": self.trouble}
 

@@ -27,7 +27,7 @@ _OPEN_FILES = Path("/dev/fd")
 
 
 class SelfRestart:
-    """Of one process; for any thread.
+    """The orderly end and new beginning of one process; for any thread.
 
     Args:
       become: becomes the same command again. It is given the files that whoever started this process has left open for it.

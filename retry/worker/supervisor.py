@@ -121,7 +121,7 @@ def end_with_supervisor() -> None:
 
 
 def _listening() -> socket.socket:
-    """Where a worker serves its own health and metrics; it stays the same when that worker is started again."""
+    """Open the socket of a worker's own health and metrics; it stays the same when that worker is started again."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()

@@ -28,7 +28,7 @@ class SupervisorHealth:
         self._registry.register(self)
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """As `Http` wants it; what each worker says is under `processes`."""
+        """Return whether the workers are ready, and details for `Http`; what each worker says is under `processes`."""
         told = [self._health_of(port) for port in self._ports]
         # One that has no shard, since there are too few, is not ready by itself, and nothing waits for it.
         idle = [not each["ready"] and each.get("shards_owned") == 0 and not each["not_ready"] for each in told]
@@ -39,7 +39,7 @@ class SupervisorHealth:
         return ready, {"ready": ready, **about}
 
     def metrics(self) -> bytes:
-        """As `Http` wants it."""
+        """Render the metrics of all workers as one page."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -59,7 +59,7 @@ class SupervisorHealth:
 
 
 def _asked(port: int, path: str) -> bytes | None:
-    """What a worker answers, whatever the status; None where it does not."""
+    """Return what a worker answers, whatever the status; None where it gives no answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_ASK_S) as answer:
             return bytes(answer.read())

@@ -71,7 +71,7 @@ class Watchdog:
         self._ask_at_s = 0.0
 
     def look(self) -> None:
-        """Look once.
+        """Look once at all parts, and count for how long each has stood still.
 
         Raises:
           Stalled: a part has stood still for too long.
@@ -132,7 +132,7 @@ class Watchdog:
         return part.busy or (part.place is not None and self._known.get(part.place, 0) > part.offset)
 
     def held(self) -> list[Blocked]:
-        """What does not go on, and why: for health and metrics."""
+        """List what does not go on, and why, for health and metrics."""
         found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_named(self._silent))}")] if self._silent else []
         for each in list(self._stood.values()):
             part, stood_s = each.part, self._sum_standing_s(each)

@@ -16,10 +16,10 @@ _SAVED_PER_RECOVERY = 10
 
 
 class PerRetry(NamedTuple):
-    """What a retry costs on average; None where nobody has told.
+    """The average costs of one retry; None where a cost is not known.
 
     Attributes:
-      bytes: on its topic.
+      bytes: the size of its record on the target topic.
       cost: in any currency.
       consumer_ms: how long a consumer works on it.
     """
@@ -29,7 +29,7 @@ class PerRetry(NamedTuple):
     consumer_ms: float | None = None
 
     def of(self, retries: float) -> dict[str, float | None]:
-        """The same of so many retries."""
+        """Return the costs of `retries` retries by name; a cost that is not known stays None."""
         return {name: None if each is None else each * retries for name, each in self._asdict().items()}
 
 

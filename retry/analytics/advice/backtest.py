@@ -18,10 +18,10 @@ _SUMS = ("letters", "retries", "left_out", "recovered", "kept")
 
 
 def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> dict[str, Any]:
-    """What fewer attempts would have left out, and what they would have kept.
+    """Count the retries that fewer attempts would have left out, and the recoveries that they would have kept.
 
     Args:
-      newer: of each topic and policy alone; kinds of failure that are not advised on go on as they were.
+      newer: the evidence of each topic and policy alone; kinds of failure that are not advised on go on as they were.
 
     Gives `kinds`, a row for each advice of fewer attempts that meets newer letters, and `all`, every newer letter. Both have
     `letters`, `retries`, `left_out` of them, `recovered`, `kept` of them with its share `kept_share`, `kept_low` and `kept_high`
@@ -45,7 +45,7 @@ def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> d
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The same for people."""
+    """Render the result of a backtest as lines of text."""
     yield f"all: {_sentence(found['all'])}"
     for row in found["kinds"]:
         where = f" ({', '.join(row['topics'])})" if row["topics"] else ""

@@ -37,13 +37,13 @@ DELAYS_LEVEL = 0.025
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do with one kind of failure.
+    """The advice for one kind of failure: how many attempts are worth making, and after which delays.
 
     Attributes:
       verdict: "fewer" attempts, other "delays" alone, "keep" as it is, or "unknown": there is too little data.
-      attempts_now, attempts: that were made at most, or are to be made, and that are worth making.
+      attempts_now, attempts: the most that were made or are planned, and how many are worth making.
       delays_ms: by attempt, where another delay is better; as people write them, within the step of 41 % or a few per cent of it.
-      letters: that were to be retried.
+      letters: how many were to be retried.
       recoveries_now, recoveries: expected of so many letters.
       kept_low: which part of the recoveries of now is kept at least, with 95 % confidence; delays aside. Where nothing ever
         recovered, which part of the letters does not recover by what is given up.

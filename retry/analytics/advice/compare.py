@@ -20,12 +20,12 @@ _NAMES = (
 
 
 def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
-    """What is expected of both.
+    """Return what is expected under the policy file of now and under the one that is tried.
 
     `now` and `tried` have for all letters `letters`, `retries`, `unobserved` of them (of which it is not known what they bring:
     `unobserved_attempts` and `unobserved_delays`), `recovered` with `recovered_low` and `recovered_high`, `parked`, `p50_ms` and
-    `p90_ms` of the time to recovery; `kinds` the same of each team and exception, where most retries differ first; `unjudged`
-    names the rules of either with conditions that outcomes cannot answer.
+    `p90_ms` of the time to recovery; `kinds` has these for each team and exception, where most retries differ first;
+    `unjudged` names the rules of either with conditions that outcomes cannot answer.
     """
     both = replay(now, starts, evidence), replay(tried, starts, evidence)
     kinds = [

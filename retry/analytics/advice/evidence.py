@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 
     Attributes:
       delay_ms, age_ms: their medians; the age is the time from the first failure to the retry.
-      unknown: those of which it is not known how they ended.
+      unknown: retries of which it is not known how they ended.
     """
 
     attempt: int
@@ -47,12 +47,12 @@ class Cell(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """Those whose end is known."""
+        """The number of retries whose end is known."""
         return self.recovered + self.failed
 
     @property
     def letters(self) -> int:
-        """Those whose end is known, and those whose end is not."""
+        """The number of all retries, whether their end is known or not."""
         return self.ended + self.unknown
 
 
@@ -96,7 +96,7 @@ class Evidence:
         return sum(cell.ended for cell in self.cells.get(attempt, ()))
 
     def recovered(self, attempt: int) -> int:
-        """Those of them that recovered."""
+        """Count the retries of this attempt that recovered."""
         return sum(cell.recovered for cell in self.cells.get(attempt, ()))
 
     def hazard(self, attempt: int) -> Chance:

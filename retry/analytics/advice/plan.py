@@ -22,7 +22,7 @@ Causes = Mapping[tuple[str, str, str | None], bool]
 
 
 def planned(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict[Kind, list[list[int]]]:
-    """By kind, delays by attempt, of some letters which always fail; a kind whose policy is not in the file is left out.
+    """Compute by kind the delays (ms) of each attempt of sample letters that always fail; kinds without a policy are left out.
 
     Args:
       is_cause: by team, topic and exception, whether this is always the root cause.

@@ -101,10 +101,10 @@ def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]
 
 
 def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
-    """What `amended` changes, as the lines of a unified diff; none where it changes nothing.
+    """Return a unified diff of the policy file and the one with the rules added, line by line; none where they are equal.
 
     Raises:
-      PolicyFileInvalid: as `amended`.
+      PolicyFileInvalid: the text is no policy file, or would be none with the rules.
     """
     changed, _ = amended(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
@@ -170,7 +170,7 @@ def _amend_topic(topic: Any, route: Route, advised: Iterable[Advised]) -> int:
 
 
 def _narrowed_rules(present: Any, route: Route, advised: Advised) -> Iterator[tuple[int, list[CommentedMap]]]:
-    """What to insert, and before which of the present rules."""
+    """Yield the narrowed rules to insert, with the index of the present rule before which they go."""
     case = MatchInput(_failure(advised), 1, 0, (), False)
     for index, (written, rule) in enumerate(zip(present, route.rules, strict=True)):
         if not all(each.holds(case) for each in rule.conditions if each.key in ("exception", "cause")):

@@ -65,7 +65,7 @@ class Prospect:
         return max(1, math.ceil(nothing / bearable) - self.evidence.ended(self.attempts)) if bearable > 0 else 0
 
     def _rates(self, attempt: int) -> Iterator[Rate]:
-        """What is known of one attempt, each delay with its part of the letters; pending ones are taken to be like the known."""
+        """Yield the known rate of each delay of one attempt, with its part of the letters; pending ones count like these."""
         for group, part in self._parts(attempt):
             trials = sum(cell.ended for cell in group)
             if trials and part:

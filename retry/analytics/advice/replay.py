@@ -50,12 +50,12 @@ class Start(NamedTuple):
 
 @dataclass(slots=True)
 class Expected:
-    """What becomes of letters, on the average.
+    """The results that are expected of some letters, on average.
 
     Attributes:
-      unobserved_attempts: those of the retries that are of an attempt of which nothing is known.
-      unobserved_delays: those of other attempts that were not made after such a delay, or at such an age.
-      recovered, least, most: likely, and if every chance is at its bound.
+      unobserved_attempts: retries of an attempt of which nothing is known.
+      unobserved_delays: other retries, after a delay or at an age at which none was observed.
+      recovered, least, most: letters that recover: likely, and if every chance is at its bound.
       variance: of the number that recovers, if the likely chances are true.
       waits_ms: time from first failure to the retry that recovers, each with the number of letters.
     """
@@ -97,7 +97,7 @@ class Expected:
         self.waits_ms += [(wait_ms, times * part) for wait_ms, part in other.waits_ms]
 
     def wait_ms(self, share: float) -> int | None:
-        """By when that part of the letters that recover has done so; None where none does."""
+        """Return the time (ms) after which this share of the recovering letters has recovered; None where none does."""
         reached = 0.0
         for wait_ms, letters in sorted(self.waits_ms):
             reached += letters
@@ -111,7 +111,7 @@ _SUMS = ("letters", "retries", "unobserved_attempts", "unobserved_delays", "reco
 
 
 def replay(registry: Registry, starts: Iterable[Start], evidence: Mapping[Kind, Evidence]) -> dict[Kind, Expected]:
-    """What becomes of each team's letters of each exception under a registry's policies."""
+    """Compute what becomes of each team's letters of each exception under a registry's policies."""
     observed: dict[Kind, list[tuple[Kind, Observed]]] = {}
     for kind, each in evidence.items():
         observed.setdefault(Kind(kind.team, kind.exception), []).append((kind, Observed(each)))
@@ -154,7 +154,7 @@ class _Bounds:
     is_observed: bool = True
 
     def add(self, chance: Chance, is_observed: bool) -> None:
-        """One retry more."""
+        """Add one more retry and its chance to recover."""
         self.is_observed = self.is_observed and is_observed
         if is_observed:
             low, likely, high = (math.log(max(_LEAST_LEFT, 1 - each)) for each in chance)
@@ -172,7 +172,7 @@ class _Bounds:
 
 
 def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expected:
-    """What is expected of one letter that first failed at this fraction of its hour."""
+    """Compute what is expected of one letter that first failed at the fraction `draw` of its hour."""
     expected = Expected(letters=1.0)
     begun_ms = start.hour_ms + int(draw * _HOUR_MS)
     left, bounds = 1.0, _Bounds()

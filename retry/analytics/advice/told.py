@@ -11,7 +11,7 @@ from retry.analytics.html.format import at_most, noun
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """What to do, what that saves, and what it keeps.
+    """Say in words what to do, what that saves, and what it keeps.
 
     Args:
       row: see `retry.analytics.advice.summary.worth`.

@@ -41,7 +41,7 @@ def warm_up() -> None:
 
 
 def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
-    """By name, those that have anything to show."""
+    """Draw the pictures that have anything to show, by name."""
     drawn: dict[str, tuple[Rows, Callable[[Rows], str]]] = {
         "worth": (_attempts_worth(findings["worth"]), plots.worth),
         "incidence_by_attempt": (_of_teams(findings["incidence_by_attempt"]), plots.incidence_by_attempt),
@@ -108,7 +108,7 @@ def _seen_when(findings: Mapping[str, Any]) -> Rows:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a picture needs of a row; names go there only as they are shown."""
+    """Leave out the texts of a row: a picture gets names only in the form in which they are shown."""
     return {name: value for name, value in row.items() if not isinstance(value, str)}
 
 

@@ -31,8 +31,8 @@ def by_policy(histories: DataFrame, most: int) -> list[Row]:
 
 
 def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
-    """What each policy did: `team`, `policy`, `attempt`, `letters`, and the median `delay_ms` before the attempt; where letters
-    were parked after their last attempt, `attempt` is its number and `delay_ms` is None. What operators did is left out."""
+    """List what each policy did: `team`, `policy`, `attempt`, `letters`, and the median `delay_ms` before the attempt. Where
+    letters were parked after the last attempt, `attempt` is its number, `delay_ms` is None. Operators' actions are left out."""
     attempts, parked = attempts.where("action_kind is null"), parked.where("by_policy")
     delay_ms = F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms")
     delays = attempts.groupBy(*_KEYS, "attempt").agg(F.count("*").alias("letters"), delay_ms)
@@ -67,7 +67,7 @@ def changed(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row], did_b
 
 
 def _plans(did: Iterable[Row]) -> dict[tuple[str, ...], dict[int | None, Row]]:
-    """By policy: by attempt what was done, and under None the last one."""
+    """Index the rows by policy and attempt; under None is the last attempt before letters were parked."""
     found: dict[tuple[str, ...], dict[int | None, Row]] = {}
     for row in did:
         attempt = None if row["delay_ms"] is None else row["attempt"]

@@ -41,7 +41,7 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
 
 
 def samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFrame:
-    """Where letters of these rows of `top` lie: the latest, the latest that was parked, the first of the period.
+    """Find sample letters for rows of `top`: the latest, the latest that was parked, the first of the period.
 
     Reads as `top`. Gives `team`, `exception`, `fingerprint`, and these as `samples`.
     """

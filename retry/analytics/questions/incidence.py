@@ -16,9 +16,9 @@ from retry.analytics.curves import STEPS_PER_DOUBLING, WAYS
 
 
 def by_attempt(attempts: DataFrame, parked: DataFrame, settled_ms: int, *keys: str) -> DataFrame:
-    """What was decided after each number of retries, for each value of `keys` (columns that may be null).
+    """Count what was decided after each number of retries, for each value of `keys` (columns that may be null).
 
-    By policies alone: a letter that operators return was parked, whatever becomes of it, and what they park or discard was not
+    Only policies count: a letter that operators return was parked, whatever becomes of it, and what they park or discard was not
     decided. Reads keys of both, of `attempts` `attempt`, `fate`, `ended_ms`, `returned`; of `parked` `attempt`, `parked_ms`,
     `reason`, `by_policy`. Gives keys, `attempt` (0: before any retry), `at_risk`, `recovered`, `parked`, `expired`.
     """
@@ -37,7 +37,7 @@ def by_attempt(attempts: DataFrame, parked: DataFrame, settled_ms: int, *keys: s
 
 
 def by_time(histories: DataFrame, settled_ms: int, *keys: str) -> DataFrame:
-    """What was decided within each step of time since the first failure.
+    """Count what was decided within each step of time since the first failure.
 
     Reads keys, `fate`, `watched_ms`, `first_failed_ms` of `retry.analytics.questions.histories`. Gives keys, `step` (of 9 %),
     `left` (with it, decided or not), `recovered`, `parked`, `expired`.

@@ -16,9 +16,9 @@ _ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception
 
 
 def sums(grouped: GroupedData, *more: Column) -> DataFrame:
-    """What became of the letters of each group, how fast, and at what cost: one transform, so that they are read once.
+    """Count what became of each group's letters, how fast, and at what cost, in one transform that reads them once.
 
-    Of rows of `retry.analytics.questions.histories`, of which it reads `fate`, `retries`, `bytes`, `assumed`, `watched_ms`.
+    Takes rows of `retry.analytics.questions.histories`, and reads `fate`, `retries`, `bytes`, `assumed`, `watched_ms`.
     Gives the group's columns, `more` aggregates, and
 
     - `letters`, `recovered`, `parked`, `expired`, `discarded`, `unknown` (none of these yet), of these `waiting` (for their next

@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Incidence(NamedTuple):
-    """By way, the part of all letters that was decided in it up to here; and the part that goes on failing."""
+    """The part of all letters that was decided in each way up to here, and the part that goes on failing."""
 
     parts: Mapping[str, Chance]
     failing: Chance

@@ -59,10 +59,10 @@ _decode = msgspec.json.Decoder(ActBody).decode
 
 
 def of_body(body: bytes) -> Ask:
-    """What a request of the API asks for.
+    """Parse the JSON body of a request to the API for a preview.
 
     Raises:
-      OptionsInvalid: it cannot be read; the message names the field.
+      OptionsInvalid: the body cannot be read; the message names the field.
     """
     try:
         given = _decode(body)
@@ -92,7 +92,7 @@ def of_body(body: bytes) -> Ask:
 
 
 def of_form(form: FormData) -> Ask:
-    """What a form asks for. Fields that do not go with the kind are left out where nothing is written there.
+    """Parse the posted form of an action; a field in which nothing is written counts as not given.
 
     Raises:
       OptionsInvalid: a field cannot be read; the message names it.

@@ -76,7 +76,7 @@ def ask(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def preview(request: Request) -> Response:
-    """What would be done."""
+    """Show a preview: what the action would do, and to how many letters."""
     console = console_of(request)
     kept = actions.kept(console, viewer_of(request), action_id(request))
     return _preview(request, kept)
@@ -99,7 +99,7 @@ def start(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def drop(request: Request) -> Response:
-    """Forget a preview."""
+    """Forget a preview, and go back to the list of letters."""
     console = console_of(request)
     console.previews.drop(actions.kept(console, viewer_of(request), action_id(request)))
     return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)

@@ -54,7 +54,7 @@ def routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER, "after")
 def list_(request: Request) -> Response:
-    """What was asked for in the last 30 days."""
+    """Show a page of the actions of the last 30 days, the newest first."""
     console, after = console_of(request), query_of(request).get("after", "")
     sight = viewer_of(request).sight()
     return page(request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after))
@@ -177,5 +177,5 @@ def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> Any:
-    """The same, where a spreadsheet would take it for a formula with what says that it is text: names come out of records."""
+    """Put an apostrophe before text that a spreadsheet would take for a formula: names come out of records."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

@@ -38,11 +38,11 @@ ORDERS = dict(overview.ORDERS)
 
 
 class Ask(NamedTuple):
-    """What somebody wants to be done.
+    """The action that somebody asks for, as a form or a request to the API states it.
 
     Attributes:
       words: a filter.
-      names: of single letters, which the filter has to mean besides; none are all that it means.
+      names: of single letters, which the filter has to match too; empty means all letters that match.
     """
 
     kind: str
@@ -95,7 +95,7 @@ def _previewed(
 
 
 def _seen(console: Console, viewer: Viewer, found: Preview) -> Preview:
-    """The same, with payloads shown only to who may see them, and only once that is written down."""
+    """Hide the payload changes of a preview where the viewer may not see them; else write to the audit that they are revealed."""
     changed = [each for each in found.examples if each.diff]
     if not changed:
         return found

@@ -46,14 +46,14 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 class Told(NamedTuple):
-    """What a page shows of it.
+    """The part of the advice that a page shows.
 
     Attributes:
       rows: `team`, `exception`, `where`, `letters`, `verdict` and `sentence` of each, where most is saved first.
       more: how many rows are left out.
-      diff: the rules, as a difference of the policy file; for who sees every team.
-      at_ms: when it was written; None where there is none.
-      fault: why it cannot be shown.
+      diff: the rules, as a difference of the policy file; only for viewers who see every team.
+      at_ms: when the file was written; None where it cannot be read.
+      fault: why the file cannot be read; empty where it can.
     """
 
     rows: list[dict[str, Any]]

@@ -27,7 +27,7 @@ _PAUSE_FIELDS = ("scope", "name", "reason")
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be paused; see `retry.console.acting.pauses`."""
+    """The JSON body of a request to pause; see `retry.console.acting.pauses`."""
 
     scope: str
     name: Words = ""
@@ -52,7 +52,7 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.VIEWER)
 def now(request: Request) -> Response:
-    """What there is to be seen now."""
+    """Answer with the numbers and lists of the page Now, as JSON."""
     replica, scope = console_of(request).replica, viewer_of(request).scope()
     return answer(api_rows.now(replica.now(scope), replica.freshness(), scope))
 
@@ -130,7 +130,7 @@ def audit(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
-    """What is paused."""
+    """List the pauses that concern the viewer's teams, the oldest first."""
     console = console_of(request)
     found = pauses.visible(console, console.replica.controls(), viewer_of(request).scope())
     return answer({"pauses": told.pause_objects(found)})
@@ -151,7 +151,7 @@ def pause(request: Request) -> Response:
 
 @needs(Role.OPERATOR, *_PAUSE_FIELDS)
 def resume(request: Request) -> Response:
-    """End a pause."""
+    """End the pause of a scope and a name."""
     given = query_of(request)
     scope, name, reason = (given.get(field, "") for field in _PAUSE_FIELDS)
     pauses.resume(console_of(request), viewer_of(request), scope, name, reason)

@@ -43,7 +43,7 @@ _decode_order = msgspec.json.Decoder(OrderBody).decode
 
 
 def routes() -> list[Route]:
-    """Its routes."""
+    """Return the routes below `/api/actions`."""
     post = ["POST"]
     return [
         Route("/api/actions", list_actions), Route("/api/actions", ask, methods=post), Route("/api/actions/{id}", action),

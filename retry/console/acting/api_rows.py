@@ -43,7 +43,6 @@ def group(row: Group) -> dict[str, Any]:
 
 
 def audit(row: AuditRow) -> dict[str, Any]:
-    """What was done."""
     return {
         "at": iso(row.at_ms), "action": row.action or None, "kind": row.kind, "by": row.by, "reason": row.reason,
         "shard": None if row.shard < 0 else row.shard, "letters": row.letters, "done": row.done, "results": row.results,
@@ -52,7 +51,7 @@ def audit(row: AuditRow) -> dict[str, Any]:
 
 
 def now(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
-    """What there is to be seen at one moment, in a scope."""
+    """Build the JSON object of `/api/now`; `scope` decides only whether it says what is wrong with the replica."""
     held = [
         {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),
          "reason": each.reason, "by": each.by, "letters": each.letters}

@@ -53,5 +53,5 @@ def _shown(console: Console, sight: Sight, given: dict[str, str]) -> dict[str, A
 
 
 def wanted(given: Mapping[str, str]) -> dict[str, str]:
-    """What rows must have; a field that is empty asks for nothing."""
+    """Return the values that rows of the audit must have, by field; empty fields are left out."""
     return {name: value for name in AUDIT_FIELDS if (value := given.get(name, "").strip())}

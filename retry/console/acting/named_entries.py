@@ -26,7 +26,7 @@ _WITHIN_S = 15.0
 
 
 class CancelRecord(NamedTuple):
-    """What ends an entry with a name: a record where it came in."""
+    """The record that cancels a named entry: on the topic where it came in, or on the changelog for a timer."""
 
     topic: str
     partition: int

@@ -39,11 +39,11 @@ _BATCH = 1_000
 
 
 class Searched(NamedTuple):
-    """What a page shows of a search.
+    """The result of a search for named entries, as a page shows it.
 
     Attributes:
-      ended_early: whether there were more to be searched.
-      faults: schedulers that did not answer, and why.
+      ended_early: whether there were more rows than are searched.
+      faults: other schedulers that did not answer in full, and why.
     """
 
     found: SearchPage
@@ -64,7 +64,6 @@ def routes(console: Console) -> list[Route]:
 def _of(kind: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
     def waiting(request: Request) -> Response:
-        """What waits."""
         console, scope = console_of(request), viewer_of(request).scope()
         rows = _Counted(_rows(console, scope, kind))
         asks = others if kind == "schedule" and viewer_of(request).may(Role.VIEWER, SCHEDULES) else []
@@ -76,7 +75,7 @@ def _of(kind: str, others: list[OtherScheduler]) -> Any:
 def _history(kind: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
     def history(request: Request) -> Response:
-        """What was sent, run or called."""
+        """Show the schedules that were sent lately, or the runs of tasks, or the calls of timers."""
         console, viewer = console_of(request), viewer_of(request)
         if (team := sent_entries.TEAMS[kind]) is not None:
             demand(viewer, Role.VIEWER, team)
@@ -88,7 +87,7 @@ def _history(kind: str, others: list[OtherScheduler]) -> Any:
 
 @needs(Role.OPERATOR, "kind", "name", "reason")
 def cancel(request: Request) -> Response:
-    """Cancel what waits."""
+    """Cancel a named entry that waits, and go back to the page of its kind."""
     form = form_of(request)
     kind = str(form.get("kind", ""))
     if kind not in _PLACES:
@@ -114,7 +113,7 @@ class _Counted:
 
 
 def _rows(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
-    """What waits, soonest first, as the search knows schedules."""
+    """Yield the named entries of a kind that wait, soonest first, in the form that `search` takes."""
     after: str | None = None
     while True:
         found = console.replica.named_entries(scope, kind, "", after, _BATCH)

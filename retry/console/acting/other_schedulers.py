@@ -42,12 +42,12 @@ class OtherScheduler(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a scheduler answered.
+    """The schedules that one scheduler answered with, or why there are none.
 
     Attributes:
-      schedules: those that it finds, the first ones first.
-      total: how many it finds.
-      fault: why there is no answer, or what is missing of it; empty where nothing is.
+      schedules: the first ones that match, in the order of the query.
+      total: how many match.
+      fault: why there is no answer, or which part of it is missing; empty where it is complete.
     """
 
     scheduler: str
@@ -72,10 +72,9 @@ def read(text: str) -> list[OtherScheduler]:
 
 
 def asked(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
-    """What each of them has of all pages up to this one, all asked at once: where rows of several are put in one order, nobody
-    knows whose rows come before.
+    """Ask all schedulers at once, each for its rows up to the end of this page: the rows of all are sorted together.
 
-    One that does not answer says so and keeps nobody waiting for long.
+    A scheduler that does not answer has a `fault` in its answer, and keeps nobody waiting for long.
 
     Args:
       place: `live` or `history`.
@@ -112,7 +111,7 @@ def _ask(scheduler: OtherScheduler, place: str, query: Query) -> Answer:
 
 
 def _parameters(query: Query, most: int, skip: int) -> dict[str, str]:
-    """As `retry.scheduling.messages.search` reads them."""
+    """Build the query parameters of a scheduler's REST API; `retry.scheduling.messages.search` reads them there."""
     given = {
         "schedule-id": query.part, "epoch-from": query.from_s, "epoch-to": query.to_s,
         "sort-by": f"{query.field} {'desc' if query.descending else 'asc'}", "max": most, "skip": skip or None,

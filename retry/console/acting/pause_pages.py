@@ -36,7 +36,7 @@ def routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER)
 def show(request: Request) -> Response:
-    """What is paused."""
+    """Show what is paused now, and the form for a new pause."""
     return _page(request, {})
 
 
@@ -57,7 +57,7 @@ def pause(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "paused", "reason")
 def resume(request: Request) -> Response:
-    """End a pause."""
+    """End the pause that the form names."""
     scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
     pauses.resume(console, viewer_of(request), scope, name, reason(request))

@@ -22,7 +22,7 @@ Standing = Mapping[tuple[str, str], Pause]
 
 
 def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
-    """Whose deliveries a pause holds back; none where that is not known, or everybody's."""
+    """List the teams whose deliveries a pause holds back; empty where they are not known, and for a pause of everything."""
     if scope == "team":
         return {name}
     if scope == "topic":
@@ -40,7 +40,7 @@ def seen(found: Standing, registry: Registry, scope: Scope) -> Standing:
 
 
 def visible(console: Console, controls: Iterable[Mapping[bytes, bytes]], scope: Scope) -> Standing:
-    """What is paused now, as far as it may be seen in a scope."""
+    """Select the pauses of this moment that a viewer of the teams in `scope` may see."""
     return seen(standing(controls, console.clock_ms()), console.registry(), scope)
 
 

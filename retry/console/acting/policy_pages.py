@@ -52,7 +52,7 @@ def show(request: Request) -> Response:
 
 @needs(Role.VIEWER, *_FIELDS)
 def explain(request: Request) -> Response:
-    """What becomes of a letter, and by which rule."""
+    """Explain what the policy file decides for a letter, and by which rule."""
     given = query_of(request)
     registry, scope = console_of(request).registry(), viewer_of(request).scope()
     topic = given.get("topic", "").strip()
@@ -67,7 +67,7 @@ def explain(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "team", "of_topic")
 def reschedule(request: Request) -> Response:
-    """What deciding anew on all that waits would change."""
+    """Show what deciding again on the entries that wait would change; nothing is changed."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     team, topic = given.get("team") or None, given.get("of_topic") or None
     if viewer.scope() is not None and (team is None or not viewer.may(Role.OPERATOR, team)):

@@ -20,5 +20,4 @@ _MODULES = (act_pages, action_pages, pause_pages, policy_pages, named_pages, aud
 
 
 def routes(console: Console) -> list[Route]:
-    """See `retry.console.web.app`."""
     return [route for module in _MODULES for route in module.routes(console)]

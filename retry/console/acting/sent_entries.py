@@ -31,10 +31,10 @@ TEAMS = {"schedule": SCHEDULES, "task": TASKS, "timer": None}
 
 
 def sent(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
-    """What was sent, in no order, as the search knows schedules; `outcome` says more of it.
+    """Read what was sent lately, in no order, in the form that `search` takes; runs and calls have an `outcome`, too.
 
     Args:
-      scope: the teams whose calls are meant.
+      scope: the teams whose calls of timers are wanted; schedules and runs are not filtered by it.
 
     Raises:
       TopicsInvalid: a topic cannot be read.
@@ -89,7 +89,7 @@ def _calls(console: Console, scope: Scope) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(call: Called) -> str:
-    """What became of a call.
+    """Describe in words how a call of a timer ended.
 
     >>> _outcome(Called("t", "shop", "h", "", 2, 9, 400, 1, "parked", 503, None, "max_attempts", None, ""))
     'parked because of max_attempts: attempt 2 took 0.4 s, status 503'

@@ -7,7 +7,7 @@ from retry.operations.control_requests import ShardNumbers
 
 
 def shards(console: Console) -> ShardNumbers:
-    """The changelog's partitions.
+    """Ask the brokers for the partitions of the changelog.
 
     Raises:
       BrokersUnreachable: nobody answered.

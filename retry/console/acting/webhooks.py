@@ -49,10 +49,10 @@ class Event(NamedTuple):
 
 
 class Happenings:
-    """What is new since the last look.
+    """The events that are new since they were listed last.
 
     Args:
-      url: of the console, as others reach it.
+      url: of the console, as others reach the console.
     """
 
     def __init__(self, console: Console, url: str) -> None:

@@ -98,7 +98,7 @@ _WAITS = (
 
 
 class Attempts:
-    """For the thread that folds.
+    """The table `attempts`, with a row for each dead letter, and the counts made from it; only for the thread that folds.
 
     Args:
       is_live: whether all indexes are there; until then nothing is counted.
@@ -146,7 +146,7 @@ class Attempts:
         self._count("", ())
 
     def prune(self) -> None:
-        """Keep the newest."""
+        """Delete all rows but the newest 1,000,000."""
         self._connection.execute("DELETE FROM attempts WHERE id <= (SELECT max(id) FROM attempts) - ?", (_ROWS_MAX,))
 
     def _count(self, these: str, parameters: tuple[object, ...]) -> None:

@@ -22,7 +22,7 @@ _INSERT = (
 
 
 class AuditFold:
-    """For the thread that folds."""
+    """The fold of the audit topic into the tables `audit` and `audit_letters`; only for the thread that folds."""
 
     def __init__(self, connection: sqlite3.Connection, registry: Callable[[], Registry]) -> None:
         self._connection, self._registry = connection, registry

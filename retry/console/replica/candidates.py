@@ -46,7 +46,7 @@ def _by_message(connection: sqlite3.Connection, value: Glob, most: int) -> list[
 
 
 def _telling(connection: sqlite3.Connection, quoted: list[str]) -> list[str]:
-    """Those that only few messages have. One that nearly all have leaves as many, and costs a walk over all of them."""
+    """Leave out trigrams that most messages have: each excludes little, and costs a walk over all. Keep all if all are so."""
     least, greatest = connection.execute("SELECT (SELECT min(id) FROM letters), (SELECT max(id) FROM letters)").fetchone()
     if least is None:
         return quoted

@@ -22,10 +22,10 @@ GroupOf = Callable[[Cell], str | None]
 
 
 class Cells:
-    """For the thread that folds.
+    """The tables `cells` and `due_minutes`, which count letters while these come and go; only for the thread that folds.
 
     Args:
-      group_of: the group that letters of a cell count in, after merges and splits.
+      group_of: returns the group that letters of a cell count in, after merges and splits.
     """
 
     def __init__(self, connection: sqlite3.Connection, group_of: GroupOf) -> None:

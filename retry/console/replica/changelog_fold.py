@@ -29,10 +29,10 @@ from retry.telemetry.unreadable_records import UNREADABLE
 
 
 class _Ended(NamedTuple):
-    """A null.
+    """A null on the changelog: the entry of this key waits no more.
 
     Attributes:
-      record: of the letter that it ends, where that came just before it.
+      record: the letter that it ends, where that came earlier in the same batch; else None.
     """
 
     key: bytes
@@ -41,12 +41,12 @@ class _Ended(NamedTuple):
 
 
 class ChangelogFold:
-    """For the thread that folds.
+    """The fold of the changelog: waiting letters, controls, returned letters and marks of ramps; only for the thread that folds.
 
     Args:
       log: the number of the changelog's topic.
       resting: topics where letters rest: what went there was not sent.
-      registry: gives the newest.
+      registry: returns the newest registry of policies.
       codec: reads envelopes.
     """
 
@@ -109,7 +109,7 @@ class ChangelogFold:
         self._connection.execute(statement, (mark,))
 
     def _left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
-        """What is known of a letter that left; None where it is none."""
+        """Return what is known of a letter that left; None for named, undelivered, and old unknown entries."""
         if ended.key[0] == NAMED or entry_keys.lane_of(ended.key) in UNDELIVERED:
             return None
         _, topic, partition, offset = entry_keys.source(ended.key)

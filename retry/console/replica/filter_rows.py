@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What there is to complete a filter with; of each at most 200, in alphabetical order."""
+    """The names that the console offers to complete a filter; at most 200 of each field, in alphabetical order."""
 
     teams: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()

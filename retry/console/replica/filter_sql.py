@@ -60,10 +60,10 @@ def condition(meant: Filter, now_ms: int) -> Condition:
 
 
 def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
-    """What a cell must be like for a letter in it to be meant, as far as its cell decides.
+    """Return the condition on cells whose letters may match a filter; terms that cells do not decide count as met.
 
     Args:
-      holds: whether the filter is to hold, or not to.
+      holds: whether letters are to match the filter, or not to match it.
     """
     if isinstance(meant, Term):
         if meant.field not in _CELL_COLUMNS:
@@ -97,7 +97,7 @@ def terms(meant: Filter) -> list[Term]:
 
 
 def conjuncts(meant: Filter) -> Sequence[Filter]:
-    """What must hold at once."""
+    """List the filters that must all hold: the parts of an `AllOf`, else the filter itself."""
     return meant.of if isinstance(meant, AllOf) else (meant,)
 
 

@@ -34,14 +34,14 @@ REBUILDING, LIVE, OLD = "rebuilding", "live", "old"
 
 
 class FoldingProcess:
-    """What is known of the fold; for any thread.
+    """The console's handle on the process that folds: starts and restarts it, and keeps its last report; for any thread.
 
     Args:
-      path: of the file that it folds into.
-      show: is called with the id of the file that pages may show from now on; an empty one is none.
+      path: of the SQLite file that the process folds into.
+      show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
 
     Attributes:
-      unreadable: records that it has passed over.
+      unreadable: records that the process has passed over.
     """
 
     def __init__(self, settings: Settings, path: Path, show: Callable[[str], None]) -> None:
@@ -111,7 +111,7 @@ class FoldingProcess:
         return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))))
 
     def shards(self) -> list[tuple[int, int, int]]:
-        """Of each partition of the changelog: how far it is folded, and where it ended when that was asked last."""
+        """Return (partition, next offset to fold, last known end offset) for each partition of the changelog, in order."""
         of_changelog = (place for place in self._report.places if place.topic == self._changelog)
         return sorted((place.partition, place.next_offset, place.end) for place in of_changelog)
 

@@ -26,7 +26,7 @@ _PRUNE_EVERY = 200
 
 
 class Fold(Protocol):
-    """Of one topic."""
+    """The fold of one topic into the replica."""
 
     def fold(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
@@ -34,7 +34,7 @@ class Fold(Protocol):
 
 
 class Folds:
-    """For the thread that folds.
+    """The folds of all topics, over one connection that writes; only for the thread that folds.
 
     Args:
       is_live: whether all indexes are there.

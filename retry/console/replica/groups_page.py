@@ -41,7 +41,7 @@ def page(
     connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int,
     *, resolved: bool,
 ) -> Page[Group]:
-    """See `Replica.groups`."""
+    """Return one page of groups of failures, most letters first; see `Replica.groups`."""
     question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after)
     counted, is_partial = _counted(connection, scope, meant, now_ms)
@@ -75,12 +75,12 @@ def one(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int
 
 
 def current_id(connection: sqlite3.Connection, group_id: str) -> str:
-    """What a group counts as since it was merged; its own where it was not, or was split."""
+    """Return the id of the group that a merged group counts in; its own where it was not merged, or was split."""
     return Regrouping.of(connection).merged(group_id)
 
 
 def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
-    """See `Replica.splits`."""
+    """Count letters of a group by each of `SPLIT_BY`, at most 20 values of each, most letters first; see `Replica.splits`."""
     found: list[Split] = []
     cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
     for by in SPLIT_BY:

@@ -39,7 +39,7 @@ _CAUSED_BY, _TRACE_BYTES_MAX, _CALLS_BYTES_MAX = b"Caused by: ", 64 << 10, 4_096
 
 
 class Cell(NamedTuple):
-    """What letters have in common; see the columns of `cells`."""
+    """The values that many letters share, as one row of the table `cells` has them; see its columns."""
 
     state: str
     kind: str
@@ -71,7 +71,6 @@ class FoundFailure:
 
     @property
     def consumer_group(self) -> str | None:
-        """Which failed."""
         return _text(self._found.failure.consumer_group)
 
     @property
@@ -81,7 +80,7 @@ class FoundFailure:
 
 
 class LogPlace(NamedTuple):
-    """Where the record of a letter lies: the number of its topic in the replica, partition and offset."""
+    """The place of a letter's record: the number of its topic in the replica, partition and offset."""
 
     topic: int
     partition: int
@@ -117,17 +116,17 @@ class LetterRecord(NamedTuple):
 
 
 def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
-    """What names the letter of a changelog key: its shard, when it is due, and a hash.
+    """Return the `place` of a letter that waits: shard, due time and a hash of its changelog key, in base64.
 
     Args:
-      block: the key of the block that it is in. When others leave that, its letter has another place, and the block ends.
+      block: the key of the block that it is in, if any. When others leave that, it ends, and this letter gets another place.
     """
     due = key[entry_keys.LANE_BYTES : entry_keys.LANE_BYTES + 8]
     return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key + block)), newline=False).decode()
 
 
 def resting_place(log: LogPlace) -> str:
-    """What names the letter of a record in a topic where letters rest."""
+    """Return the `place` of a letter that rests: topic number, partition and offset of its record, as text."""
     # No waiting one begins so.
     return f"={log.topic}/{log.partition}/{log.offset}"
 
@@ -178,7 +177,7 @@ def _record(
 
 
 def _kind(entry: Named) -> tuple[str, str | None]:
-    """What an entry with a name is, and what it is called outside."""
+    """Return the kind of a named entry (`timer`, `schedule`, `task` or `letter`), and what it is called outside the service."""
     if entry.call is not None:
         return "timer", entry.call.id
     if entry.team == SCHEDULES:

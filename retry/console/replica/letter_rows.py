@@ -31,7 +31,7 @@ _CHARS_MAX, _MS_MAX = 400, 1 << 62
 
 
 class LogRecord(NamedTuple):
-    """Where the record of a letter lies."""
+    """The place of a letter's record in Kafka: name of the topic, partition and offset."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ def at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[Le
 
 
 def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
-    """The same, and where the record of each lies."""
+    """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
     ids = orjson.dumps([letter for _, letter in positions]).decode()
     found = rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
     return [(_row(row), LogRecord(row[31], row[29], row[30])) for row in sorted(found, key=lambda row: (row[1], row[0]))]

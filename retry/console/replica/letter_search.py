@@ -241,7 +241,7 @@ def _all(one: Condition, other: Condition) -> Condition:
 
 
 def with_groups_of_now(meant: Filter, grouping: Regrouping) -> Filter:
-    """The same with groups that were merged as the ones that they count in."""
+    """Replace each merged group in a filter by the group that it counts in now."""
     if isinstance(meant, Term):
         if meant.field != GROUP or isinstance(meant.value, Range):
             return meant

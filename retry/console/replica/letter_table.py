@@ -42,7 +42,7 @@ _COLUMNS_OF_ROW = [f'"{name}"' for name in _Row._fields]
 
 
 class LetterTable:
-    """For the thread that folds.
+    """The table `letters`, and the trigrams and counts that change with it; only for the thread that folds.
 
     Args:
       is_indexed: whether messages have trigrams already: they are built last.
@@ -106,7 +106,7 @@ class LetterTable:
             count(row[2], 1, record.due_ms, (record.failed_ms, record.first_failed_ms))
 
     def _settle_name(self, name: str | None) -> None:
-        """Of the entries of one name the greatest counts; a cancel counts as any other, and lets nothing wait."""
+        """Let only the greatest version of a name wait, and supersede the others; where a cancel is the greatest, none waits."""
         of_name = self._connection.execute(
             "SELECT id, cell, due_ms FROM letters WHERE named = ? ORDER BY version DESC", (name,)
         ).fetchall()

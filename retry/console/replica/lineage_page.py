@@ -68,7 +68,7 @@ def _passed_ms(connection: sqlite3.Connection, group: str | None, target: str, l
 
 
 def _present(letter: LetterRow) -> LineageEvent:
-    """Where it is now."""
+    """Return the event that says where a letter waits or rests now."""
     at_ms = letter.due_at_ms if letter.state == WAITING else letter.failed_ms
     place = letter.target if letter.state == WAITING else letter.name
     return LineageEvent(at_ms, letter.state, letter.attempt, place, letter.reason or "", action=letter.action or "")

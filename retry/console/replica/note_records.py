@@ -30,10 +30,10 @@ NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose a kind of failures is, and what is known of it.
+    """The owner of a kind of failures, with a note and a link, as operators wrote them.
 
     Attributes:
-      teams: for whom it was written, those whose letters were of this kind; none is everybody.
+      teams: who may read the note: teams that had letters of this kind; empty where everybody may.
     """
 
     owner: str
@@ -76,7 +76,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """Where the records of a key lie."""
+    """Return the partition of `<app>-notes` that has all records of a key."""
     return crc32(key.encode()) % partitions
 
 

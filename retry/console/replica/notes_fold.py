@@ -12,10 +12,10 @@ from retry.telemetry.unreadable_records import UNREADABLE
 
 
 class NotesFold:
-    """For the thread that folds.
+    """The fold of the topic `<app>-notes` into the table `notes`; only for the thread that folds.
 
     Args:
-      regroup: called when groups have changed.
+      regroup: functions that are called when merges or splits have changed.
     """
 
     def __init__(

@@ -21,10 +21,10 @@ _LATE_MS = 1_000
 
 
 class NowQuery:
-    """One look.
+    """One query for all that the console shows of one moment to one viewer; see `Replica.now`.
 
     Args:
-      registry: tells whose topics are.
+      registry: tells which team a topic belongs to.
       retention_ms: how long Kafka keeps what rests, by topic; without those that it keeps for ever.
       as_of_ms: up to when all is in the replica that there was; None where that is now.
     """
@@ -40,7 +40,7 @@ class NowQuery:
         self._in_scope, self._teams = teams, tuple(sorted(scope or ()))
 
     def answer(self, shards: Sequence[tuple[int, int, int]]) -> Now:
-        """All of it."""
+        """Read all counts and states; `shards`, see `FoldingProcess.shards`, only go to viewers who see every team."""
         by_state = dict(self._rows("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
         overdue, oldest_ms = self._overdue()
@@ -83,7 +83,7 @@ class NowQuery:
         return count + within, rows[0][0] if rows else None
 
     def _recovery(self) -> tuple[Recovery, ...]:
-        """By attempt, of what was sent within 24 hours."""
+        """Count the retries of the last 24 hours by attempt: with a known result, of these failed again, and pending."""
         first = self._now_ms // HOUR_MS - HOURS + 1
         known = self._rows(
             "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"

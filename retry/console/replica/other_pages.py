@@ -20,7 +20,7 @@ AUDIT_FIELDS = {
 
 
 def names(connection: sqlite3.Connection, scope: Scope) -> Names:
-    """See `Replica.names`."""
+    """List the names in a viewer's letters that can complete a filter; see `Replica.names`."""
     columns = ("team", "topic", "exception", "target", "consumer_group")
     condition, teams = _of_teams("", scope)
     return Names(*(
@@ -35,7 +35,7 @@ def names(connection: sqlite3.Connection, scope: Scope) -> Names:
 def named_entries(
     connection: sqlite3.Connection, file_id: str, scope: Scope, kind: str, text: str, after: str | None, limit: int
 ) -> Page[LetterRow]:
-    """See `Replica.named_entries`."""
+    """Return one page of schedules, tasks or timers that wait, soonest first; see `Replica.named_entries`."""
     question = f"named {kind} {text} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after) or (-(1 << 62), 0)
     of_teams, teams = _of_teams("c.", scope)
@@ -57,7 +57,7 @@ def named_entries(
 def audit(
     connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
 ) -> Page[AuditRow]:
-    """See `Replica.audit`."""
+    """Return one page of the audit, newest first; see `Replica.audit`."""
     question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after) or ((1 << 62), 0)
     condition, parameters = _of_teams("", scope)

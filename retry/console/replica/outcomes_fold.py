@@ -27,7 +27,7 @@ _HEARD_MS = 30 * DAY_MS
 
 
 class OutcomeCell(NamedTuple):
-    """What outcomes have in common; see the columns of `outcome_cells`."""
+    """The values that many outcomes share, as one row of the table `outcome_cells` has them; see its columns."""
 
     team: str | None
     topic: str | None
@@ -44,7 +44,7 @@ class OutcomeCell(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """Where its retries wait; without the kind, as text."""
+        """Return the lane that retries of this cell wait in, as 16 hexadecimal digits: without the byte of its kind."""
         return entry_keys.lane(self.team or "", self.topic or "", self.target or "")[1:].hex()
 
 
@@ -53,7 +53,7 @@ _INSERT = f"INSERT INTO outcome_cells (digest, group_id, lane, {_COLUMNS}) VALUE
 
 
 class OutcomesFold:
-    """For the thread that folds."""
+    """The fold of the outcomes topic: failures by hour, decisions and consumer positions; only for the thread that folds."""
 
     def __init__(
         self, connection: sqlite3.Connection, grouping: Regrouping, attempts: Attempts, settled: Settled

@@ -32,13 +32,13 @@ _BATCH, _BATCH_BYTES, _FETCH_S, _LEAST_S = 1_000, 16 << 20, 5.0, 0.1
 
 
 class Scanned(NamedTuple):
-    """What a look into payloads has found.
+    """The result of one scan through payloads.
 
     Attributes:
       looked_at: letters whose payloads were asked for.
       why_ended: `all` where every letter was looked at; else `page`, `letters`, `time` or `cancelled`.
       after: the cursor behind the last letter that was looked at; None at the end.
-      unread: how many of these nobody gave: for want of a right, or because a broker did not answer.
+      unread: how many of these could not be read: for want of a right, or because a broker did not answer.
     """
 
     rows: list[LetterRow]
@@ -134,10 +134,10 @@ class Payloads:
         return self._opened(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
     def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
-        """What a scan asks, and where it goes on.
+        """Return the question of a scan as text, and the position where it goes on: None at the beginning.
 
         Raises:
-          CursorStale: `after` is of another question.
+          CursorStale: `after` is a cursor of another question, or of another replica.
         """
         question = f"scan {meant} {sorted(scope) if scope is not None else None}"
         return question, cursors.decode(self._file_id(), question, after)
@@ -177,7 +177,7 @@ class Payloads:
     def _known(
         self, scope: Scope, meant: Filter, position: Position | None, limit: int, question: str, now_ms: int
     ) -> Scanned | None:
-        """The same without a payload, where the replica keeps the headers that are asked for; None where it does not."""
+        """Scan the replica alone; None where the filter asks for payloads, or for headers that the replica does not keep."""
         try:
             with self._reading() as connection:
                 found = LetterSearch(connection, scope, meant, now_ms).page(position, limit)
@@ -226,7 +226,7 @@ class Payloads:
 
 
 def without_payload(meant: Filter, *, holds: bool = True) -> Filter:
-    """What must hold of a letter for a filter to hold (or not to), as far as the replica knows."""
+    """Drop the terms on payloads and headers: every letter that matches the filter (not `holds`: fails it) matches the result."""
     if isinstance(meant, Term):
         # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
         if meant.field in ("value", "header"):

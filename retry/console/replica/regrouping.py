@@ -18,7 +18,7 @@ PART = "~"
 
 
 class Alike(Protocol):
-    """What failures have in common; `retry.console.replica.letter_record.Cell` has it."""
+    """The values of a failure that decide its group, as `retry.console.replica.letter_record.Cell` has them."""
 
     @property
     def fingerprint(self) -> str | None: ...
@@ -64,7 +64,7 @@ class Regrouping:
 
     @classmethod
     def of(cls, connection: sqlite3.Connection) -> Regrouping:
-        """What the notes in the replica say."""
+        """Read the merges and splits from the notes in the replica."""
         return cls(changes(connection))
 
     def replace(self, changes: dict[str, Change]) -> None:
@@ -86,9 +86,9 @@ class Regrouping:
         return None if group is None else self._followed(group, failure, -1)
 
     def merged(self, group: str) -> str:
-        """What a group counts as that was merged; as far as it was not split.
+        """Return the group that a merged group counts in now, or its own id; merges after a split are not followed.
 
-        What was merged before others came into it, by a merge or a split, counts elsewhere, and the group is theirs.
+        Merges from before others came into the group, by a merge or a split, are not followed either: the group is theirs since.
         """
         came = self._last_merge.get(group, -1), self._last_split.get(group.rpartition(PART)[0], -1)
         return self._followed(group, None, max(came))
@@ -128,7 +128,7 @@ class Regrouping:
 
 
 def value(failure: Alike, by_what: str) -> str | None:
-    """What a failure has of one of `SPLIT_BY`."""
+    """Return a failure's value of one of `SPLIT_BY`, as text; None where it has none."""
     found = getattr(failure, by_what.replace("-", "_"))
     return None if found is None else str(found)
 

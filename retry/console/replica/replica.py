@@ -89,7 +89,7 @@ class Replica:
         return self._follower.generation
 
     def now(self, scope: Scope) -> Now:
-        """What there is to be seen now."""
+        """Return all that the console shows of this moment: counts, pauses, shards and workers."""
         with self._reading() as connection:
             query = NowQuery(
                 connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms(), self._follower.as_of_ms
@@ -97,7 +97,7 @@ class Replica:
             return query.answer(self._follower.shards())
 
     def open_breakers(self) -> Mapping[str, str]:
-        """By target, why its circuit breaker is not closed, as a worker says."""
+        """Return, by target, why its circuit breaker is not closed, as one worker says."""
         with self._reading() as connection:
             found = told_workers.open_breakers(connection, self._follower.as_of_ms or clock.wall_ms())
         return {target: said[0].why for target, said in found.items()}
@@ -129,7 +129,7 @@ class Replica:
         return lambda letter: is_in(FoundFailure(letter))
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
-        """What letters of a group have in common: by top frames, topic, consumer group and attempt."""
+        """Count letters of a group by what they have in common: top frames, topic, consumer group and attempt."""
         with self._reading() as connection:
             return groups_page.splits(connection, scope, group_id)
 
@@ -159,12 +159,12 @@ class Replica:
         return found[0] if found and (scope is None or found[0].team in scope) else None
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
-        """What happened to one original record, the oldest first."""
+        """List what happened to one original record, the oldest first."""
         with self._reading() as connection:
             return lineage_page.events(connection, scope, lineage)
 
     def names(self, scope: Scope) -> Names:
-        """What there is to complete a filter with."""
+        """List the names in letters of a scope that can complete a filter, at most 200 of each field."""
         with self._reading() as connection:
             return other_pages.names(connection, scope)
 
@@ -178,7 +178,7 @@ class Replica:
     def audit(
         self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
     ) -> Page[AuditRow]:
-        """What was done, newest first. A viewer of some teams sees what concerns their letters.
+        """Return a page of the audit, newest first. A viewer of some teams sees what concerns their letters.
 
         Args:
           wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.

@@ -16,11 +16,11 @@ CLOSE = b"close"
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """What is to be folded: the first message. Secrets of the settings go this way, and are in no argument.
+    """The first message to the process that folds. Secrets of the settings go this way, and are in no argument of its command.
 
     Attributes:
       path: of the file to fold into.
-      corrupt: id of a file that is not to be gone on with.
+      corrupt: id of a file that is of no use and is built anew; empty where there is none.
     """
 
     settings: Settings

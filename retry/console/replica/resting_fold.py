@@ -50,10 +50,10 @@ class ReturnedLetters:
 
 
 class RestingFold:
-    """For the thread that folds; of one topic.
+    """The fold of one topic where parked or discarded letters rest; only for the thread that folds.
 
     Args:
-      number: of the topic, and `topic_hash` of its id.
+      number: of the topic in the replica; `topic_hash` is the hash of its id.
       is_discarded: whether letters there were discarded, and not parked.
     """
 

@@ -110,7 +110,6 @@ class Group:
 
     @property
     def count(self) -> int:
-        """How many letters."""
         return self.waiting + self.parked
 
 
@@ -152,7 +151,7 @@ class Page(Generic[_Row]):
 
 @dataclass(frozen=True, slots=True)
 class DueBar:
-    """What is due between two moments."""
+    """The number of letters that are due between two moments."""
 
     from_ms: int
     to_ms: int
@@ -161,12 +160,12 @@ class DueBar:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Of retries with this number that were sent within a day.
+    """The results of retries of one attempt that were sent within a day.
 
     Attributes:
       sent: those whose consumer group passed them a settle time ago, or longer: of these it is known whether they recovered.
       came_back: those of them that failed again; the others recovered.
-      pending: the others, of which it is not known yet.
+      pending: retries of which it is not known yet whether they recovered.
     """
 
     attempt: int
@@ -247,7 +246,7 @@ class BreakerState:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What there is to be seen at one moment.
+    """The counts and states that the console shows of one moment.
 
     Attributes:
       waiting, parked, discarded: letters; `waiting` has named entries too, which `named` has alone.
@@ -332,7 +331,7 @@ class LineageEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """What one transaction did for an action to letters of one team, or what somebody did in the console.
+    """One row of the audit: what a transaction did for an action to letters of one team, or what somebody did in the console.
 
     Attributes:
       letters: how many it is about; `done` of these had done to them what was asked.

@@ -14,12 +14,12 @@ from retry.operations.act.overview import ActionOverview
 
 
 class CopiedControls(NamedTuple):
-    """See `retry.operations.act.overview.Standing`."""
+    """Control records by shard, copied from the replica; implements `retry.operations.act.overview.Standing`."""
 
     controls: Sequence[Mapping[bytes, bytes]]
 
     def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
-        """Those whose keys begin so, by shard."""
+        """Return the records whose keys begin with one of the prefixes, one dictionary for each shard."""
         return [{key: value for key, value in each.items() if key.startswith(prefixes)} for each in self.controls]
 
 

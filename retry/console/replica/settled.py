@@ -19,7 +19,7 @@ _OF_PAIR = (
 
 
 class Settled:
-    """For the thread that folds."""
+    """The counts of retries, moved to `outcome_hours` once it is known whether they recovered; only for the thread that folds."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -20,7 +20,7 @@ _NEWEST_MAX = 50_000
 
 
 class Sources(NamedTuple):
-    """What is read.
+    """The topics that the replica is folded from, as the cluster has them.
 
     Attributes:
       resting: topics where letters rest.
@@ -31,7 +31,7 @@ class Sources(NamedTuple):
     resting: frozenset[str]
 
     def identity(self, cluster_id: str, topic_prefix: str) -> dict[str, str]:
-        """What a file is a fold of: a topic that was made anew has another id, and other records."""
+        """Return what identifies the source of a file: cluster, changelog, and topic ids. A topic made anew has another id."""
         ids = {f"{topic_prefix}{topic}": about.topic_id for topic, about in self.described.items()}
         return {"cluster": cluster_id, "changelog": self.own.changelog, **ids}
 
@@ -41,7 +41,7 @@ class Sources(NamedTuple):
         return {topic: ms for topic, ms in kept.items() if ms >= 0}
 
     def spans(self, admin: AdminClient) -> list[Span]:
-        """What there is to read of each partition now."""
+        """List the offsets that are to be read now, one span for each partition."""
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
             if topic == self.own.outcomes:

@@ -13,7 +13,7 @@ import orjson
 
 
 def rows(connection: sqlite3.Connection, columns: Sequence[str], rest: str, parameters: Sequence[object] = ()) -> list[Any]:
-    """What `SELECT columns rest` gives, as lists; none of the columns is a BLOB.
+    """Return the rows of `SELECT columns rest`, each as a list; none of the columns may be a BLOB.
 
     Args:
       columns: expressions of SQL.
@@ -26,7 +26,7 @@ def rows(connection: sqlite3.Connection, columns: Sequence[str], rest: str, para
 
 
 def column(connection: sqlite3.Connection, name: str, rest: str, parameters: Sequence[object] = ()) -> list[Any]:
-    """The same of one column, as they are."""
+    """Return the values of one column, which must not be a BLOB, from `SELECT name rest`."""
     statement = f"SELECT json_group_array(c0) FROM (SELECT {name} AS c0 {rest})"
     return list(orjson.loads(connection.execute(statement, parameters).fetchone()[0]))
 

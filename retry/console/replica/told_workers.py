@@ -21,10 +21,10 @@ _ORDER = (OPEN, HALF_OPEN, CLOSED)
 
 
 def workers(connection: sqlite3.Connection, scope: Scope, as_of_ms: int) -> list[WorkerState]:
-    """Those that were heard of within a week, those that are silent first.
+    """List workers that were heard of within a week, the silent ones first; at most 100.
 
     Args:
-      as_of_ms: up to when all is known that there was: who is silent since is not told by a replica that is behind.
+      as_of_ms: up to when the replica has everything: one that is behind cannot tell who is silent since then.
     """
     found = [
         WorkerState(
@@ -36,7 +36,7 @@ def workers(connection: sqlite3.Connection, scope: Scope, as_of_ms: int) -> list
 
 
 def open_breakers(connection: sqlite3.Connection, as_of_ms: int) -> dict[str, list[BreakerRecord]]:
-    """By target, what workers say that are not silent."""
+    """Return breakers that are not closed, by target, as workers say that are neither silent nor ended."""
     found: dict[str, list[BreakerRecord]] = {}
     for _, told in _records(connection):
         if not told.ended and not _is_silent(told, as_of_ms):

@@ -45,7 +45,7 @@ def refused(request: Request, error: Exception) -> Response:
 
 
 def told_of(request: Request, error: Exception) -> str:
-    """What is wrong with a request, in words for who asked; a fault of ours is logged, and told as one."""
+    """Describe an error to whoever sent the request; an unexpected error is logged, and described only as a fault."""
     if isinstance(error, HTTPException):
         return error.detail
     if _status(error) is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -59,7 +59,7 @@ def _status(error: Exception) -> HTTPStatus:
 
 
 def said(error: Exception) -> str:
-    """What is wrong, and what to do, in words for who looks."""
+    """Describe an expected error to whoever looks, and what to do about it."""
     if isinstance(error, KafkaException):
         return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
     if isinstance(error, TimeoutError):

@@ -52,7 +52,7 @@ NAV = (
 
 @dataclass
 class Console:
-    """What the pages are made of; one for each process.
+    """The parts that all pages share; there is one for each process.
 
     Attributes:
       registry: gives the newest registry of the policy file.
@@ -116,7 +116,7 @@ def form_of(request: Request) -> FormData:
 
 
 def body_of(request: Request) -> bytes:
-    """What was sent, of at most 1 MiB."""
+    """Return the body that was posted, at most 1 MiB."""
     body: bytes = request.state.body
     return body
 

@@ -30,7 +30,7 @@ _AHEAD_MAX = 100
 
 
 def sentences(console: Console, row: LetterRow, found: FoundLetter) -> dict[str, list[str]]:
-    """What is known, by section; empty of what is no letter of a dead-letter topic, and where the brokers do not answer."""
+    """Explain a letter in sentences, by section; empty if it is of no dead-letter topic, or the brokers do not answer."""
     location = _location(row)
     if row.kind != "letter" or location is None:
         return {}

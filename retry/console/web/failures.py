@@ -25,7 +25,7 @@ ROWS = 50
 
 
 def routes(console: Console) -> list[Route]:
-    """The list."""
+    """Register the live part of the list of failures, and return its route."""
 
     def fresh(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))

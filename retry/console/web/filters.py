@@ -71,7 +71,7 @@ def _values(field: str, names: Names) -> Iterable[str]:
 
 
 def _fitting(values: Iterable[str], begun: str) -> list[str]:
-    """Those that begin so, then those that have it anywhere."""
+    """List up to 12 values that contain a text, in any case; those that begin with the text come first."""
     wanted = begun.lower()
     held = [value for value in values if wanted in value.lower() and value != begun]
     return sorted(held, key=lambda value: (not value.lower().startswith(wanted), value))[:COMPLETIONS_MAX]

@@ -14,7 +14,7 @@ _SHOWN_MAX = 300
 
 
 def visible(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
-    """What a record said, in one line, with what is not printable as its escape; a dash where it says nothing."""
+    """Format text of a record in one line of about `most` characters, escaped where it is not printable; a dash for None."""
     if text is None:
         return "–"
     return printable.visible(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
@@ -71,7 +71,7 @@ def moment(at_ms: int | None, now_ms: int | None = None) -> Markup:
 
 
 def brief(at_ms: int | None, now_ms: int) -> Markup:
-    """The same for a column of a table, whose heading says UTC: without the day where that is today, else without seconds.
+    """Format a moment for a table column headed UTC: only the time of day for today, else day, month and minutes.
 
     >>> brief(1_790_000_000_000, 1_790_000_060_000).striptags()
     '14:13:20 (1 min ago)'

@@ -23,13 +23,13 @@ class Granted(NamedTuple):
     reveal: frozenset[str] = frozenset()
 
     def text(self) -> str:
-        """As a file has it."""
+        """Format the grant as a line of a file has it: `payments:operator reveal:payments`."""
         roles = ",".join(f"{team}:{role}" for team, role in sorted(self.roles.items()))
         return f"{roles} reveal:{','.join(sorted(self.reveal))}" if self.reveal else roles
 
 
 def read(words: list[str]) -> Granted | None:
-    """What one or two words grant; None where they are not of this form."""
+    """Parse one or two words, as `payments:operator` and `reveal:payments`; None where they are not of this form."""
     if not 1 <= len(words) <= 2 or not _ROLES.fullmatch(words[0]):
         return None
     reveal = _REVEAL.fullmatch(words[1]) if len(words) == 2 else None

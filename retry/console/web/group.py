@@ -41,7 +41,7 @@ def show(request: Request) -> Response:
 
 
 def _shown(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
-    """What the page shows.
+    """Collect the template variables for the page of one group.
 
     Raises:
       HTTPException: 404, there is no such group.
@@ -74,7 +74,7 @@ def _term(group: Group, by: str, value: str | None) -> str | None:
 
 
 def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:
-    """Whose letters are of this kind, also of teams that the viewer does not see: what is said of it is said of all of these."""
+    """List the teams that have letters in a group, also those that the viewer does not see: its notes concern all of them."""
     whole = replica.group(None, group.id)
     return group.teams if whole is None else whole.teams
 

@@ -40,10 +40,10 @@ Endpoint = Callable[[Request], Response | Awaitable[Response]]
 
 
 def guarded(route: Route) -> Route:
-    """The same route, checked.
+    """Copy a route, so that each request is checked before its endpoint runs.
 
     Raises:
-      TypeError: its endpoint does not say which role it needs.
+      TypeError: the endpoint does not say which role it needs.
     """
     endpoint: Any = route.endpoint
     if not hasattr(endpoint, "needs"):

@@ -40,7 +40,7 @@ class Health:
         return self._replica.freshness().state != "rebuilding"
 
     def routes(self) -> list[Route]:
-        """What is open."""
+        """Return the routes that are open to everybody, without a sign-in."""
         return [Route("/health/live", self.live), Route("/health/ready", self.ready), Route("/metrics", self.metrics)]
 
     @needs(None, ANY_FIELD)
@@ -62,11 +62,11 @@ class Health:
 
     @needs(None, ANY_FIELD)
     async def metrics(self, _request: Request) -> Response:
-        """For Prometheus."""
+        """Answer with all metrics in the text format of Prometheus."""
         return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def counted(self, app: ASGIApp) -> ASGIApp:
-        """The same application, whose answers are counted."""
+        """Wrap an application so that its answers are counted and timed."""
 
         async def count(scope: Scope, receive: Receive, send: Send) -> None:
             began_s = clock.monotonic_s()

@@ -87,7 +87,7 @@ def _found(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | 
 
 
 def _headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
-    """By who writes them: name, value where it is shown, and length."""
+    """Group headers by who writes them; each has its name, its value where that is shown, and its length in bytes."""
     groups: dict[str, list[tuple[str, str | None, int]]] = {"of the service": [], "of the framework": [], "others": []}
     for name, value in found.headers[:_HEADERS_MAX]:
         of = "of the service" if name in OURS else "of the framework" if name in KNOWN else "others"

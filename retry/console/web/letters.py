@@ -121,7 +121,7 @@ def _room() -> Iterator[None]:
 
 
 def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scanned:
-    """What a filter on payloads means: read from Kafka, by somebody who may, and written down before it is shown.
+    """Scan payloads in Kafka for a viewer who may see them; the audit gets the letters found before they are shown.
 
     Raises:
       HTTPException: 503, as many are looked for as may be at once.
@@ -150,7 +150,7 @@ def _teams_to_save_for(request: Request) -> list[str]:
 
 @needs(Role.VIEWER, "q")
 def complete(request: Request) -> Response:
-    """What a filter that is begun may become."""
+    """Answer with completions of a filter that somebody is typing, as HTML."""
     console, text = console_of(request), query_of(request).get("q", "")
     if len(text) > 2_000:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "a filter has at most 1,024 bytes")

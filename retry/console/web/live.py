@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What was made of a part last, and why it could not be made anew since; empty where it could."""
+    """The last HTML of a part, and in `fault` why it could not be made anew since; empty where it could."""
 
     html: str
     generation: int
@@ -221,5 +221,5 @@ class Live:
 
 
 def _faulty(made: _Made, stream: _Stream) -> str:
-    """What the freshness of a page is asked about: since when its part could not be made anew, and why."""
+    """Build the argument of the part `freshness`: the time in ms of a part that could not be made anew, and why; else empty."""
     return f"{max(made.at_ms, stream.began_ms)} {made.fault}" if made.fault else ""

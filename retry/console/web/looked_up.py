@@ -18,12 +18,12 @@ _Found = TypeVar("_Found")
 
 
 class LookedUp(Generic[_Found]):
-    """What was found last, looked for again every ten seconds at most.
+    """A value that is looked up in a thread of its own, every ten seconds at most.
 
     Args:
       what: for the thread and the log.
-      look: finds it; is given what was found before.
-      unknown: what is found where the brokers do not answer, and before they have.
+      look: finds the value; is given the value before.
+      unknown: the value where the brokers do not answer, and before they have.
     """
 
     def __init__(self, what: str, look: Callable[[_Found], _Found], unknown: _Found) -> None:
@@ -33,7 +33,7 @@ class LookedUp(Generic[_Found]):
         self._looking = False
 
     def newest(self) -> _Found:
-        """What was found last."""
+        """Return the last value at once, and start a new look-up where one is due."""
         with self._lock:
             if not self._looking and self._due.is_due():
                 self._looking = True

@@ -22,12 +22,12 @@ PART = "now"
 
 
 def routes(console: Console) -> list[Route]:
-    """The first page."""
+    """Register the live part of the first page, and return its route."""
     seen = _LookedUp(silent_workers(console), overdue_lanes(console))
 
     @needs(Role.VIEWER)
     def show(request: Request) -> Response:
-        """What there is to be seen now."""
+        """Show the first page: what waits, what is new, what is held, and whether retries help."""
         console, scope = console_of(request), viewer_of(request).scope()
         return page(request, "now.html", live=(PART, ""), **_shown(console, scope, seen))
 
@@ -62,7 +62,7 @@ def _near_retention_q(age_ms: int) -> str:
 
 
 def sentence(now: Snapshot) -> str:
-    """What matters most at this moment, in one sentence."""
+    """Say in one sentence how much waits, is parked, is new and is held."""
     if not (now.waiting or now.parked):
         return "Nothing waits."
     parts = [f"{number(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]

@@ -45,11 +45,11 @@ class SignInFailed(Exception):
 
 
 class Client(NamedTuple):
-    """What the provider knows the console by.
+    """The console as a client of the OpenID Connect provider.
 
     Attributes:
       issuer: the provider, as its tokens name it.
-      redirect_uri: where it sends the browser back to.
+      redirect_uri: where the provider sends the browser back to.
     """
 
     issuer: str
@@ -75,7 +75,7 @@ class RolesOfClaims:
         self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_lines, path)), claim
 
     def granted(self, claims: Mapping[str, Any]) -> Granted:
-        """What somebody of these claims may do, as the file reads now."""
+        """Find the roles that the file gives now to a person with these claims."""
         said = claims.get(self._claim)
         values = said if isinstance(said, list) else [said]
         lines = self._file.current()
@@ -96,7 +96,7 @@ class Provider:
         self._described: dict[str, Any] | None = None
 
     def begin(self) -> tuple[str, str]:
-        """Where the browser is sent to, and the state that it brings back.
+        """Return the URL to send the browser to, and the state that the browser brings back.
 
         Raises:
           SignInFailed: the provider does not answer.

@@ -14,7 +14,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Origin(NamedTuple):
-    """Where the console is, for those who look at it.
+    """The address of the console, as browsers see it.
 
     Attributes:
       secure: whether browsers speak TLS, with the console or with a proxy in front of it.

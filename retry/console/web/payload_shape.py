@@ -46,7 +46,7 @@ def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine
 
 
 def _lines(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
-    """Of values that stand at the same place of a list's elements: told once."""
+    """Describe values that share a path in one line, then their members; all elements of a list share one path."""
     yield ShapeLine(path, ", ".join(dict.fromkeys(_type(value) for value in values[:_LINES_MAX])))
     if depth == _DEPTH_MAX:
         return

@@ -22,7 +22,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
 class Role(StrEnum):
-    """What a viewer may do for a team; each may do what those before it may."""
+    """The rights of a viewer in a team; each role includes those before it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -37,7 +37,7 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 class Sight(NamedTuple):
-    """What several viewers see and may do alike: of these, parts of pages are made once.
+    """The teams that a viewer may see and act for; parts of pages are made once for all viewers with the same.
 
     Attributes:
       scope: the teams whose letters they may see; None is all.
@@ -75,7 +75,7 @@ class Viewer:
         return None if EVERY_TEAM in self.roles else frozenset(self.roles)
 
     def sight(self) -> Sight:
-        """What this viewer sees and may do."""
+        """Return the teams that this viewer may see, and those that this viewer may act for."""
         if self.may(Role.OPERATOR, EVERY_TEAM):
             return Sight(self.scope(), None)
         acts = frozenset(team for team, role in self.roles.items() if team != EVERY_TEAM and role.covers(Role.OPERATOR))

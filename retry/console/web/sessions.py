@@ -17,12 +17,12 @@ _SECRET_BYTES = 32
 
 @dataclass(slots=True)
 class Session:
-    """One sign-in.
+    """The sign-in of one person in one browser.
 
     Attributes:
-      viewer: gives who it is, as rights are now; None where they are gone, which ends it.
+      viewer: returns the viewer with the rights of now; None where there are none any more, which ends the sign-in.
       csrf: the token that every form of this sign-in has.
-      until_ms: when it ends.
+      until_ms: when the sign-in ends.
     """
 
     viewer: Callable[[], Viewer | None]
@@ -66,7 +66,7 @@ class Sessions:
         return session, viewer
 
     def end(self, secret: str) -> None:
-        """Sign out."""
+        """End the sign-in of a cookie, and its streams."""
         with self._lock:
             if session := self._by_digest.pop(_digest(secret), None):
                 # A stream of pages that it holds ends too.

@@ -28,7 +28,7 @@ _ADDRESSES_MAX = 10_000
 
 
 class SignIn:
-    """Knows viewers.
+    """The ways to sign in, and the viewers that cookies and tokens stand for.
 
     Args:
       tokens: those that may sign in, None where there is no such file.
@@ -82,7 +82,7 @@ class SignIn:
         return self.sessions.begin(lambda: LOCAL)
 
     def end(self, request: Request) -> None:
-        """Sign out."""
+        """End the sign-in that the request's cookie names."""
         if secret := request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE):
             self.sessions.end(secret)
 
@@ -99,7 +99,7 @@ class SignIn:
             return bucket.take(1, self._clock_ms()) == 1
 
     def succeeded(self, request: Request) -> None:
-        """This address has just signed in."""
+        """Note that the address of a request has signed in, so this attempt does not count as failed."""
         with self._lock:
             if bucket := self._failed.get(self.origin.asker(request)):
                 bucket.give_back(1)

@@ -22,7 +22,7 @@ _TOKEN_MAX = 1_000
 
 
 def routes(console: Console) -> list[Route]:
-    """Those of signing in; none where nobody has to."""
+    """Return the routes for signing in and out; only `/sign-out` where nobody has to sign in."""
     own = [Route("/sign-out", sign_out, methods=["POST"])]
     if console.sign_in.is_open:
         return own
@@ -103,7 +103,6 @@ def from_provider(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def sign_out(request: Request) -> Response:
-    """Ends this sign-in."""
     console_of(request).sign_in.end(request)
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 

@@ -12,11 +12,11 @@ from retry.kafka import consumer_groups
 
 
 class Workers(NamedTuple):
-    """What the group tells.
+    """The number of workers that run, as their consumer group tells.
 
     Attributes:
-      running: how many; None where nobody tells.
-      silent_since_ms: since when none runs, as far as this console has seen; None while one does.
+      running: how many members the group has; None where the brokers do not tell.
+      silent_since_ms: since when no worker runs, as far as this console has seen; None while one runs, or nobody knows.
     """
 
     running: int | None
@@ -35,7 +35,7 @@ class Silence(NamedTuple):
 
 
 def silent_workers(console: Console) -> LookedUp[Workers]:
-    """Asks the group."""
+    """Watch how many members the consumer group of the shards has."""
 
     def look(before: Workers) -> Workers:
         cluster = console.cluster()
@@ -46,7 +46,7 @@ def silent_workers(console: Console) -> LookedUp[Workers]:
 
 
 def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
-    """What is to be told; nothing where all workers are heard.
+    """List the messages of a page about silent workers; empty while all workers are heard.
 
     Args:
       said: what workers say of themselves; those of earlier versions say nothing.

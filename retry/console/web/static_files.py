@@ -22,7 +22,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
-    """One file."""
+    """One static file: the first 16 hex digits of its SHA-256, its media type, and its bytes."""
 
     hash: str
     kind: str
@@ -37,7 +37,7 @@ class Assets:
         self._assets: Mapping[str, Asset] = {each.relative_to(folder).as_posix(): _asset(each) for each in files}
 
     def address(self, name: str) -> str:
-        """Where browsers get a file."""
+        """Return the path of the URL under which browsers get a file."""
         return f"/static/{self._assets[name].hash}/{name}"
 
     def routes(self) -> list[Route]:

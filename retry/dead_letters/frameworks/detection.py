@@ -20,7 +20,7 @@ from retry.record import Header
 
 
 def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None, aliases: Aliases | None = None) -> Failure:
-    """What a letter says of its failure.
+    """Read the failure that a letter tells of in its headers, or in its value where a task queue wrote an envelope.
 
     Args:
       headers: all of them in their order; those that are not in `KNOWN` matter only to `aliases`.
@@ -70,7 +70,7 @@ def _read(plan: DetectionPlan, values: Sequence[bytes | None]) -> dict[str, Any]
 
 
 def first_content(places: Iterable[ReadAt], values: Sequence[bytes | None]) -> str | int | None:
-    """What the first place says that says something; None where none does."""
+    """Return the first content that can be read at one of the places, in their order; None where there is none."""
     for n, read in places:
         raw = values[n]
         if raw and (content := read(raw)) is not None:

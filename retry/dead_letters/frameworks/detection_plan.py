@@ -38,12 +38,12 @@ ReadAt = tuple[int, Read]
 
 
 class DetectionPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What to read from a letter; values are found by their place among the names that the plan is for.
+    """The headers that each field of a failure is read from, by their place among the header names that the plan is for.
 
     Attributes:
       family, tier: of the dialect that is believed.
-      fields: field to places: of each field the first place that says something.
-      attempts: places of counts, of which the largest is taken; of our own count where the dialect has none.
+      fields: places by field; the first place that has content counts.
+      attempts: places of counts, of which the largest is taken; where the dialect has none, the place of our own count.
       names_origin: whether a header for the origin's topic is there, whatever it says.
     """
 

@@ -33,7 +33,7 @@ Places = tuple[HeaderLocation, ...]
 
 
 class Tier(IntEnum):
-    """What gives way to what, where a letter carries headers of several."""
+    """The precedence of a dialect where a letter carries headers of several dialects; the highest wins."""
 
     OWN = 0
     AD_HOC = 1

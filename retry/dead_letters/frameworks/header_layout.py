@@ -31,7 +31,7 @@ _PLAIN_READERS = frozenset({header_values.name, header_values.digits_int32, head
 
 
 class ReturnedAt(NamedTuple):
-    """Where a letter says what became of it before: places of headers, of which the last three may be missing."""
+    """The places of the headers that tell of an earlier retry; None for those of the last three that are missing."""
 
     id: int
     attempt: int
@@ -41,18 +41,18 @@ class ReturnedAt(NamedTuple):
 
 
 class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Where in the headers of a letter it says what.
+    """The places of what a letter's headers say, worked out once for all letters that have the same header names.
 
     Attributes:
       plan: who wrote the letter; None where nothing tells, or only its value.
-      telling: places of what tells who that was, in the order in which it is asked.
+      telling: places of the headers that detection reads, in the order in which it takes them.
       kept: by place, whether it is a header of the original record, and not of ours.
-      alike: values → those that are mostly alike, as they are.
-      derived: fields that are read from values which are not alike, but mostly come to the same.
-      origin_offset: places of it.
+      alike: values → those that are mostly alike from letter to letter, unchanged.
+      derived: places of fields whose values differ from letter to letter, while what is read from them is mostly equal.
+      origin_offset: places of the offset of the record that failed.
       messages: places of the exception's message.
       retry_at: place of the wish when to be retried; None where there is none.
-      returned: of a letter that was retried before; None of a first failure.
+      returned: places of the headers of an earlier retry; None for a first failure.
     """
 
     plan: DetectionPlan | None
@@ -101,7 +101,7 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
 
 
 def _returned(of_ours: dict[str, int]) -> ReturnedAt | None:
-    """Where headers of ours are that tell of an earlier retry; None where others do, or too few."""
+    """Find the places of the headers in `_RETURNED`; None where id or attempt is missing, or another header of ours is there."""
     if ours.ID not in of_ours or ours.ATTEMPT not in of_ours or not of_ours.keys() <= set(_RETURNED):
         return None
     policy, first_failed_ms, due_ms = map(of_ours.get, _RETURNED[2:5])

@@ -39,7 +39,7 @@ def digits(raw: bytes) -> int | None:
 
 
 def digits_int32(raw: bytes) -> int | None:
-    """The same up to 2**31 - 1: partitions and counts."""
+    """Parse a number from 0 to 2**31 - 1 in ASCII digits, such as a partition or a count."""
     number = digits(raw)
     return number if number is not None and number <= INT32_MAX else None
 
@@ -84,7 +84,7 @@ def dotnet_root(raw: bytes) -> str | None:
 
 
 def last_part(raw: bytes) -> str | None:
-    """What follows the last colon: the queue in `arn:aws:sqs:eu-west-1:123456789012:orders`."""
+    """Return the text after the last colon: the queue in `arn:aws:sqs:eu-west-1:123456789012:orders`."""
     return name(raw[-_NAME_BYTES_MAX:].rpartition(b":")[2])
 
 

@@ -34,7 +34,7 @@ class Implied(NamedTuple):
 
 @lru_cache(10_000)
 def implied(topic: str, origin: str | None = None) -> Implied:
-    """What the name of a dead-letter topic implies.
+    """Infer the origin topic and the consumer group of letters from the name of their dead-letter topic.
 
     Args:
       origin: the topic that a header names, if one does; it is not questioned, and tells where a group begins.

@@ -24,11 +24,11 @@ Keys = Callable[[bytes, bytes, int], list[bytes]]
 
 
 class DueEstimate(NamedTuple):
-    """What is due soon.
+    """An estimate of how many entries of a table are due soon.
 
     Attributes:
-      first_ms: when the first of it is due; None where there is nothing.
-      due: by the times that were asked for, how many entries are due by then.
+      first_ms: when the first entry is due; None where none is due by the last of the times.
+      due: for each time that was asked for, how many entries are due by then.
     """
 
     first_ms: int | None
@@ -36,10 +36,10 @@ class DueEstimate(NamedTuple):
 
 
 def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-    """What is due by each of some times, which rise.
+    """Estimate how many entries of a table are due by each of some times, which rise.
 
     Args:
-      starts: by lane, a key that none of its rows lies below.
+      starts: by lane, a key below which the lane has no row.
       rows_max: how many rows are looked at, roughly, while there are no more than some hundred lanes; a block counts as several.
     """
     first_ms, due = None, [0] * len(until_ms)

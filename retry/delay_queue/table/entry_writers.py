@@ -179,10 +179,10 @@ class OrderedEntries:
 
 
 class NamedEntries:
-    """Of each name the greatest version; see `retry.delay_queue.table.named_entries`.
+    """The entries with names, of which the greatest version counts; see `retry.delay_queue.table.named_entries`.
 
     Attributes:
-      superseded: rows of those that count no more.
+      superseded: rows of the entries that count no more.
       cancels: rows of cancels that count.
     """
 

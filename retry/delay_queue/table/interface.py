@@ -136,7 +136,7 @@ class Table(Protocol):
         ...
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """What is due by each of some rising times, from some `rows_max` rows; see `retry.delay_queue.table.due_estimate`.
+        """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; see `DueEstimate`.
 
         Of entries that keep an order only the first of each key counts. Never more than wait.
 
@@ -150,7 +150,7 @@ class Table(Protocol):
         ...
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """The same of entries that wait behind another: a cursor, the entry's key, its envelope."""
+        """Return the next entries that wait behind another in a queue: of each a cursor, its key, its envelope."""
         ...
 
     def get(self, key: bytes) -> bytes | None:

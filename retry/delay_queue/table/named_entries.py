@@ -38,7 +38,7 @@ Live = Mapping[bytes, bytes | None]
 
 
 class NamedRows(Protocol):
-    """Where rows are read."""
+    """The part of a table that must be read to fold named entries."""
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Rows by their keys."""
@@ -50,11 +50,11 @@ class NamedRows(Protocol):
 
 
 class NameEffect(NamedTuple):
-    """What changelog records of one name do.
+    """The changes that changelog records of one name make in a table.
 
     Attributes:
       changes: rows to put, and to delete (None).
-      waiting, superseded: by how much more or fewer there are.
+      waiting, superseded: by how many entries each of these numbers changes.
     """
 
     changes: dict[bytes, bytes | None]
@@ -71,7 +71,7 @@ def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[byte
 
 
 def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]:
-    """What records change in the table, name by name.
+    """Yield for each name the changes that its changelog records make in the table.
 
     Args:
       news: by name, the last record of each key; None is a null.

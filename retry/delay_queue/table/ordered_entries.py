@@ -22,15 +22,14 @@ Changes = dict[bytes, bytes | None]
 
 
 class OrderedRow(Protocol):
-    """Where one row is read."""
+    """A store from which single rows are read."""
 
     def get(self, key: bytes) -> bytes | None:
-        """One row."""
         ...
 
 
 class OrderedRows(OrderedRow, Protocol):
-    """Where rows are read; what is to be written is the caller's to write at once."""
+    """A store from which queues are read; the caller must write each `OrderEffect` before the next read."""
 
     def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
@@ -38,7 +37,7 @@ class OrderedRows(OrderedRow, Protocol):
 
 
 class OrderEffect(NamedTuple):
-    """What a changelog record does: rows to put, rows to delete (None), and by how much more or fewer entries wait."""
+    """The effect of a changelog record: rows to put or delete (None), and the change in the number of waiting entries."""
 
     changes: Changes
     waiting: int
@@ -85,7 +84,7 @@ def key_of(row: bytes) -> bytes:
 
 
 def _waiting_row(key: bytes) -> bytes:
-    """Where an entry waits behind another: in the order of the letters, since the order of due times is not theirs."""
+    """Return the row key of an entry that waits behind another: these sort in the order of letters, not of due times."""
     return _BEHIND + key[_WHEN_BYTES:] + key[:_WHEN_BYTES]
 
 

@@ -93,7 +93,6 @@ class Database:
             self._handle = Rdict(str(path), options=options, access_type=AccessType.secondary(str(beside)))
 
     def get(self, key: bytes) -> bytes | None:
-        """One row."""
         with self._errors_translated():
             return self._handle.get(key)
 
@@ -104,7 +103,7 @@ class Database:
             return list(values)
 
     def there(self, keys: list[bytes]) -> list[bytes]:
-        """Those of these keys that have rows, ascending; no value is read, however large."""
+        """Return those of the keys that have rows, ascending; no value is read, however large."""
         present: list[bytes] = []
         ascending = sorted(keys)
         if not ascending:
@@ -181,7 +180,7 @@ class Database:
         return keys
 
     def write(self, batch: WriteBatch) -> None:
-        """Apply changes."""
+        """Write the changes of a batch, without a write-ahead log."""
         with self._errors_translated():
             self._handle.write(batch, _UNLOGGED)
 

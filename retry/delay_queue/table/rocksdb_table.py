@@ -38,7 +38,7 @@ _FLUSH_EVERY_MS = 60_000
 
 
 class RocksTable:
-    """One database: entries under their keys, and the state under a key that sorts before all of them."""
+    """A `Table` in one RocksDB database: entries under their keys, and the state under a key that sorts before all of them."""
 
     def __init__(self, path: Path, identity: Identity, memory: Memory) -> None:
         self.path, self._identity = path, identity
@@ -98,26 +98,21 @@ class RocksTable:
 
     @property
     def next_offset(self) -> int:
-        """See `Table.next_offset`."""
         return self._state.next_offset
 
     @property
     def waiting(self) -> int:
-        """See `Table.waiting`."""
         return self._state.waiting
 
     @property
     def controls(self) -> Mapping[bytes, bytes]:
-        """See `Table.controls`."""
         return self._controls
 
     @property
     def has_slices(self) -> bool:
-        """See `Table.has_slices`."""
         return self._has_slices
 
     def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
-        """See `Table.fold`."""
         batch, (records, unreadable) = new_batch(), readable(rows)
         with self._lock:
             change, others = self._plain.fold(records, batch)
@@ -144,7 +139,6 @@ class RocksTable:
                 self._controls = {**self._controls, key: value}
 
     def lanes(self) -> list[bytes]:
-        """See `Table.lanes`."""
         with self._lock:
             return self._watermarks.waiting()
 
@@ -157,12 +151,10 @@ class RocksTable:
         return count
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
-        """See `Table.due_lanes`."""
         with self._lock:
             return self._watermarks.due(now_ms)
 
     def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        """See `Table.due`."""
         end = due_bound(now_ms + 1, lane)
         with self._lock:
             # Nothing is handed out before all is folded that was committed before.
@@ -194,7 +186,6 @@ class RocksTable:
         return rows, None
 
     def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.forget`."""
         batch, kinds = new_batch(), keys_by_kind(keys)
         lanes = Counter(key[:LANE_BYTES] for key in keys)
         with self._lock:
@@ -209,7 +200,6 @@ class RocksTable:
             self._write_change(batch, change)
 
     def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.drop`."""
         batch, kinds = new_batch(), keys_by_kind(keys)
         with self._lock:
             change = self._plain.drop(kinds[PLAIN] + kinds[BLOCK], batch)
@@ -222,7 +212,6 @@ class RocksTable:
         return key[0] in self._unfolded and self._unfolded[key[0]].is_leaving(key)
 
     def superseded(self, rows_max: int) -> list[bytes]:
-        """See `Table.superseded`."""
         with self._lock:
             return self._named.superseded.keys(rows_max)
 
@@ -236,14 +225,12 @@ class RocksTable:
         return [None if row is None else row[1:] for row in self._db.get_many([named_entries.pointer(key) for key in keys])]
 
     def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """See `Table.slices`."""
         return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
 
     def _find_slices(self) -> bool:
         return bool(self.slices(SLICE, 1) or self.slices(SENDING, 1))
 
     def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """See `Table.page`."""
         return interface.read_page(lambda start, end, rows: self._db.scan(start, end, rows, _EVERYTHING)[0], after, rows_max)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
@@ -258,12 +245,10 @@ class RocksTable:
             return self._plain.find_blocks(keys)
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """See `Table.estimate_due`."""
         estimate = estimate_due(self._db.keys, self._starts(), until_ms, rows_max)
         return estimate._replace(due=[min(due, max(0, self.waiting)) for due in estimate.due])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """See `Table.earliest`."""
         starts = sorted(self._starts().items())
         rows = (self._db.scan(low, lane_end(lane), rows_max, bytes_max)[0] for lane, low in starts)
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
@@ -273,7 +258,6 @@ class RocksTable:
             return {lane: self._watermarks.low(lane) for lane in self._watermarks.waiting()}
 
     def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """See `Table.behind`."""
         start = max(after + b"\0", ordered_entries.FIRST_BEHIND)
         rows = self._db.scan(start, ordered_entries.END_BEHIND, rows_max, _EVERYTHING)[0]
         return [(row, ordered_entries.key_of(row), envelope) for row, envelope in rows]
@@ -288,13 +272,11 @@ class RocksTable:
         return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
     def bulk_load(self, *, on: bool) -> None:
-        """See `Table.bulk_load`."""
         if on != self._in_bulk:
             self._db.bulk_load(on=on)
             self._in_bulk = on
 
     def close(self) -> None:
-        """See `Table.close`."""
         self._db.close()
 
     def _write_change(self, batch: WriteBatch, change: int) -> None:

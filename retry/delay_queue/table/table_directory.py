@@ -11,7 +11,7 @@ from retry.errors import DataDirUnusable
 
 
 class RocksTables:
-    """See `retry.delay_queue.table.interface.TableDirectory`.
+    """The tables of one worker in RocksDB; see `retry.delay_queue.table.interface.TableDirectory`.
 
     Args:
       folder: holds a directory for each table, named after topic and partition.
@@ -28,7 +28,6 @@ class RocksTables:
         self._cluster_id, self._topic_id, self._adopt = cluster_id, topic_id, adopt
 
     def open(self, partition: int, now_ms: int) -> RocksTable:
-        """See `Tables.open`."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -47,7 +46,6 @@ class RocksTables:
             self.open(partition, now_ms).close()
 
     def wipe(self, partition: int) -> None:
-        """See `Tables.wipe`."""
         wipe(self._path(partition))
 
     def _path(self, partition: int) -> Path:

@@ -13,7 +13,7 @@ _RECLAIM_EVERY = 50_000
 
 @dataclass(slots=True)
 class Watermark:
-    """Of one lane.
+    """The state of the scans of one lane.
 
     Attributes:
       low: no row lies below it; the first row itself, where a scan has seen that one.
@@ -55,12 +55,12 @@ class Watermarks:
                 mark.low, mark.lowest_put = min(mark.low, key), min(mark.lowest_put, key)
 
     def low(self, lane: bytes) -> bytes:
-        """Where a scan begins; beyond the lane, where it has no rows."""
+        """Return the key at which a scan of the lane begins; a key beyond the lane where it has no rows."""
         mark = self._lanes.get(lane)
         return lane_end(lane) if mark is None else mark.low
 
     def deleted(self, key: bytes) -> None:
-        """This row was deleted; noted where the last scan handed it out, for `forgot` to tell."""
+        """Note that a row was deleted, where the last scan handed it out, so that `forgot` can tell."""
         lane = key[:LANE_BYTES]
         mark = self._lanes.get(lane)
         if mark is not None and key < mark.scanned_to:

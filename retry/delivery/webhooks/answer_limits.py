@@ -43,10 +43,10 @@ class Connector(TCPConnector):
 
 
 class BoundedAnswers(ResponseHandler):
-    """What comes through one connection.
+    """The protocol of one connection, which bounds what its host may send in answer to a call.
 
     Attributes:
-      came_bytes: since the last request.
+      came_bytes: bytes that have come since the last request.
       resting: whether nobody has asked for anything.
     """
 

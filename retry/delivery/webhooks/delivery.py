@@ -52,14 +52,14 @@ _NO_RETRY = replace(DEFAULT, max_attempts=0)
 
 
 class CallsTurn(NamedTuple):
-    """What a shard's turn of calls came to: how many were written down, and what is due and cannot be opened."""
+    """The result of a shard's turn of calls: how many were written down, and what is due and cannot be opened."""
 
     written: int
     unopened: list[DueRow]
 
 
 class _Decision(NamedTuple):
-    """What follows from an answer: in a word, why it is parked if it is, and when it is called again if it is."""
+    """The decision on an answer: in a word, why it is parked if it is, and when it is called again if it is."""
 
     word: str
     reason: str | None = None

@@ -56,7 +56,7 @@ class HostCircuitBreakers:
             breaker.probing = False
 
     def answered(self, host: str) -> None:
-        """It works."""
+        """Forget the failures of a host that has answered, which closes its breaker."""
         self._failing.pop(host, None)
 
     def failed(self, host: str, now_ms: int, wait_ms: int | None = None) -> None:

@@ -31,11 +31,11 @@ CurrentSecrets = Callable[[], Sequence[bytes]]
 
 
 class HttpRequest(NamedTuple):
-    """What is called.
+    """One HTTP request that is to be sent.
 
     Attributes:
       id: `webhook-id`: the same for all attempts.
-      timeout_s: for all of it.
+      timeout_s: for the whole call, lookup included.
       team: whose call it is.
     """
 
@@ -133,7 +133,7 @@ async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:
 
 
 def _word(error: Exception) -> str:
-    """What went wrong, in a word that tells nothing of what lies behind a refused address."""
+    """Name an error in a word that tells nothing of what lies behind a refused address."""
     return next((word for kind, word in _WORDS if isinstance(error, kind)), "bad_answer")
 
 

@@ -160,7 +160,7 @@ class WebhooksInFlight:
             return dict(ended) if len(ended) <= rows_max else dict(list(ended.items())[:rows_max])
 
     def written(self, partition: int, keys: Iterable[bytes]) -> None:
-        """What became of these is in the changelog, or of no interest any more."""
+        """Forget the answers of these calls: they are in the changelog, or of no interest any more."""
         with self._lock:
             for key in keys:
                 self._answered[partition].pop(key, None)

@@ -26,7 +26,7 @@ _THROTTLES = frozenset({
 
 
 class Verdict(Enum):
-    """What follows from one call."""
+    """The consequence of one call for its entry."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 
 class Answer(NamedTuple):
-    """What came of one call.
+    """The result of one call, answered or not.
 
     Attributes:
       status: of the answer; None where none came.

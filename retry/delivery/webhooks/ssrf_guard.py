@@ -30,7 +30,7 @@ Lookup = Callable[[str, str], Awaitable[list[str]]]
 
 
 class Allowed(NamedTuple):
-    """What the operator lists: networks that may be called though they are not public, and hosts by name.
+    """The operator's allow-list: networks that may be called though they are not public, and hosts by name.
 
     Whoever is listed may be called without TLS and at any port; a name alone makes no private address public.
     """
@@ -145,7 +145,7 @@ def well_formed(url: str) -> URL:
 
 
 def host_of(url: str) -> str:
-    """What calls have in common that go to one host: scheme, host and port."""
+    """Return the origin of a URL, which all calls to one host have in common: scheme, host and port."""
     parsed = well_formed(url)
     host = parsed.raw_host or ""
     return f"{parsed.scheme}://{f'[{host}]' if ':' in host else host.rstrip('.').lower()}:{parsed.port}"
@@ -177,7 +177,7 @@ class _Pinned(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """See `AbstractResolver`."""
+        """Answer every lookup with the addresses that were vetted."""
         families = {address: socket.AF_INET6 if ":" in address else socket.AF_INET for address in self._addresses}
         return [
             ResolveResult(hostname=host, host=address, port=port, family=of, proto=0, flags=socket.AI_NUMERICHOST)
@@ -186,4 +186,4 @@ class _Pinned(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since nothing is held."""

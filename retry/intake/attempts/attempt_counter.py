@@ -32,15 +32,15 @@ from retry.policies.route import Route
 
 
 class LetterHistory(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a letter's past.
+    """The past of one letter, as far as it is known.
 
     Attributes:
       id: the lineage, as the header `retry-id` has it.
-      number: the same as a number.
-      print: of dead-letter topic, key and value.
+      number: the lineage as a number.
+      print: the fingerprint of dead-letter topic, key and value.
       made: retries made so far; None where a header says something that is no count, and nobody knows better.
       first_failed_ms: when the first attempt failed, if that is known.
-      matched: it was recognised by its print.
+      matched: whether the letter was recognised by its fingerprint.
     """
 
     id: bytes
@@ -129,7 +129,7 @@ class AttemptCounter:
         self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], *,
         lineages: Sequence[int] | None, is_retry: bool,
     ) -> LetterHistories:  # fmt: skip
-        """Of letters without headers of ours, of one topic: unfit are those that may come back from a send that is on record.
+        """Trace letters of one topic without headers of ours; `unfit` are those that may come back from a send on record.
 
         Args:
           team: whose topic it is.
@@ -150,8 +150,8 @@ class AttemptCounter:
         self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], *,
         made: int,
     ) -> LetterHistories:  # fmt: skip
-        """Of letters with headers of ours, of one topic: unfit are those of which another number of sends is on record, and
-        those with an id that is not of the team.
+        """Trace letters of one topic with headers of ours; `unfit` are those of which another number of sends is on record, those
+        with an id that is not of the team, and those of which only the fingerprint is on record.
 
         Args:
           team: whose topic it is.
@@ -174,7 +174,7 @@ class AttemptCounter:
         return LetterHistories(ids, own, prints, unfit)
 
     def _match_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
-        """Know a letter by its print, unless it names a record that is no retry."""
+        """Recognise a letter by its fingerprint, unless it names a record that is no retry."""
         failure = letter.failure
         if failure.origin_offset is not None and not self.is_retry(failure, route.team):
             return None
@@ -191,7 +191,7 @@ class AttemptCounter:
         return LetterHistory(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
     def _by_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        """By the id that came back; one that nobody has sent is no reason to begin anew."""
+        """Trace a letter by the id that came back; without a send on record, by its fingerprint, or else by its own count."""
         number, claimed = attempts.from_header(id_), letter.retries_made
         recent = self._recent.find_team(route.team)
         sends = recent.sends(number)

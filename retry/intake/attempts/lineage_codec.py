@@ -99,12 +99,12 @@ def moved(lineage_id: int, fingerprint: int, due_ms: int | None, attempt: int) -
 
 
 def pack(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> bytes:
-    """The value of the record that says so."""
+    """Encode rows of a team as the value of one record; `moves` as in `records`."""
     return (_MOVES if moves else _VERSION) + _TEAM.pack(team_number(team)) + b"".join(starmap(_ROW.pack, rows))
 
 
 def records(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:
-    """As few records as hold them; `moves` where all of them are from `moved`, else none is."""
+    """Pack rows of a team into as few records as hold them; `moves`: all of them are of moved sends, else none is."""
     left = iter(rows)
     parts = iter(lambda: list(islice(left, _ROWS_A_RECORD)), [])
     return [{"key": None, "value": pack(team, part, moves=moves)} for part in parts]

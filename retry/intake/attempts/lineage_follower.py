@@ -32,7 +32,7 @@ class LineageFollower:
     """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
 
     Attributes:
-      ramped: is told which of them a ramp has put.
+      ramped: is told which lineages a ramp has put.
       positions: of dead-letter partitions, which are read by the same client.
       trouble: why no letter may be taken in any more; empty where all is well.
     """
@@ -72,7 +72,7 @@ class LineageFollower:
                 self.trouble = f"{message.topic()}/{message.offset()}: {error}"
 
     def part(self) -> HealthProbe:
-        """What must go on here, until it is closed."""
+        """Return the health probe of reading lineages, which must go on until the follower is closed."""
         # A place is here to be asked for by workers that own no partition, too.
         return HealthProbe("reading lineages", self._turns, not self._closing, (self._topic, 0), _BEYOND)
 
@@ -121,7 +121,7 @@ class LineageFollower:
             self._missing.pop(partition, None)
 
     def close(self) -> None:
-        """Follow no more."""
+        """Close the client, and end the waiting in `catch_up`."""
         self._closing = True
         self._missing.clear()
         self._follower.close()

@@ -22,7 +22,7 @@ _KEY, _NO_KEY, _NO_VALUE = 0x6B65, 0x6E6F6B, 0x6E6F76
 
 
 def payload(key: bytes | None, value: bytes | None) -> int:
-    """What a record still is when it comes back without its headers.
+    """Hash key and value of a record, by which it is known when it comes back without its headers.
 
     >>> payload(None, b"") == payload(b"", None)
     False
@@ -32,7 +32,7 @@ def payload(key: bytes | None, value: bytes | None) -> int:
 
 
 def payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[int]:
-    """The same of many records; most have both, and take no call of their own."""
+    """Hash many records, each as `payload` does; most have key and value, and take no call of their own."""
     return [
         xxh3_64_intdigest(value, xxh3_64_intdigest(key, _KEY)) if key is not None and value is not None else payload(key, value)
         for key, value in zip(keys, values, strict=True)
@@ -40,12 +40,12 @@ def payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> li
 
 
 def fingerprint(topic: str, of_payload: int) -> int:
-    """The same of a letter: one that comes back to another dead-letter topic is another letter."""
+    """Make a letter's fingerprint from its topic and payload hash: in another dead-letter topic it is another letter."""
     return of_payload ^ _of_topic(topic)
 
 
 def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
-    """The same of many letters of one topic."""
+    """Make the fingerprints of many letters of one topic, each as `fingerprint` does."""
     of_topic = _of_topic(topic)
     return [of_payload ^ of_topic for of_payload in of_payloads]
 
@@ -62,7 +62,7 @@ def team_number(team: str) -> int:
 
 
 def short_team_number(team: str) -> int:
-    """The upper half of it, 32 bits: where no more than a handful of teams is told apart."""
+    """Return the upper 32 bits of `team_number`: enough to tell a handful of teams apart."""
     return team_number(team) >> 32
 
 

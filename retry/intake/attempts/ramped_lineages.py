@@ -12,7 +12,7 @@ from retry.intake.attempts.lineage_id import team_number
 
 
 class RampedLineages:
-    """By team and lineage, no more than `limit`. About 130 bytes each.
+    """The ramp step that put each lineage last, by team; at most `limit` lineages of all teams. About 130 bytes each.
 
     Where there are more, those that were put longest ago are forgotten first, of the team that has most.
     """

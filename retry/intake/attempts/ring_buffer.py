@@ -142,7 +142,6 @@ class Ring:
         return _STATE.unpack_from(self._rows, number % self.rows_max * _SIZE + _AT_STATE)
 
     def set_state(self, number: int, due_s: int, first_s: int, attempts: int) -> None:
-        """Replace them."""
         _STATE.pack_into(self._rows, self._row_at(number) + _AT_STATE, due_s, first_s, attempts)
 
     def admit(self, sends: Iterable[LineageFields], more: Container[int], otherwise: Callable[[LineageFields], None]) -> None:

@@ -39,7 +39,7 @@ _ROWS_MIN = 64
 
 
 class KnownLineage(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a lineage.
+    """The sends of one lineage, as far as they are known.
 
     Attributes:
       id: its number.
@@ -95,7 +95,7 @@ class TeamLineages:
         self._ring.limit_rows(rows_max)
 
     def sends(self, lineage_id: int) -> KnownLineage | None:
-        """What is known of a lineage; None where nothing was sent lately."""
+        """Find what is known of the sends of a lineage; None where nothing was sent lately."""
         row = self._ring.of_lineage(lineage_id)
         if not row:
             return None

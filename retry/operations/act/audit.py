@@ -32,9 +32,9 @@ class AuditLetter(msgspec.Struct, frozen=True):
     Attributes:
       result: `done`, or why nothing was done.
       letter: `topic/partition/offset` of the dead letter; empty where that is not known.
-      due_ms: when it was due; None where it rested.
-      parked: the same of the record that rested; None where it waited.
-      target, new_due_ms, new_target: where it was to go; when it is due since then, and where it goes.
+      due_ms: when the letter was due; None where it rested.
+      parked: `topic/partition/offset` of the record that rested; None where the letter waited.
+      target, new_due_ms, new_target: where the letter was to go; when it is due since the action, and where it goes.
       before, after: of an edit or a patch, digests of what came with the letter; see `retry.delivery.act_audit`.
     """
 
@@ -50,7 +50,7 @@ class AuditLetter(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """What one transaction did for an action; or what a person did, where `shard` is -1: an order, or something in the console.
+    """One record of the audit: an action's letters of one transaction; with `shard` -1 an order, or an act in the console.
 
     Attributes:
       teams: whose letters these are; empty where that was not written down.
@@ -70,16 +70,16 @@ decode_audit = json_decoder(AuditRecord, "record of the audit")
 
 
 class Audit(NamedTuple):
-    """The topic, as far as commands read it."""
+    """The audit topic, as commands read it."""
 
     settings: Settings
     admin: AdminClient
 
     def records(self, since_ms: int, action: str = "") -> Iterator[AuditRecord]:
-        """Those that were written from `since_ms` on, of one action or of all.
+        """Read the records written from `since_ms` on, of one action, or of all where `action` is empty.
 
         Raises:
-          TopicsInvalid: there is no such topic, or it cannot be read.
+          TopicsInvalid: there is no audit topic, or it cannot be read.
         """
         topic = topics.names(self.settings.app_id).audit
         about = topics.describe(self.admin, [topic]).get(topic)
@@ -102,7 +102,7 @@ class Audit(NamedTuple):
 def by_person(
     kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str], action: str = ""
 ) -> bytes:
-    """The value of a record of what a person does in the console, or orders of an action.
+    """Encode the audit record of what a person does in the console, or orders of an action.
 
     Args:
       letters: names, as `retry letters` prints them.

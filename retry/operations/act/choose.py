@@ -73,7 +73,7 @@ class Chosen:
 
     @property
     def count(self) -> int:
-        """How many members."""
+        """Return how many members there are, waiting and resting."""
         return sum(map(len, self.keys)) + len(self.resting)
 
     def add(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:

@@ -12,12 +12,12 @@ from retry.operations.act.request import Edit, Request
 
 
 class EditedResting(NamedTuple):
-    """What the edit comes to.
+    """An edit of one letter that rests, and what it changes.
 
     Attributes:
       member: as the action names the letter.
-      before: what would become of it without the edit.
-      after: what becomes of it.
+      before: the letter as it would be returned without the edit.
+      after: the letter as it is returned with the edit.
     """
 
     member: Member
@@ -28,13 +28,13 @@ class EditedResting(NamedTuple):
 def edit_resting(
     request: Request, edit: Edit, place: bytes, example: RestingExample, returns: LetterReturns, now_ms: int
 ) -> EditedResting | Refusal:
-    """Edit it as it will be once it is returned; or why a worker would do nothing.
+    """Edit a letter that rests as it will be once it is returned; or return why a worker would do nothing.
 
     Args:
-      place: where it rests, as a member names it.
+      place: where the letter rests, as a member names it.
 
     Raises:
-      ActionRefused: it cannot be edited like this.
+      ActionRefused: the letter cannot be edited like this.
     """
     before = example.returned
     if before is None:

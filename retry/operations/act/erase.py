@@ -69,7 +69,7 @@ class Erasing:
         return bool(word) and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
 
     def request(self, by: str, reason: str, policies: str) -> Request:
-        """What the workers are asked to do.
+        """Build the request that erases the letters with this record key.
 
         Raises:
           ActionRefused: the reason names the key, and the audit would keep it.

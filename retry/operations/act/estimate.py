@@ -45,7 +45,7 @@ def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
 
 
 def _limited(found: Preview, registry: Registry) -> Iterator[Estimate]:
-    """By each rate limit that what is sent is subject to."""
+    """Estimate the duration by each rate limit, of a target or a team, that holds for the letters that are sent."""
     action, groups = found.request.action, found.chosen.groups
     if action.kind not in (RETRY, REDIRECT):
         return

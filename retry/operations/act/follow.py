@@ -44,7 +44,7 @@ class Following:
 
     @property
     def tally(self) -> Tally:
-        """Of all shards together."""
+        """Return the sum of the tallies of all shards."""
         return summed(self.tallies.values())
 
     def look(self) -> bool:
@@ -80,7 +80,6 @@ class Following:
 
 
 def summed(tallies: Iterable[Tally]) -> Tally:
-    """Of several shards, together."""
     slices = done = gone = 0
     refused: Counter[str] = Counter()
     for tally in tallies:

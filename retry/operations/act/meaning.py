@@ -21,12 +21,12 @@ _NAMES_SHOWN = 20
 
 
 class Meaning(NamedTuple):
-    """What is meant.
+    """The letters that a person asks for.
 
     Attributes:
-      fits: whether a letter is.
-      states: those that it may have.
-      words: as a person wrote it.
+      fits: whether a letter is selected.
+      states: the states that a selected letter may have.
+      words: the filter and the names, as a person wrote them.
     """
 
     fits: Meant
@@ -39,7 +39,7 @@ class Meaning(NamedTuple):
         return bool(self.states.intersection(RESTING))
 
     def of_teams(self, teams: frozenset[str] | None) -> Meaning:
-        """The same, of letters of these teams alone; None is everybody's."""
+        """Return a selection of the letters of these teams alone; None stands for all teams."""
         if teams is None:
             return self
         fits = self.fits
@@ -51,7 +51,7 @@ class Meaning(NamedTuple):
 
 
 def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup | None = None) -> Meaning:
-    """What a filter, and names of letters, come to; letters have to be in both.
+    """Build the selection of letters that a filter matches and, where names are given, that have one of the names.
 
     Args:
       names: `key` or `letter` of `retry letters --json`: the due time and where a letter failed, or that alone; of one that
@@ -60,8 +60,8 @@ def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup |
       in_group: tells which letters a group has, where filters may ask for that.
 
     Raises:
-      FilterInvalid: it is no filter.
-      ValueError: a name is none; it is the argument.
+      FilterInvalid: `words` are no filter.
+      ValueError: a name does not name a letter; the name is the error's argument.
     """
     meant = parse(words, groups=in_group is not None)
     for each in names:

@@ -10,7 +10,7 @@ from retry.operations.letters.listing import Cursor, Listing
 
 
 def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter | None:
-    """What means them, in whichever state; None where the action does not say by a filter what it is about.
+    """Build the filter of new failures like the letters of an action, in any state; None where its filter cannot be parsed.
 
     Args:
       groups: as for `parse`.
@@ -23,7 +23,7 @@ def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter |
 
 
 def counted(listing: Listing, action: Action, now_ms: int) -> int | None:
-    """How many of them wait or are parked now; None as above. The action leaves them alone.
+    """Count the new failures that wait or are parked now, which the action leaves alone; None where its filter cannot be parsed.
 
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
@@ -35,7 +35,7 @@ def counted(listing: Listing, action: Action, now_ms: int) -> int | None:
 
 
 def without_state(meant: Filter) -> Filter:
-    """The same of letters in whichever state: a new failure waits, also where parked ones were meant.
+    """Remove what a filter says about states: a new failure waits, also where the filter is of parked letters.
 
     >>> str(without_state(parse("team:a -state:parked (state:waiting or key:1)")))
     'team:a'

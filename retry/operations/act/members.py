@@ -51,7 +51,7 @@ def members(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> 
 
 
 def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
-    """Those of some letters that wait under another key now."""
+    """Find which of these letters (`topic/partition/offset`) wait under another key now, by letter."""
     found = {}
     for _, table in waiting_entries.shards(settings):
         for where, entry in waiting_entries.entries(table):

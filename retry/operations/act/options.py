@@ -49,16 +49,16 @@ class OptionsInvalid(ValueError):
 
 
 class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of an action besides its kind; what is None, or empty, is not said.
+    """The options of an action besides its kind; None, or empty, where an option is not given.
 
     Attributes:
-      at: due at this time, in milliseconds since 1970.
+      at: when letters are due, in milliseconds since 1970.
       spread, postpone, settle, silence: milliseconds.
-      ramp, keep: in steps or not, and the part of letters that must recover.
+      ramp, keep: whether letters are sent in steps, and the part of them that must recover.
       to: the topic of a redirect.
-      value: the new one of an edit.
-      set_headers, removed: of an edit or a patch.
-      merge_patch: JSON.
+      value: the new value of an edit.
+      set_headers, removed: headers that an edit or a patch sets, and names of those that it removes.
+      merge_patch: a JSON merge patch of the value.
     """
 
     at: int | None = None
@@ -76,12 +76,12 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> set[str]:
-        """Names of those that are said."""
+        """Return the names of the options that are given."""
         return {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
 
     @property
     def headers(self) -> dict[str, str | None]:
-        """As an edit or a patch has them: None for what is removed."""
+        """Return the header changes of an edit or a patch: new values by name, None for a header that is removed."""
         return {**dict.fromkeys(self.removed), **self.set_headers}
 
 
@@ -91,14 +91,14 @@ def goes_with(kind: str) -> set[str]:
 
 
 def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
-    """What the options ask for.
+    """Check the options of an action, and build its request.
 
     Args:
       named: what an option is called where it was given.
 
     Raises:
-      OptionsInvalid: they do not go together, or with this kind.
-      ActionRefused: the patch is none.
+      OptionsInvalid: the options do not go together, or with this kind.
+      ActionRefused: the patch is not a valid one.
     """
     _check(kind, options, named)
     patch = Patch(options.headers, options.merge_patch or "") if kind == PATCH else None

@@ -51,7 +51,7 @@ class ActionOverview(NamedTuple):
 
     @property
     def status(self) -> str:
-        """How it is about it, in a word."""
+        """Return `cancelled`, `done`, `running` or `held`."""
         if self.cancelled is not None:
             return "cancelled"
         if not self.left:
@@ -91,11 +91,11 @@ def find(overviews: Sequence[ActionOverview], text: str) -> ActionOverview:
 
 
 def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
-    """Have it wait; the audit has this and the other orders, in the transaction that gives them.
+    """Put the action on hold; the audit has this and the other orders, in the transaction that gives them.
 
     Raises:
-      ActionRefused: nothing of it is left to be done.
-      TransactionFailed: it is not known whether it waits; asking again does no harm.
+      ActionRefused: nothing of the action is left to be done.
+      TransactionFailed: it is not known whether the action is on hold; asking again does no harm.
       RightMissing: this user may not write to the changelog, or to the audit.
     """
     _demand_left(about)
@@ -129,13 +129,13 @@ def _order(shards: ShardNumbers, about: ActionOverview, what: str, key: bytes, o
 
 
 def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
-    """The same, with the letters that failed again after a ramp had sent them; reads the changelog once more."""
+    """Add how many letters failed again after a ramp had sent them; reads the changelog once more."""
     marks = shards.standing(ramp_records.failed_of(about.id))[ramp_records.HOME]
     return failed_again(about, Counter(map(ramp_records.step_of, marks)))
 
 
 def failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOverview:
-    """The same, with the letters that failed again, by step."""
+    """Set how many letters failed again in each step of a ramp; `failed`: by number of the step, from 0."""
     return about._replace(steps=[each._replace(failed=failed.get(n, 0)) for n, each in enumerate(about.steps)])
 
 

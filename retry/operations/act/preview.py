@@ -53,13 +53,13 @@ _WORDS = {
 
 
 class ExampleChange(NamedTuple):
-    """What becomes of one member.
+    """The change that an action makes to one member.
 
     Attributes:
       letter: `due/topic/partition/offset`, as `retry letters` prints it.
-      due_at_ms: when it is due from then on.
-      target: where it goes then.
-      diff: of an edit or a patch.
+      due_at_ms: when the letter is due from then on.
+      target: where the letter goes then.
+      diff: what an edit or a patch changes, as lines of a unified diff.
     """
 
     letter: str
@@ -69,13 +69,13 @@ class ExampleChange(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What would be done, and what is done where the action is started.
+    """An action that is not started, and its members: what is previewed is what is done once it is started.
 
     Attributes:
       at_ms: when the members were chosen.
       silent: of a ramp, the targets for which the policy file names no consumer group.
       codec: reads and writes envelopes.
-      edited: of an edit of a letter that rests, the member.
+      edited: the member, where the action edits a letter that rests.
     """
 
     request: Request
@@ -87,10 +87,10 @@ class Preview(NamedTuple):
     edited: Member | None = None
 
     def ramped(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
-        """The same, in steps.
+        """Add a ramp, and note the targets that no consumer group reads.
 
         Args:
-          groups: which consumer groups read which topics.
+          groups: by consumer group, the topics that it reads.
         """
         targets = {self.request.action.target or ""} if self.request.action.target else set(self.chosen.groups["target"])
         silent = sorted(targets.difference(*groups.values()))
@@ -104,7 +104,7 @@ class Preview(NamedTuple):
         return self.request.resting(self.chosen.resting, self.chosen.sources, self.at_ms)
 
     def members(self) -> list[Iterator[Member]]:
-        """By shard."""
+        """Return the members that wait, one iterator for each shard."""
         if self.request.edit is None or self.edited is not None:
             return self.request.members(self.chosen.keys, self.at_ms)
         (edited,) = self.chosen.examples

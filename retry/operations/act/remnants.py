@@ -68,7 +68,7 @@ def _resting(erasing: Erasing, described: Mapping[str, Described]) -> Iterator[R
 
 
 def _changelog(about: Described, name: str, now_ms: int) -> Remnant:
-    """What an entry was before its null, until the log is compacted."""
+    """Describe the entries before their nulls, which the changelog keeps until it is compacted."""
     lag_ms = int(about.config.get("max.compaction.lag.ms", _NEVER_MS))
     if lag_ms >= _NEVER_MS:
         return Remnant(name, "entries as they were, until it is compacted: give it a max.compaction.lag.ms", None, None)

@@ -62,11 +62,11 @@ class Framing(Protocol):
 
 
 class Edit(NamedTuple):
-    """What becomes of exactly one letter.
+    """An edit of exactly one letter.
 
     Attributes:
-      value: its new one; None where that stays. JSON is encoded for a letter whose value is framed.
-      headers: set to a text, or removed where that is None.
+      value: the new value; None where the value stays. JSON is encoded for a letter whose value is framed.
+      headers: new texts by name; a header is removed where the text is None.
     """
 
     value: bytes | None = None
@@ -74,7 +74,7 @@ class Edit(NamedTuple):
     framing: Framing | None = None
 
     def applied(self, entry: Entry) -> Entry:
-        """The letter, edited.
+        """Return the letter's entry with this edit.
 
         Raises:
           ActionRefused: the new value is not of the kind of the former one, or nothing changes.
@@ -103,7 +103,7 @@ class Request(NamedTuple):
     edit: Edit | None = None
 
     def state(self) -> ActionState:
-        """What a worker would be asked to do."""
+        """Return the action's state as a worker would have it before anything is done."""
         return ActionState(self.id, self.action, None, None, Tally())
 
     def member(self, key: bytes, envelope: bytes, now_ms: int, codec: EnvelopeCodec = PLAIN) -> Member:
@@ -147,7 +147,7 @@ def new(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) ->
 
 
 def _alike(sources: Sequence[int]) -> set[int]:
-    """Those that are there more than once; of a million nearly always none."""
+    """Return the sources that occur more than once; of a million nearly always none do."""
     return {one for one, following in pairwise(sorted(sources)) if one == following}
 
 

@@ -30,7 +30,7 @@ def start(
     shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int,
     resting: Iterable[Member] = (), parking: dict[str, str] | None = None, members_in_all: int = 0,
 ) -> Action:
-    """Ask the workers to do it.
+    """Ask the workers to do the action.
 
     Args:
       members: by shard.
@@ -43,7 +43,7 @@ def start(
 
     Raises:
       ActionRefused: the preview is too old, the changelog has another number of partitions by now, or an edit is too large.
-      TransactionFailed: it is not known to be there; `retry actions` tells.
+      TransactionFailed: the action is not known to be there; `retry actions` tells.
       RightMissing: this user may not write there.
     """
     if len(members) != shards.count:

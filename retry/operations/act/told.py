@@ -27,7 +27,6 @@ MEMBER_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due",
 
 
 def preview_object(found: Preview) -> dict[str, Any]:
-    """What would be done."""
     chosen, action = found.chosen, found.request.action
     groups = {name: dict(groups.most_common(GROUPS_SHOWN)) for name, groups in chosen.groups.items()}
     examples = [
@@ -42,12 +41,12 @@ def preview_object(found: Preview) -> dict[str, Any]:
 
 
 def order_told(kind: str) -> str:
-    """What an action of this kind does to the order of letters of one key, where the policy keeps that."""
+    """Describe what an action of this kind does to the order of letters of one key, where the policy keeps that order."""
     return _ORDER.get(kind, _OVERTAKEN)
 
 
 def order_objects(chosen: Chosen) -> list[dict[str, Any]]:
-    """Whose order it is about: record keys with most letters, then how many letters of each topic have further keys."""
+    """List the record keys with most letters whose order is kept, then how many letters of each topic have further keys."""
     named = Counter({order: n for order, n in chosen.orders.items() if order[1] is not None}).most_common(GROUPS_SHOWN)
     shown = [{"topic": topic, "key": (key or b"").decode(errors="replace"), "letters": n} for (topic, key), n in named]
     further: Counter[str] = Counter()
@@ -68,7 +67,7 @@ def action_object(about: ActionOverview) -> dict[str, Any]:
 
 
 def tally_object(tally: Tally) -> dict[str, Any]:
-    """What has become of its letters, in numbers."""
+    """Return the counts of an action's letters by what became of them."""
     return {"done": tally.done, "gone": tally.gone, "refused": tally.refused}
 
 

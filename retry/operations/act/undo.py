@@ -32,8 +32,8 @@ class Undoing(NamedTuple):
     """An undo that can be asked for.
 
     Attributes:
-      letters: that the action was done for, by `topic/partition/offset`.
-      meant: those of them that still wait to be discarded.
+      letters: `topic/partition/offset` of the letters that the action was done for.
+      meant: whether a letter is one of them and still waits to be discarded.
     """
 
     request: Request
@@ -41,10 +41,10 @@ class Undoing(NamedTuple):
     meant: Meant
 
     def too_late(self, undone: int) -> str:
-        """What is said of the letters for which it comes too late, and how they are returned; empty where there are none.
+        """Describe the letters for which the undo comes too late, and how to return them; empty where there are none.
 
         Args:
-          undone: how many it brings back.
+          undone: how many letters the undo brings back.
         """
         if not (late := len(self.letters) - undone):
             return ""
@@ -55,10 +55,10 @@ class Undoing(NamedTuple):
 
 
 def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoing:
-    """What undoes an action.
+    """Build the undo of a discard.
 
     Raises:
-      ActionRefused: it is no discard, or is not over.
+      ActionRefused: the action is no discard, or is not over.
       TopicsInvalid: the audit cannot be read.
     """
     kind, action_id = about.action.kind, about.id.hex()

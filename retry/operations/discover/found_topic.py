@@ -35,7 +35,7 @@ class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
       letters: how many lie there.
       is_letters_estimate: whether that was reckoned from some of its offsets, since not all were read.
       sampled: how many were looked at.
-      families, groups, origins, exceptions: what those say, and how many of them.
+      families, groups, origins, exceptions: what the sampled letters say, and how many of them say it.
       readers: groups that have committed an offset here.
       origin_readers: by origin, groups that have committed an offset there.
       newest_ms, oldest_ms: times of the newest letters and of the oldest.
@@ -74,7 +74,7 @@ class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is known of the cluster: partitions of each topic, which groups read which topic, and all groups."""
+    """The cluster's topics with their number of partitions, the groups that read each topic, and all groups."""
 
     topics: Mapping[str, int]
     readers: Mapping[str, Collection[str]]
@@ -82,7 +82,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def found(sample: TopicSample, known: Known) -> FoundTopic | None:
-    """What a sample comes to, as if there were no more letters; None where nothing speaks for dead letters."""
+    """Describe a topic as if its sample had all its letters; None where nothing speaks for dead letters."""
     topic, families = sample.topic, sample.recognised()
     named, maybe = topic_words.is_dead(topic), topic_words.may_be_dead(topic)
     guessed = header_guess.guess(sample.strange, known.topics.keys(), known.groups)
@@ -108,10 +108,10 @@ def found(sample: TopicSample, known: Known) -> FoundTopic | None:
 
 
 def with_rate(topic: FoundTopic, since: Mapping[int, int], now_ms: int) -> FoundTopic:
-    """The same with letters a second, in the shortest time before now in which there were any.
+    """Add the letters a second, in the shortest window before now in which there were any.
 
     Args:
-      since: by length of that time, how many letters.
+      since: by length of the window in milliseconds, how many letters were written in it.
     """
     for window_ms in sorted(since):
         if count := since[window_ms]:
@@ -155,7 +155,7 @@ def _questions(sample: TopicSample, found_by: str, readers: list[str], guessed: 
 
 
 def _said(sample: TopicSample, header: str | None) -> Counter[str]:
-    """What a header says that nobody knows, if it has been told which it is; a policy file with this alias reads it so."""
+    """Count the values of an aliased header, as a policy file with this alias reads them; None for `header` counts nothing."""
     values = (dict(headers).get(header) for headers in sample.strange) if header else ()
     return Counter(value.decode(errors="replace") for value in values if value)
 

@@ -38,7 +38,7 @@ _NAME_CHARS_MAX = 200
 
 
 class Guess(NamedTuple):
-    """What headers seem to hold.
+    """The fields of a failure that unknown headers seem to hold.
 
     Attributes:
       aliases: field of a failure → header.
@@ -50,11 +50,11 @@ class Guess(NamedTuple):
 
 
 def guess(letters: Iterable[Iterable[Header]], topics: Collection[str], groups: Collection[str]) -> Guess:
-    """What headers seem to hold.
+    """Guess which fields of a failure the unknown headers of letters hold.
 
     Args:
-      letters: of each, its headers that no framework's row has.
-      topics, groups: of the cluster: what names a topic or a group must be one.
+      letters: of each letter, the headers that no framework's row has.
+      topics, groups: those of the cluster: a value that names a topic or a group must be one of them.
     """
     values: dict[str, list[bytes]] = {}
     for headers in letters:

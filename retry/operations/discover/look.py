@@ -36,12 +36,12 @@ Spans = dict[Partition, Span]
 
 
 class View(NamedTuple):
-    """What was seen.
+    """The topics, groups and letters that were seen in a cluster.
 
     Attributes:
       topics: all of the cluster that this user may see, with their number of partitions.
       readers: by topic, groups that have committed an offset in it.
-      groups: all that were seen.
+      groups: all groups that were seen.
       spans: where partitions begin and end, of topics that were looked at.
       unread: what lies before the letters that were read, of the partitions in `spans`.
       counts: by topic, how many letters there are, of topics that were looked at.
@@ -116,7 +116,7 @@ def note_oldest(cluster: Cluster, view: View, topics: Iterable[str]) -> None:
 
 
 def written_since(cluster: Cluster, view: View, topics: Iterable[str], at_ms: int) -> dict[str, int]:
-    """By topic, how many letters lie behind a moment, by the timestamps of its records."""
+    """Estimate by topic how many letters were written since a moment, by the timestamps of its records."""
     wanted = set(topics)
     places = [place for place in view.spans if place[0] in wanted]
     began = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.for_timestamp(at_ms), _ASK_S)
@@ -173,7 +173,7 @@ def _count_wanted(spans: Spans, newest: int) -> dict[Span, int]:
 
 
 def _read_spans(cluster: Cluster, spans: list[Span], records_max: int | None = None) -> Iterator[list[Message]]:
-    """Their records, of each span all or the first so many; a topic that is deleted meanwhile is left out."""
+    """Read all records of each span, or the first `records_max`; a topic that is deleted meanwhile is left out."""
     config = {**cluster.reader, "fetch.message.max.bytes": _FETCH_BYTES}
     left = {(span.topic, span.partition): span for span in spans}
     while left:

@@ -66,7 +66,7 @@ def _text(
 
 
 def facts_of(topic: FoundTopic, now_ms: int) -> list[str]:
-    """What was seen of a topic, in sentences without a full stop."""
+    """Describe what was seen of a topic, in sentences without a full stop."""
     old = [f"{word} {_ago(now_ms - at)} ago" for word, at in (("newest", topic.newest_ms), ("oldest", topic.oldest_ms)) if at]
     rate = [f"{topic.per_second:.3g} a second in the last {topic.window}"] if topic.per_second is not None else []
     when = "; ".join(old + rate) + (" (times of the records that failed)" if topic.copied_times and old else "")
@@ -110,7 +110,7 @@ def _comment(text: str, indent: int = 0) -> Iterator[str]:
 
 
 def _scalar(text: str) -> str:
-    """As YAML has it: quoted where it would not be text otherwise."""
+    """Return a text as a YAML scalar, quoted unless it is plainly read as text."""
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
     return text if plain else json.dumps(text, ensure_ascii=False)
 

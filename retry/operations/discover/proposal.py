@@ -24,7 +24,7 @@ _OF_STREAMS = ("-repartition", "-changelog")
 
 
 class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file would say of one topic of dead letters.
+    """A section of the policy file for one topic of dead letters.
 
     Attributes:
       retry_to: a topic, or `origin`.
@@ -32,7 +32,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
       origins: topics from which records may be fetched that letters only point to.
       group: who reads the retries, where letters do not say.
       create: whether the topic `retry_to` is not there yet.
-      questions: those of the topic, and of where it should go.
+      questions: those about the topic, and about where its letters should go.
     """
 
     found: FoundTopic
@@ -45,7 +45,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def proposed(topics: Iterable[FoundTopic], known: Known, internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
-    """By team, what the file would say of its topics.
+    """Propose a section for each attached topic, by team.
 
     Args:
       internal: topics of the service's own.
@@ -65,7 +65,7 @@ def proposed(topics: Iterable[FoundTopic], known: Known, internal: Collection[st
 
 
 def _subject(topic: FoundTopic, usable: Collection[str]) -> str:
-    """What its letters come from, if they agree, else what its name says."""
+    """Return the one usable origin that the letters name, or else the subject in the topic's name."""
     origins = [origin for origin in topic.origins if origin in usable]
     named = topic_words.subject(topic.topic)
     return origins[0] if len(origins) == 1 else named
@@ -123,7 +123,7 @@ def _to_fetch_from(topic: FoundTopic, origins: list[str], allowed: list[str]) ->
 
 
 def _group(topic: FoundTopic, readers: Mapping[str, list[str]]) -> str | None:
-    """The only one that reads where the letters come from, if letters name none."""
+    """Return the only group that reads the topics in `readers`; None where letters name groups, or there is not just one."""
     groups = {group for of in readers.values() for group in of}
     (group,) = groups if len(groups) == 1 and not topic.groups else (None,)
     return group if group and group.strip() and group.isprintable() and len(group) <= _GROUP_CHARS_MAX else None

@@ -17,11 +17,11 @@ from retry.operations.discover.proposal import ProposedTopic, proposed
 
 
 class Discovery(NamedTuple):
-    """What was found.
+    """The dead-letter topics of a cluster, and a policy file for them.
 
     Attributes:
-      topics: those of dead letters, and those that may be, by name.
-      teams: what the policy file says of them.
+      topics: topics of dead letters, and topics that may be, by name.
+      teams: the sections of the policy file, by team.
       text: the policy file.
       unreadable: topics that look like dead letters by name and may not be read.
     """

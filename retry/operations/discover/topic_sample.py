@@ -20,12 +20,12 @@ _RETRIES, _PARKED = "retries of this service", "letters that this service parked
 
 
 class TopicSample:
-    """What some letters of one topic say.
+    """Counts of what some letters of one topic say.
 
     Attributes:
       letters: how many were looked at.
       families: by framework, how many of them; `unknown` where headers tell nothing.
-      origins, groups, exceptions: what they name.
+      origins, groups, exceptions: what letters name, and how many of them name it.
       ours: records that this service wrote, by what they are.
       pointers: how many have no payload.
       converters: how many failed where Kafka Connect converts, which no retry mends.
@@ -44,7 +44,7 @@ class TopicSample:
         self.strange: list[Headers] = []
 
     def add(self, message: Any) -> None:
-        """Count one more."""
+        """Count a letter by what its headers, its body and its timestamp say."""
         letter = read(message)
         failure = letter.failure
         self.letters += 1
@@ -66,7 +66,7 @@ class TopicSample:
             self.strange.append(strange)
 
     def note_time(self, message: Any) -> None:
-        """Take no more of it than when it was written."""
+        """Note when a record was written, and nothing else of it."""
         stamp_ms = message.timestamp()[1]
         if stamp_ms >= LIKELY_MS:
             self.newest_ms = max(stamp_ms, self.newest_ms or stamp_ms)
@@ -78,13 +78,13 @@ class TopicSample:
 
 
 def _strange(headers: Headers) -> Headers:
-    """Headers that no framework's row has; of values the beginning."""
+    """Return the headers that no framework's row has, with the beginning of each value."""
     found = ((name, value) for name, value in headers if value and name not in KNOWN)
     return [(name, value[:_VALUE_BYTES_MAX]) for name, value in islice(found, _HEADERS_MAX)]
 
 
 def _ours(message: Any) -> str | None:
-    """What a record is that this service wrote; a letter that failed again has what its framework wrote behind that."""
+    """Name a record that this service wrote, else None: a letter that failed again has its framework's headers behind ours."""
     headers = message.headers() or []
     if retry_headers.labels_of_retry(headers) is not None and headers[-1][0] in retry_headers.OURS:
         return _RETRIES

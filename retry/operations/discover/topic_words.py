@@ -42,12 +42,12 @@ def is_dead(topic: str) -> bool:
 
 
 def may_be_dead(topic: str) -> bool:
-    """Whether it may mean that, and letters must tell: `orders_error`, `error.orders.billing`."""
+    """Whether a topic's name may mean dead letters, and its letters must tell: `orders_error`, `error.orders.billing`."""
     return bool(_MAYBE.search("-".join(words(topic)))) and not is_retry(topic)
 
 
 def subject(topic: str) -> str:
-    """What a dead-letter topic is about: the origin that its name implies, or else what is left without the word for it.
+    """Return the origin that the name of a dead-letter topic implies, or else the name without its word for dead letters.
 
     >>> subject("payments.orders.DLT"), subject("billingDeadLetters"), subject("dlq")
     ('payments.orders', 'billing', 'dlq')
@@ -56,7 +56,7 @@ def subject(topic: str) -> str:
 
 
 def first_words(subjects: Collection[str]) -> dict[str, str]:
-    """By subject, the word that tells teams apart: the first, or where all begin alike, the first that comes after that.
+    """Map each subject to the word that tells teams apart: the first, or the first after the words that all begin with.
 
     >>> first_words(["acme.payments.orders", "acme.shop.carts"])
     {'acme.payments.orders': 'payments', 'acme.shop.carts': 'shop'}

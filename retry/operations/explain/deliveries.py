@@ -28,7 +28,7 @@ class DeliverySearch(NamedTuple):
     is_returned: Callable[[LetterLocation], bool]
 
     def find(self, decision: DecisionRecord, registry: Registry | None) -> Delivered:
-        """What was done in the end, and the record that the letter became; None where none is found."""
+        """Find the final decision, and the record that the letter became; None where no record is found."""
         delivered = self._found(decision)
         if delivered is None or delivered.returned:
             # What operators have decided stands, or what was decided of an entry that waited.

@@ -28,20 +28,20 @@ from retry.telemetry.worker_records import RefusedRecord
 
 
 class LetterEvidence(NamedTuple):
-    """What is known of a letter.
+    """All that is known of one letter.
 
     Attributes:
       missing: why the letter is not read from its topic; None where it is.
       record: the letter as it can be read, from its topic or from its entry; None where neither has it.
-      letter: the same, understood.
+      letter: `record`, parsed as a dead letter.
       position: where the intake group goes on reading its partition; None where it has not begun.
-      waiting: its entry.
+      waiting: its entry; None where it does not wait.
       blocked: why nothing of its lane may go.
       forbidden: why the user of this command may not write to its target; only looked up where nothing else blocks it.
       workers: members of the group that shares the shards; None where that is not known.
-      decision: as the outcome or the entry says.
-      delivery: the record that it became.
-      former: what it was before operators changed it.
+      decision: what was decided, as the outcome or the entry says.
+      delivery: the record that the letter became.
+      former: copies of the letter from before operators changed it.
       refused: letters that workers say are refused by their topics, one by one; only looked up where the letter waits.
     """
 
@@ -113,7 +113,7 @@ def _forbidden(cluster: Cluster, destination: str) -> str | None:
 def _decision(
     cluster: Cluster, location: LetterLocation, letter: Letter | None, waiting: WaitingEntry | None
 ) -> DecisionRecord | None:
-    """What was decided when it was taken in."""
+    """Return the decision at intake, by the outcome or else by the entry; None where neither tells."""
     if waiting is not None and waiting.key[0] == NAMED:
         return None  # Of what came in by another entry source there are no outcomes.
     of_entry = None if waiting is None or isinstance(waiting.entry, Unopened) else search.of_entry(waiting.entry)

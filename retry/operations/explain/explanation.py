@@ -28,11 +28,11 @@ _OF_THE_LETTER = ("too_large", "unreadable_headers", "bad_attempt", "bad_due")
 
 
 class Explained(NamedTuple):
-    """An explanation.
+    """The explanation of one letter in sentences.
 
     Attributes:
       decision: what was decided, or, for a letter that is not taken in, what would be decided now.
-      sentences: by section.
+      sentences: those of each section.
     """
 
     state: LetterState
@@ -41,7 +41,7 @@ class Explained(NamedTuple):
 
 
 def explained(evidence: LetterEvidence, registry: Registry | None, forecast: Forecast | None, now_ms: int) -> Explained:
-    """Put it in words.
+    """Explain the evidence of a letter in sentences.
 
     Args:
       registry: of the policy file, where there is one.
@@ -87,7 +87,7 @@ def _foreseen(forecast: Forecast) -> DecisionRecord:
 
 
 def _present(registry: Registry, forecast: Forecast, decision: DecisionRecord) -> DecidedLetter:
-    """What the present policy file decides of the letter as it was when it was taken in."""
+    """Decide by the present policy file on the letter as it was when it was taken in."""
     letter, reason = forecast[0].letter, decision.reason or ""
     made = None if reason == "bad_attempt" else decision.attempt - 1
     trace = LetterHistory(decision.id.encode(), 0, 0, made, decision.first_failed_ms, False)

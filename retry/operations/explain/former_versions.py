@@ -15,8 +15,8 @@ class FormerVersion(NamedTuple):
     """A letter as it was.
 
     Attributes:
-      place: of its copy.
-      action: that changed it, in hexadecimal.
+      place: where its copy lies.
+      action: the action that changed it, in hexadecimal.
     """
 
     place: LetterLocation
@@ -24,7 +24,7 @@ class FormerVersion(NamedTuple):
 
 
 def former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -> list[FormerVersion]:
-    """Those of one letter, as far as they are found within 10 s.
+    """List the former versions of one letter, as far as they are found within 10 s.
 
     Args:
       written_ms: timestamp of the letter.

@@ -69,11 +69,11 @@ def named_place(text: str) -> LetterLocation:
 
 
 class DecisionRecord(NamedTuple):
-    """What was decided; fields as those of an outcome, None where nobody remembers.
+    """One decision on a letter; fields as those of an outcome, None where no record tells them.
 
     Attributes:
       attempt: number of the retry that the decision is about.
-      action: by which operators have decided.
+      action: the action by which operators have decided; None where they have not.
     """
 
     id: str
@@ -91,12 +91,12 @@ class DecisionRecord(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Where it was delivered to, and when; None where the topic does not keep the broker's time.
+    """The record that a letter became; `at_ms` is None where its topic does not keep the broker's time.
 
     Attributes:
-      reason: why it is parked.
-      action: of operators, which moved it last.
-      attempt: how many retries it tells of.
+      reason: why the letter is parked.
+      action: the action of operators that moved the letter last.
+      attempt: how many retries the record's headers tell of.
       returned: whether an operator had it returned from there.
     """
 
@@ -109,20 +109,20 @@ class Delivery(NamedTuple):
 
 
 def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
-    """The outcome of a letter at intake, if it is found in time.
+    """The outcome of a letter at intake, if it is found within 10 s.
 
     Raises:
-      OutcomeNewer: it may mean something else.
+      OutcomeNewer: a newer version wrote it, so it may mean something else.
     """
     since_ms = letter.timestamp_ms or 0 if letter else 0
     return next((told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is None), None)
 
 
 def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outcome | None:
-    """What operators decided last of a letter, as far as that is found in time; None where they decided nothing.
+    """Find the last outcome of operators' actions on a letter, within 10 s; None where there is none.
 
     Raises:
-      OutcomeNewer: it may mean something else.
+      OutcomeNewer: a newer version wrote it, so it may mean something else.
     """
     acted = (told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is not None)
     return max(acted, key=lambda told: told["taken_ms"], default=None)
@@ -157,12 +157,12 @@ def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
 
 
 def of_outcome(told: Outcome) -> DecisionRecord:
-    """What an outcome says."""
+    """Return the decision that an outcome records."""
     return DecisionRecord(*(told.get(field) for field in DecisionRecord._fields))  # type: ignore[arg-type]
 
 
 def of_entry(entry: Entry) -> DecisionRecord:
-    """What an entry says of the decision that it carries out."""
+    """Return the decision that an entry carries out, as far as its headers tell it."""
     ours = {name: (value or b"").decode("utf-8", "replace") for name, value in entry.headers if name in names.OURS}
     reason = ours.get(names.PARKED_REASON)
     attempt, first_ms, due_ms = (_number(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))

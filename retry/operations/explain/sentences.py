@@ -24,7 +24,7 @@ _MESSAGE_CHARS_MAX = 200
 
 
 def letter(seen: Seen) -> Iterator[str]:
-    """Who wrote it, what failed, and how often so far."""
+    """Describe who wrote the letter, what failed, and how often so far."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.missing:
         yield evidence.missing
@@ -62,7 +62,7 @@ def _times(retries: int) -> str:
 
 
 def policy(seen: Seen) -> Iterator[str]:
-    """What decided, which rule matched, and what the policy file says of such a letter."""
+    """Describe what decided, which rule matched, and what the policy file says of such a letter."""
     decided, dead_letter, registry = seen.decision, seen.evidence.letter, seen.registry
     if decided is not None and not seen.foreseen:
         yield f"What decided is policy {decided.policy} of team {decided.team}."
@@ -80,7 +80,7 @@ def policy(seen: Seen) -> Iterator[str]:
 
 
 def _otherwise(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
-    """Where the file was changed since."""
+    """Describe what the policy file would decide now, if that differs from what was decided."""
     present = seen.present
     if present is None:
         return
@@ -123,7 +123,7 @@ def due(seen: Seen) -> Iterator[str]:
 
 
 def now(seen: Seen) -> Iterator[str]:
-    """Where it is."""
+    """Describe where the letter is now."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.waiting is not None:
         yield from _waits(seen, evidence.waiting)
@@ -202,7 +202,7 @@ def _tell_refusal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
 
 
 def _sealed(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
-    """Whether it is held; whether workers, or whoever asks, lack its key."""
+    """Describe whether the entry is held, and whether workers, or whoever asks, lack its encryption key."""
     entry = waiting.entry
     if is_held(waiting.key) and str(seen.evidence.location) in seen.evidence.refused:
         yield f"It is held: nothing of it is sent until {entry.destination} takes it, which is tried every minute."
@@ -231,7 +231,6 @@ def _of_name(waiting: WaitingEntry) -> Iterator[str]:
 
 
 def following(seen: Seen) -> Iterator[str]:
-    """What happens then."""
     decided, present = seen.decision, seen.present
     if seen.state is LetterState.UNREAD:
         yield "Nothing happens until a team's section names its topic."

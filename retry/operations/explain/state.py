@@ -15,7 +15,7 @@ Forecast = tuple[DecidedLetter, BuiltEntry]
 
 
 class LetterState(Enum):
-    """Where a letter is; names in lower case are those of `retry explain --json`."""
+    """The state of a letter; names in lower case are those of `retry explain --json`."""
 
     UNREAD = "its topic is in no policy file"
     UNSEEN = "not taken in yet"
@@ -29,11 +29,11 @@ class LetterState(Enum):
 
 
 class Seen(NamedTuple):
-    """What sentences are made from.
+    """The facts about one letter that sentences are made from.
 
     Attributes:
-      decision: what was decided, or would be.
-      present: the same letter under the present policy file; None where there is none, or nothing to decide about.
+      decision: what was decided, or would be decided now.
+      present: the letter as the present policy file decides on it; None where there is no file, or nothing to decide about.
       registry: of the policy file, where there is one.
     """
 

@@ -41,10 +41,10 @@ PATH = re.compile(r"\$(\.[^.]+)+")
 
 
 def read_range(field: str, text: str, column: int) -> Range:
-    """What a term with `attempt`, `age` or `due` asks for.
+    """Read the value of a term with `attempt`, `age` or `due` as a range.
 
     Raises:
-      FilterInvalid: it is no such range.
+      FilterInvalid: the value is not such a range.
     """
     read = _BOUNDS[field]
     comparison = re.match(r"[<>]=?", text)

@@ -11,7 +11,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "*": "\\*"})
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """What stands before, between and behind the stars; a single part where there is none.
+    """A pattern with `*`, as the texts before, between and behind the stars; a single part where there is no star.
 
     >>> Glob(("com.", ".Timeout")).whole()("com.acme.Timeout"), Glob(("acme",)).anywhere()("com.acme.Timeout")
     (True, True)
@@ -20,7 +20,7 @@ class Glob:
     parts: tuple[str, ...]
 
     def whole(self) -> Callable[[str], bool]:
-        """Whether a text is like this from its beginning to its end."""
+        """Return a test of whether a whole text matches."""
         if len(self.parts) == 1:
             return self.parts[0].__eq__
         first, *inner, last = self.parts
@@ -32,7 +32,7 @@ class Glob:
         return fits
 
     def anywhere(self) -> Callable[[str], bool]:
-        """Whether a part of a text is like this, in capitals or not."""
+        """Return a test of whether any part of a text matches, in capitals or not."""
         parts = [part.casefold() for part in self.parts]
 
         def occurs(text: str) -> bool:
@@ -42,7 +42,7 @@ class Glob:
         return occurs
 
     def __str__(self) -> str:
-        """As it is written in a filter."""
+        """Write the glob as a filter has it, in quotes where it needs them."""
         text = "".join(self.parts)
         bare = text.isprintable() and not any(char.isspace() or char in _QUOTED or char == "*" for char in text)
         if bare and len("*".join(self.parts)):

@@ -32,13 +32,13 @@ _WORDS = {
 
 
 def parse(text: str, *, groups: bool = False) -> Filter:
-    """The filter that a text means; every letter's, where there is nothing in it.
+    """Parse the text of a filter; an empty one selects every letter.
 
     Args:
-      groups: whether it may ask for groups, which the console alone knows.
+      groups: whether the filter may ask for groups, which the console alone knows.
 
     Raises:
-      FilterInvalid: it is none; names the column, and what to write instead.
+      FilterInvalid: the text is no filter; names the column, and what to write instead.
     """
     used = 0
     for column, char in enumerate(text, 1):
@@ -56,14 +56,13 @@ class _Parser:
         self._known = [field for field in EXAMPLES if groups or field != GROUP]
 
     def whole(self) -> Filter:
-        """All of it."""
         found = self._any(0)
         if self._at < len(self._text):
             self._refuse('no ( is open here; text that has parentheses needs quotes, as message:"f(x)"')
         return found
 
     def _any(self, depth: int) -> Filter:
-        """Up to the end, or to a parenthesis that closes."""
+        """Parse terms with `or` between them, up to the end or to a parenthesis that closes."""
         parts = [self._all(depth)]
         while self._or():
             parts.append(self._all(depth))
@@ -174,7 +173,7 @@ class _Parser:
 
 
 def _alone(word: str, known: Sequence[str]) -> str:
-    """What to write in place of a word that is no term."""
+    """Say what to write in place of a word that is no term."""
     if reason := _WORDS.get(word.lower()):
         return reason
     if word in EXAMPLES:

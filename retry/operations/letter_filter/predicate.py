@@ -18,11 +18,11 @@ _FAILURE_COST, _VALUE_COST = 1, 2
 
 
 class LetterFacts(Protocol):
-    """What a filter may ask of a letter. None where that is not known: then no term holds that asks for it.
+    """The facts about a letter that a filter may ask for. None where one is not known: then no term that asks for it holds.
 
     Attributes:
       attempt: as the header `retry-attempt` has it.
-      due_ms: None of what waits no more.
+      due_ms: None where the letter waits no more.
     """
 
     @property
@@ -56,13 +56,13 @@ _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
 def predicate(meant: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
-    """Whether a letter is meant, as of this moment.
+    """Build the test of whether a filter selects a letter, as of this moment.
 
     Args:
       in_group: tells which letters a group has; None where nobody does.
 
     Raises:
-      FilterInvalid: it asks for a group, and nobody tells.
+      FilterInvalid: the filter asks for a group, and `in_group` is None.
     """
     if isinstance(meant, Term):
         if meant.field == GROUP:
@@ -132,7 +132,7 @@ def _globs(term: Term, value: Glob) -> Predicate:
 
 
 def _texts(term: Term) -> _Texts:
-    """What a term looks at: it holds where one of these is as it says."""
+    """Return a function that yields the texts of a letter which a term compares; the term holds where one of them matches."""
     if term.field == "header":
         return lambda letter: (_decoded(value) for name, value in letter.headers if name == term.name)
     if term.field == "value":

@@ -20,7 +20,7 @@ class Moment:
     from_now: bool
 
     def at_ms(self, now_ms: int) -> int:
-        """Milliseconds since 1970."""
+        """Return the time in milliseconds since 1970."""
         return self.ms + now_ms if self.from_now else self.ms
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ Bound = int | Span | Moment
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From one bound to another, both included; None where there is none."""
+    """A range from one bound to another, both included; a bound is None where the range is open."""
 
     low: Bound | None
     high: Bound | None
@@ -75,7 +75,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What does not hold."""
+    """The negation of a filter."""
 
     of: Filter
 
@@ -85,7 +85,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """All of which hold; of none, every letter is meant."""
+    """Filters that must all hold; with none in it, every letter is selected."""
 
     of: tuple[Filter, ...]
 
@@ -95,7 +95,7 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """One of which holds at least."""
+    """Filters of which at least one must hold."""
 
     of: tuple[Filter, ...]
 
@@ -108,17 +108,17 @@ EVERYTHING = AllOf(())
 
 
 def negated(of: Filter) -> Filter:
-    """What does not hold; twice is not at all."""
+    """Negate a filter; the negation of a `Not` is the filter in it."""
     return of.of if isinstance(of, Not) else Not(of)
 
 
 def all_of(parts: Iterable[Filter]) -> Filter:
-    """The same as `AllOf`, with nothing in it that needs no parentheses."""
+    """Combine filters that must all hold: an `AllOf` among them is flattened, and a single filter is returned as it is."""
     flat = [each for part in parts for each in (part.of if isinstance(part, AllOf) else (part,))]
     return flat[0] if len(flat) == 1 else AllOf(tuple(flat))
 
 
 def any_of(parts: Iterable[Filter]) -> Filter:
-    """The same of `AnyOf`."""
+    """Combine filters of which one must hold: an `AnyOf` among them is flattened, and a single filter is returned as it is."""
     flat = [each for part in parts for each in (part.of if isinstance(part, AnyOf) else (part,))]
     return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))

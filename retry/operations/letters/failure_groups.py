@@ -37,11 +37,9 @@ class FailureGroup:
 
     @property
     def count(self) -> int:
-        """How many letters."""
         return self.waiting + self.parked
 
     def add(self, letter: FoundLetter) -> None:
-        """Count a letter."""
         if letter.state == "waiting":
             self.waiting += 1
         else:

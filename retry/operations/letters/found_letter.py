@@ -24,10 +24,10 @@ class FoundLetter:
     """A letter as a filter asks for it, see `retry.operations.letter_filter.predicate.LetterFacts`.
 
     Args:
-      name: what nothing else is called: `due/topic/partition/offset` of one that waits; of a parked one, where it is.
-      cursor: where a listing goes on behind it.
+      name: a unique name: `due/topic/partition/offset` of a letter that waits, `topic/partition/offset` of a parked one.
+      cursor: with this a listing goes on behind the letter.
       entry: what is to be sent when the time comes; None of a parked letter.
-      source: the dead letter that it was; None where a parked record does not say.
+      source: place of the dead letter that it was; None where a parked record does not say.
       registry: tells the team where the letter does not, and the team's own header names.
       failed_ms: when it failed last, as far as is known.
       discarded: whether an operator has discarded it.
@@ -61,11 +61,11 @@ class FoundLetter:
 
     @property
     def record(self) -> Record:
-        """As it lies on its topic; of one that waits, as it will be sent."""
+        """The record as it lies on its topic; of a letter that waits, as it will be sent."""
         return self._record
 
     def disown(self) -> None:
-        """Take it for what others wrote: the outcomes do not tell of it."""
+        """Take the record for one that others wrote, since the outcomes do not tell of it."""
         self.is_ours, self.source = False, None
         for known in ("team", "ours", "failure", "fingerprint"):
             self.__dict__.pop(known, None)
@@ -77,28 +77,28 @@ class FoundLetter:
 
     @property
     def place(self) -> LetterLocation:
-        """Where that is; of one that waits, where it failed."""
+        """The place of the record; of a letter that waits, the place of its dead letter."""
         return LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
 
     @property
     def timestamp_ms(self) -> int | None:
-        """The record's own."""
+        """The record's timestamp in milliseconds since 1970; None where it has none."""
         at_ms = self._record.timestamp()[1]
         return at_ms if at_ms > 0 else None
 
     @property
     def topic(self) -> str | None:
-        """The dead-letter topic."""
+        """The dead-letter topic that the letter comes from; None where a parked record does not say."""
         return self.source.topic if self.source else None
 
     @property
     def target(self) -> str:
-        """Where it goes when it is due, or where it is parked."""
+        """The topic that the letter goes to when it is due, or in which it is parked."""
         return self._record.topic() if self.entry is None else self.entry.destination
 
     @cached_property
     def team(self) -> str | None:
-        """Whose letter it is: as its entry says, who parks where it rests, or as the policy that parked it is called."""
+        """The team that owns the letter: as its entry says, else its parking topic, its policy, or its dead-letter topic."""
         if self.entry is not None:
             return self.entry.team
         if (team := self._registry.parking_team(self._record.topic())) is not None:
@@ -127,7 +127,7 @@ class FoundLetter:
 
     @property
     def policy(self) -> str | None:
-        """By which it was decided."""
+        """The policy that decided, as the header `retry-policy` names it."""
         return _text(self.ours.get(names.POLICY))
 
     @property
@@ -153,12 +153,12 @@ class FoundLetter:
 
     @property
     def lineage(self) -> str | None:
-        """What all its attempts share."""
+        """The lineage that all attempts share, as the header `retry-id` has it."""
         return _text(self.ours.get(names.ID))
 
     @cached_property
     def failure(self) -> Failure:
-        """What its headers tell, read as when it was taken in."""
+        """The failure that the headers describe, read as at intake."""
         theirs = [header for header in self.headers if header[0] not in names.OURS]
         where = self.source or LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
         record = Record(where, self.key, self.value, theirs, self._record.timestamp())
@@ -166,7 +166,7 @@ class FoundLetter:
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """What failures of one kind share."""
+        """The fingerprint of the failure, 16 hexadecimal digits; None where nothing is known of the failure."""
         return fingerprint.of(self.failure.exception, self.failure.cause, self.failure.message)
 
 

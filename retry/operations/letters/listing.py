@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 class Cursor:
-    """Where a listing goes on: behind the last letter that waits, in due order, or the last one that is parked.
+    """The position at which a listing goes on: behind the last waiting letter, in due order, or behind the last parked one.
 
     Args:
       text: the cursor of a letter; None for the beginning.
@@ -53,11 +53,11 @@ class Cursor:
 
 
 class Listing(NamedTuple):
-    """Where letters are looked for.
+    """A search for letters that wait, are parked or were discarded.
 
     Attributes:
       newest: of each partition of a parking topic, how many records are looked at.
-      say: told what is left out, in a line.
+      say: called with a line on what is left out.
     """
 
     cluster: Cluster

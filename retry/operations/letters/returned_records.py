@@ -13,10 +13,10 @@ from retry.operations.explain.search import LetterLocation
 
 
 class ReturnedRecords:
-    """Answers for single records.
+    """Tells of single records whether they were returned.
 
     Args:
-      bitmap: the bitmap with a key; by default they are read from the changelog when the first record is asked about.
+      bitmap: returns the bitmap with a key; by default bitmaps are read from the changelog, for the first record.
     """
 
     def __init__(self, cluster: Cluster, bitmap: Callable[[bytes], bytes | None] | None = None) -> None:
@@ -35,7 +35,7 @@ class ReturnedRecords:
         return returned_offsets.has(self._bitmap(self.place(record).block()), record.offset)
 
     def place(self, record: LetterLocation) -> ParkedPlace:
-        """The same place, by the topic that has that name now."""
+        """Convert a place to one with the hash of the id of the topic that has this name now."""
         return ParkedPlace(self.topic_hash(record.topic), record.partition, record.offset)
 
     def _topic_hash(self, topic: str) -> bytes:

@@ -28,7 +28,7 @@ _SPRING_ATTEMPTS_MAX = 32_767
 
 
 def of_spring(headers: Headers, place: bytes) -> Headers | None:
-    """Of a record of a Spring Kafka retry topic; of headers that were added at each hop the last one counts.
+    """Convert the headers of a record of a Spring Kafka retry topic; where each hop added a header, the last one counts.
 
     `retry_topic-attempts` numbers the delivery that comes next, so two less is the number of retries that were made.
     """
@@ -42,7 +42,7 @@ def of_spring(headers: Headers, place: bytes) -> Headers | None:
 
 
 def of_cronsumer(headers: Headers, place: bytes) -> Headers | None:
-    """Of a record of kafka-cronsumer's topic; of two headers of one name it reads the first, and takes what is no count for none.
+    """Convert the headers of a record of kafka-cronsumer's topic; the first of equal names counts, and no number means 0 retries.
 
     Any record is one of its own: what an application writes there for the first time has no headers.
     """

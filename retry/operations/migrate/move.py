@@ -101,7 +101,7 @@ class Move:
         self.moved = self.left = 0
 
     def run(self) -> None:
-        """Move it.
+        """Move everything that waits, in batches.
 
         Raises:
           MigrationStopped: it ended early; what was moved stays moved.
@@ -272,7 +272,7 @@ def _find_offsets_behind(batch: list[Any]) -> list[TopicPartition]:
 
 
 def instance(app_id: str) -> str:
-    """What who moves is called in a group."""
+    """Return the `group.instance.id` with which a move joins a consumer group."""
     return f"{app_id}-migrate"
 
 

@@ -23,7 +23,7 @@ class Plan:
 
     Attributes:
       topics: by topic, how many there are.
-      others: of these, by topic, those that the other service did not write.
+      others: of these, by topic, those that the other service did not write, or whose headers cannot be read.
       places: where the first of those lie.
       unreadable: how many of them have headers that the client cannot read, and cannot be moved at all.
       other_times: how many would be due at another time than the other service says.
@@ -37,7 +37,7 @@ class Plan:
         self.tried = Tried()
 
     def leave(self, place: bytes, topic: str, *, unreadable: bool) -> None:
-        """Count one that the other service did not write."""
+        """Count a record that becomes no letter; the places of the first ones are kept."""
         self.others[topic] += 1
         self.unreadable += unreadable
         if len(self.places) < _PLACES_MAX:
@@ -45,7 +45,7 @@ class Plan:
 
 
 class Conversion:
-    """Records → letters.
+    """The conversion of another service's records into letters.
 
     Args:
       others: whether records that the other service did not write become letters, too, with the headers that they have.
@@ -55,7 +55,7 @@ class Conversion:
         self._convert, self._target, self._others = convert, target, others
 
     def letter(self, message: Any) -> tuple[bytes, Record | None, bool]:
-        """Where a record lies, the letter that it becomes or None, and whether its headers cannot be read."""
+        """Convert a record: return its place, the letter that it becomes or None, and whether its headers cannot be read."""
         place = b"%b/%d/%d" % (message.topic().encode(), message.partition(), message.offset())
         try:
             headers: Headers = message.headers() or []

@@ -20,7 +20,7 @@ _PATTERN = frozenset("*?[")
 
 
 class Waiting(NamedTuple):
-    """What one group has still to read.
+    """The records that one consumer group has still to read.
 
     Attributes:
       spans: of each partition, from where the group goes on to the end of what is committed now.
@@ -33,7 +33,6 @@ class Waiting(NamedTuple):
 
     @property
     def topics(self) -> list[str]:
-        """Where it lies."""
         return sorted({span.topic for span in self.spans})
 
 
@@ -53,15 +52,15 @@ def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
 
 
 def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: str | None, target: str) -> list[Waiting]:
-    """What waits in the topics whose names match any of `globs`, by group.
+    """Find what waits in the topics whose names match any of `globs`, by consumer group.
 
     Args:
-      group: whose it is, as a name or a glob; None for the only one that has read there.
-      target: where it is to go.
+      group: the group that reads there, as a name or a glob; None for the only one that has.
+      target: the dead-letter topic that records are to go to.
 
     Raises:
       MigrationStopped: topics are attached already, or it is not clear whose group counts.
-      TopicsInvalid: no topic is like this, or brokers did not answer.
+      TopicsInvalid: no topic matches, or brokers did not answer.
     """
     places = offset_ranges.partitions_of(
         cluster.admin, lambda name: not is_of_kafka(name) and any(fnmatchcase(name, glob) for glob in globs), _ASK_S
@@ -90,14 +89,14 @@ Offsets = Mapping[Partition, int]
 
 
 def readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: str | None) -> dict[str, tuple[str, Offsets]]:
-    """By topic, the group that reads it and what that has committed.
+    """Find the group that reads each topic, and the offsets that it has committed.
 
     Args:
-      committed: of all groups.
+      committed: offsets by group, of all groups.
       asked: as `group` of `find`.
 
     Raises:
-      MigrationStopped: none has read a topic, or several have.
+      MigrationStopped: no group has read a topic, or several have.
     """
     found: dict[str, tuple[str, Offsets]] = {}
     for topic in sorted(topics):
@@ -135,7 +134,7 @@ def members(cluster: Cluster, group: str) -> list[str]:
 
 
 def count(cluster: Cluster, waiting: Sequence[Waiting]) -> Counter[str]:
-    """By topic, how many records there are; ends of transactions are none."""
+    """Count the records that wait in each topic, without transaction markers."""
     counts = Counter[str]()
     for each in waiting:
         for batch in offset_ranges.batches(cluster.reader, each.spans):
@@ -148,7 +147,7 @@ def _is_glob(text: str) -> bool:
 
 
 def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[int, int]]:
-    """Where partitions begin and end that anything was ever written to."""
+    """Return the first and the end offset of each partition that anything was ever written to."""
     first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
     last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
     if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
@@ -157,7 +156,7 @@ def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[in
 
 
 def _committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:
-    """What groups have committed; of others than the one that is named only where that has not read all topics."""
+    """Read the committed offsets by group: only of the group that is named, where it has read all topics, else of all groups."""
     if group is not None and not _is_glob(group):
         of_group = consumer_groups.positions(cluster.admin, group)
         if {topic for topic, _ in of_group}.issuperset(topics):

@@ -21,14 +21,14 @@ _MIB = 1_048_576
 
 
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be carried.
+    """The load that a deployment is to carry.
 
     Attributes:
       rate: letters a second on average, those that fail again included.
       delay_ms: how long a letter waits on average.
       peak: letters a second at the peak.
-      letter_bytes: of a letter: key, value and headers.
-      copies: of each partition on the brokers.
+      letter_bytes: bytes of a letter: key, value and headers.
+      copies: copies of each partition on the brokers.
       standby: how many workers keep copies of all shards.
     """
 
@@ -41,7 +41,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """What that takes; `beyond` says which of the inputs lie outside what was measured."""
+    """The resources that a load takes; `beyond` says which of the inputs lie outside what was measured."""
 
     waiting: int
     workers: int
@@ -63,7 +63,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size(asked: SizeRequest) -> Size:
-    """What a request takes."""
+    """Compute the resources that a load takes."""
     waiting = ceil(asked.rate * asked.delay_ms / 1_000)
     a_worker = slowed(figures.DRAIN.value, asked.letter_bytes)
     # One more than are needed: one may be away.
@@ -95,12 +95,12 @@ def size(asked: SizeRequest) -> Size:
 
 
 def slowed(rate: float, letter_bytes: int) -> float:
-    """What was measured in letters a second, for larger ones: fewer, as if bytes were all that counted."""
+    """Lower a rate in letters a second for letters larger than those measured, as if bytes were all that counted."""
     return rate * figures.LETTER_BYTES / max(figures.LETTER_BYTES, letter_bytes)
 
 
 def cores(rate: float) -> float:
-    """Cores that a worker keeps busy at so many letters a second: on a straight line between rates that were measured."""
+    """Cores that a worker keeps busy at a rate in letters a second, interpolated between rates that were measured."""
     steady = ((per_s, per_s * figure.value / 1e6) for per_s, figure in figures.STEADY_CPU.items())
     fastest = (figures.DRAIN.value, figures.DRAIN.value * figures.DRAIN_CPU.value / 1e6)
     measured: list[tuple[float, float]] = [(0, figures.IDLE.value / 100), *steady, fastest]

@@ -16,7 +16,7 @@ from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTab
 
 
 def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Taken in and nowhere, or passed by without an outcome."""
+    """Find a letter that was taken in and is nowhere, or that intake passed by without an outcome."""
     if not letter.outcomes:
         if letter.dead_letter and letter.dead_letter.in_scope and letter.offset >= context.outcomes_from(letter):
             yield "lost", f"{context.names.letter(letter.dead_letter)}: intake has passed it by, and it has no outcome"
@@ -32,7 +32,7 @@ def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
 
 def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Delivered, taken in or waiting more than once."""
+    """Find a letter that was delivered or taken in more than once, or that waits more than once."""
     names = context.names
     if context.may_be_read_again(letter) and len(letter.delivered) + len(letter.waiting) <= len(letter.outcomes):
         yield UNCHECKED, READ_AGAIN
@@ -52,7 +52,7 @@ def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
 
 
 def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Delivered without its delete, or deleted without a delivery."""
+    """Find a letter that was delivered without its delete, or deleted without a delivery."""
     if context.may_be_read_again(letter):
         return
     names = context.names
@@ -73,7 +73,7 @@ def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
 
 def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Appended before it was due, by the broker's clock; committed or aborted."""
+    """Find deliveries, committed or aborted, that were appended before they were due, by the broker's clock."""
     for row in (*letter.delivered, *letter.returned, *letter.aborted):
         if row.due_ms == UNKNOWN or row.appended_ms == UNKNOWN:
             if row.kind == RowKind.DELIVERY:
@@ -85,7 +85,7 @@ def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
 
 def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Something that goes back to no letter."""
+    """Find records that go back to no letter."""
     names = context.names
     if letter.outcomes:
         outcome = letter.outcomes[0]
@@ -103,7 +103,7 @@ def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
 
 
 def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """On another topic than was decided."""
+    """Find deliveries on another topic than was decided."""
     if not letter.delivered or not letter.outcomes:
         return
     names, lane = context.names, context.lane(letter)
@@ -119,7 +119,7 @@ def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Find
 
 
 def stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Due for a minute, and nothing holds it back. For ordered entries see `ordered_entries.stuck`."""
+    """Find entries that have been due for a minute with nothing in their way. For ordered entries see `ordered_entries.stuck`."""
     if letter.delivered:
         return  # Just now, or torn.
     for row in letter.waiting.values():

@@ -14,13 +14,13 @@ NEVER = 1 << 62
 
 
 class VerifiableLetters(NamedTuple):
-    """Of a dead-letter partition, which letters can be checked.
+    """The letters of one dead-letter partition that can be checked.
 
     Attributes:
       outcomes_from: outcomes of letters from this offset on are kept.
       first, stop: letters of these offsets were read.
       end: no letter has this offset or a higher one.
-      uncompacted: none of them was taken away by compaction.
+      uncompacted: compaction has taken no letter away.
       read_again_from: letters from this offset on may have been taken in more than once, since an operator asked for that.
     """
 
@@ -33,11 +33,11 @@ class VerifiableLetters(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Of a retry or parking topic, which deliveries can still be found.
+    """The deliveries to one retry or parking topic that can still be found.
 
     Attributes:
-      kept_from_ms: all that was delivered since; `NEVER` where nothing can be said.
-      reason: what took the others away.
+      kept_from_ms: all deliveries since then are found; `NEVER` where nothing can be said.
+      reason: why others may not be found.
     """
 
     kept_from_ms: int
@@ -45,17 +45,17 @@ class Target(NamedTuple):
 
 
 class VerifyContext(NamedTuple):
-    """What the checks go by.
+    """The facts about a deployment that the checks go by.
 
     Attributes:
       all_outcomes: no outcome was ever deleted.
-      dead_letters: by number of a dead-letter topic and partition.
-      targets: by number of the topic.
+      dead_letters: letters that can be checked, by number of the dead-letter topic and partition.
+      targets: deliveries that can be found, by number of the topic.
       deletes_kept_from_ms: deletes in the changelog since then are all kept.
       stuck_before_ms: an entry that was due before and still waits is stuck.
       skew_ms: by how much clocks of workers and brokers may differ.
       blocked: why nothing of a lane may go, None where it may.
-      named_blocked: the same for entries with a name, which no policy file mentions.
+      named_blocked: as `blocked`, for entries with a name, which no policy file mentions.
       permitted: where letters of a dead-letter topic may go by the policy file of now.
       tables: by changelog partition, the number of each table on disk and where its fold goes on.
       find_writer: says which transaction wrote a record of a topic, partition and offset; None where nobody knows.
@@ -85,7 +85,7 @@ class VerifyContext(NamedTuple):
         return letters.outcomes_from if letters else 0 if self.all_outcomes else NEVER
 
     def may_be_read_again(self, letter: RecordedLetter) -> bool:
-        """Whether it was taken in more than once, and an operator has asked for that."""
+        """Whether a letter was taken in more than once, and an operator has asked for that."""
         letters = self.dead_letters.get(letter.partition)
         return len(letter.outcomes) > 1 and letters is not None and letter.offset >= letters.read_again_from
 
@@ -105,7 +105,7 @@ class VerifyContext(NamedTuple):
         return None
 
     def lane(self, letter: RecordedLetter) -> Lane | None:
-        """Where its last entry was; None where no record says. What is not in scope may belong to a later delivery."""
+        """Return the lane of the last entry; None where no record says. Rows not in scope may belong to a later delivery."""
         changes = [row for row in letter.changes if not self.names.is_held(row)] or letter.changes
         last = next((row for row in reversed(changes) if row.in_scope), None)
         return self.names.lane_of(last or changes[-1]) if changes else None

@@ -23,17 +23,17 @@ _APPEND = 2
 
 
 class LineageAttempt(NamedTuple):
-    """Whose a delivery is that is so large that it has no `retry-source`."""
+    """The lineage and attempt of a delivery that is too large to have the header `retry-source`."""
 
     lineage_hash: int
     attempt: int
 
 
 class Deliveries:
-    """Takes in deliveries.
+    """A reader that turns deliveries into rows.
 
     Args:
-      since_ms: what was delivered before is left out, where the broker says when that was.
+      since_ms: earlier deliveries are left out, where the broker says when they were.
       permits_parking: whether letters of a dead-letter topic may rest in a topic, see `retry.policies.registry.Registry`.
 
     Attributes:
@@ -51,12 +51,12 @@ class Deliveries:
         self.topic_ids: Mapping[str, str] = {}
 
     def committed(self, message: Any) -> None:
-        """A committed record of a retry or parking topic."""
+        """Take in a committed record of a retry or parking topic."""
         self._reader.committed[message.topic(), message.partition()] += 1
         self._add(message, RowKind.DELIVERY)
 
     def uncommitted(self, message: Any) -> None:
-        """A record of a retry or parking topic as a read_uncommitted reader sees it."""
+        """Take in a record of a retry or parking topic as a read_uncommitted reader sees it."""
         self._reader.uncommitted(message)
         self._add(message, RowKind.UNCOMMITTED)
 
@@ -112,7 +112,7 @@ class Deliveries:
             self._reader.spill.add(row)
 
     def end_matching(self, *, all_outcomes: bool) -> None:
-        """What is left goes back to no letter that has an outcome; `all_outcomes`: none was ever deleted."""
+        """Report deliveries without `retry-source` that match no outcome; `all_outcomes`: no outcome was ever deleted."""
         count = sum(map(len, self.without_source.values()))
         if count and not all_outcomes:
             self._unchecked["origin of deliveries without retry-source: outcomes of that time are not kept"] += count

@@ -17,11 +17,11 @@ Finding = tuple[str, str]
 
 @dataclass
 class Findings:
-    """What is wrong with a deployment, and what was looked at.
+    """Counts and examples of what is wrong with a deployment, and of what was checked.
 
     Attributes:
       shown: how many examples of each kind are kept.
-      letters: that were taken in, as far as outcomes are kept.
+      letters: how many were taken in, as far as outcomes are kept.
       waiting: entries in the fold.
       not_taken_in: letters that nobody has taken in yet.
       aborted: records that only a read_uncommitted reader sees.
@@ -29,7 +29,7 @@ class Findings:
       examples: sentences by kind.
       unchecked: how often something could not be checked any more, by the reason.
       tables, differing: tables on disk that were compared, and those that differ.
-      uncompared: tables that were not, with the reason.
+      uncompared: tables that were not compared, with the reason.
     """
 
     shown: int = 5

@@ -22,7 +22,7 @@ def is_named(context: VerifyContext, letter: RecordedLetter) -> bool:
 
 
 def waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | None:
-    """Its entry that counts; None where there is none, or where that is a cancel."""
+    """Find the greatest version among the waiting entries of a name; None where there is none, or it is a cancel."""
     return _counts(context, letter.waiting.values())
 
 

@@ -13,12 +13,12 @@ from retry.operations.verify.rows import UNKNOWN, EntryRow
 
 
 def waiting(letter: RecordedLetter) -> list[EntryRow]:
-    """Its waiting entries that keep an order."""
+    """List the waiting entries of a letter that keep an order; none once it is delivered."""
     return [] if letter.delivered else [row for row in letter.waiting.values() if row.ordering_key != UNKNOWN]
 
 
 def stuck(context: VerifyContext, rows: Iterable[Any]) -> Iterator[Finding]:
-    """Of each record key the earliest letter, where it has been due for a while."""
+    """Check whether the earliest entry of each record key still waits though it has been due for a minute."""
     heads: dict[int, EntryRow] = {}
     for row in rows:
         head = heads.setdefault(row.ordering_key, row)

@@ -37,7 +37,7 @@ class ReadBounds(NamedTuple):
 
 
 def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
-    """Where reading begins and ends now; `partitions`: of each topic, how many it has."""
+    """Return where reading begins and ends now; `partitions`: by topic, how many partitions it has."""
     committed = {topic: offset_ranges.readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
     ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
     return ReadBounds(
@@ -47,7 +47,7 @@ def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
 
 
 def wait_for_transactions(admin: AdminClient, spans: Iterable[list[Span]]) -> set[str]:
-    """Wait until what is to be read is decided; topics in which a transaction stays open."""
+    """Wait until all transactions in the spans have ended; return the topics in which one stays open for 30 s."""
     open_topics, deadline = [of_topic for of_topic in spans if of_topic], Deadline(_DECIDED_S)
     while True:
         open_topics = [of_topic for of_topic in open_topics if not _decided(admin, of_topic)]
@@ -62,10 +62,10 @@ def _decided(admin: AdminClient, spans: list[Span]) -> bool:
 
 
 def demand_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
-    """Wait until what is to be read is decided.
+    """Wait until all transactions in the spans have ended.
 
     Raises:
-      TopicsInvalid: a transaction stays open.
+      TopicsInvalid: a transaction stays open for 30 s.
     """
     if topics := sorted(wait_for_transactions(admin, spans)):
         problems = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in topics]

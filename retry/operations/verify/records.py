@@ -32,7 +32,7 @@ hash_of = xxh3_64_intdigest
 
 
 class RecordPlace(NamedTuple):
-    """Where a record of the changelog lies, its topic by number, and when the broker got it."""
+    """The place of a changelog record, its topic by number, and when the broker got it."""
 
     topic: int
     partition: int
@@ -41,7 +41,7 @@ class RecordPlace(NamedTuple):
 
 
 class RecordReader:
-    """Takes in records, of each kind by a method of its own.
+    """A reader that turns records into rows, with a method for each kind of record.
 
     Attributes:
       scope_ends: by topic and partition, the offset before which records are in scope.
@@ -75,16 +75,16 @@ class RecordReader:
         return offset < self.scope_ends.get((topic, partition), 0)
 
     def phantom(self, in_scope: bool, sentence: str) -> None:
-        """A record that goes back to no letter, whatever the others say."""
+        """Report a record that goes back to no letter, if it is in scope."""
         if in_scope:
             self.findings.add("phantom", sentence)
 
     def uncommitted(self, message: Any) -> None:
-        """Any record as a read_uncommitted reader sees it."""
+        """Count any record as a read_uncommitted reader sees it."""
         self.committed[message.topic(), message.partition()] -= 1
 
     def outcome(self, message: Any) -> None:
-        """A record of the outcomes topic."""
+        """Take in a record of the outcomes topic."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         if message.key() == offset_records.KEY:
@@ -128,7 +128,7 @@ class RecordReader:
                 self.names.lane_parts[entry_keys.lane(*parts, ordered)] = Lane(*parts)
 
     def change(self, message: Any) -> None:
-        """A record of the changelog."""
+        """Take in a record of the changelog."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         key, value = message.key() or b"", message.value()
@@ -202,13 +202,13 @@ class RecordReader:
         self.names.lane_parts[lane] = Lane(entry.team, topic, entry.destination)
 
     def dead_letter(self, message: Any, positions: dict[PartitionId, int]) -> None:
-        """A record of a dead-letter topic; `positions`: where intake's group goes on."""
+        """Take in a record of a dead-letter topic; `positions`: where intake's group goes on."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         in_scope = offset < positions.get((topic, partition), 0)
         self.spill.add(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
 
     def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
-        """A row of a table on disk.
+        """Take in a row of a table on disk.
 
         Raises:
           EntryUnreadable: its key is not that of an entry.

@@ -15,7 +15,7 @@ _SLACK_MS = 60_000
 
 
 class RetainedOffsets(NamedTuple):
-    """What retention has left of a topic.
+    """The offsets and times of a topic that retention has left.
 
     Attributes:
       starts: by partition, the first offset that is still there, asked for when all was read.
@@ -27,12 +27,12 @@ class RetainedOffsets(NamedTuple):
     first_ms: Mapping[int, int]
 
     def since_ms(self, now_ms: int) -> int:
-        """All that came since is there: 0 where nothing was ever deleted, NEVER where nobody can say."""
+        """Return the time since which all records are there: 0 where none was ever deleted, NEVER where nobody can say."""
         firsts = [self.first_ms.get(n, self._emptied_ms(now_ms)) for n, start in self.starts.items() if start > 0]
         return min(NEVER, max(firsts) + _SLACK_MS) if firsts else 0
 
     def _emptied_ms(self, now_ms: int) -> int:
-        """The same of a partition that retention has emptied."""
+        """Return the time since which an emptied partition would have all records; NEVER where its size is limited."""
         config = self.about.config
         if config.get("retention.bytes", "-1") != "-1":
             return NEVER
@@ -43,7 +43,7 @@ def target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) ->
     """Which deliveries can still be found on a topic.
 
     Args:
-      open_transaction: one stays open there, and nothing behind it can be read.
+      open_transaction: a transaction stays open there, and nothing behind it can be read.
     """
     if open_transaction:
         return Target(NEVER, "has a transaction that stays open")

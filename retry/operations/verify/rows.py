@@ -17,7 +17,7 @@ _Name = TypeVar("_Name", str, bytes)
 
 
 class RowKind:
-    """What a row was made from: the first byte of each. Plain numbers, since there are millions of rows."""
+    """The kind of a row, which is its first byte. Plain numbers, since there are millions of rows."""
 
     LETTER = 0
     OUTCOME = 1
@@ -45,7 +45,7 @@ class LetterRow(NamedTuple):
 
 
 class OutcomeRow(NamedTuple):
-    """What intake decided. `attempt`: as the delivered record has it as a header; `target`: number of the topic."""
+    """One decision of intake. `attempt`: as the delivered record has it as a header; `target`: number of the topic."""
 
     kind: int
     topic: int
@@ -199,5 +199,5 @@ class NameTable:
         return f"{self.topics[row.topic]}/{row.partition}/{row.offset}"
 
     def record(self, row: OutcomeRow | EntryRow | DeliveryRow) -> str:
-        """Where the record is that a row was made from."""
+        """Return the place of the record that a row was made from, as `topic/partition/offset`."""
         return f"{self.topics[row.at_topic]}/{row.at_partition}/{row.at_offset}"

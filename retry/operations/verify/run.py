@@ -36,11 +36,11 @@ _ROWS_A_LETTER = 6
 
 
 class VerifyRequest(NamedTuple):
-    """What to verify.
+    """The options of one verification.
 
     Attributes:
-      data_dirs: of workers, whose tables are compared.
-      since_ms: only letters that were taken in since.
+      data_dirs: data directories of workers, whose tables are compared.
+      since_ms: only letters that were taken in since then are checked.
       skew_ms: by how much the clocks of workers and brokers may differ.
       shown: how many findings of each kind are put in words.
       schedules: topics, and patterns that begin with `^`, of which a scheduler reads: what lies there is no letter.
@@ -54,13 +54,13 @@ class VerifyRequest(NamedTuple):
 
 
 def verify_deployment(settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = no_progress) -> Findings:
-    """What is wrong with a deployment.
+    """Check a deployment, and return what is wrong with it.
 
     Args:
       bar: shows progress: given a label and a number of records, then how many of them are done.
 
     Raises:
-      BrokersUnreachable, TopicsInvalid: it cannot be read.
+      BrokersUnreachable, TopicsInvalid: the deployment cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="retry-verify-") as scratch:
         return _Run(Cluster(settings), registry, request, bar, Path(scratch)).verify()

@@ -30,7 +30,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], object
 
 
 def no_progress(_label: str, _length: int) -> AbstractContextManager[Callable[[int], object]]:
-    """No progress bar."""
+    """Stand in for a progress bar, and show nothing."""
     return nullcontext(lambda _n: None)
 
 
@@ -57,7 +57,7 @@ class TopicReading:
             raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
 
     def bounds(self) -> ReadBounds:
-        """Up to where all of them are to be read."""
+        """Return up to where all these topics are to be read."""
         return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
 
     def letter_count(self) -> int:

@@ -62,19 +62,19 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
 
 
 def without_policies(settings: SchedulerSettings) -> Settings:
-    """Of its worker: one reads its policies, the other its schedules; whoever wants both runs both."""
+    """Return the settings of the scheduler's worker without policies: whoever wants retries, too, runs a worker beside it."""
     return msgspec.structs.replace(settings.worker, policies=None)
 
 
 def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
-    """What is a schedule to a scheduler that starts now."""
+    """Return the rules by which a scheduler that starts now accepts schedules."""
     permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
     since = since_s(now_ms // 1_000, settings.since_delta)
     return Rules(permitted, settings.grace_s, since, frozenset(topics.internal(settings.worker.app_id)))
 
 
 def reads(settings: SchedulerSettings, topic: str) -> bool:
-    """Whether it is a schedules topic."""
+    """Whether a topic is a schedules topic."""
     return matches(topic, settings.topics)
 
 

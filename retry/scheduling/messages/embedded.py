@@ -45,17 +45,17 @@ class Runner:
 
     @property
     def url(self) -> str:
-        """Where the REST API is."""
+        """The URL of the REST API."""
         scheme = "https" if self._environ.get("RETRY_SCHEDULER_TLS_CERT") else "http"
         return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
     @property
     def metrics_url(self) -> str:
-        """Where health and metrics are; not in mini mode."""
+        """The URL of health and metrics; in mini mode nothing answers there."""
         return f"http://{self._environ['METRICS_ADDR']}"
 
     def start(self, within_s: float = 60.0) -> Runner:
-        """Start it and wait until schedules are sent.
+        """Start the scheduler and wait until schedules are sent.
 
         Raises:
           SchedulerEnded: it ended instead, or was not ready in time; nothing is left running.
@@ -91,7 +91,7 @@ class Runner:
             connection.close()
 
     def close(self, within_s: float = 30.0) -> None:
-        """End it; what it was doing is finished or undone. Nothing is lost where it has to be killed."""
+        """End the scheduler; what it was doing is finished or undone. Nothing is lost where it has to be killed."""
         if self._process is None:
             return
         self._process.terminate()

@@ -31,7 +31,7 @@ _HOUR_MS, _PLACES_MAX = 3_600_000, 20
 
 
 class Counts:
-    """What waits in a topic.
+    """The number of schedules that wait in a topic, and of records that are none.
 
     Attributes:
       when: of schedules, how many are due `at_once`, `within_an_hour` and `later`.
@@ -47,11 +47,11 @@ class Counts:
 
     @property
     def schedules(self) -> int:
-        """How many there are."""
+        """How many schedules wait."""
         return sum(self.when.values())
 
     def add(self, put: Put, now_ms: int) -> None:
-        """Count a schedule."""
+        """Count a schedule, by its due time and its target."""
         wait_ms = put.due_at_ms - now_ms
         self.when["at_once" if wait_ms <= 0 else "within_an_hour" if wait_ms <= _HOUR_MS else "later"] += 1
         self.targets[put.target] += 1
@@ -88,7 +88,7 @@ class SchedulesTopic:
         self._read_to = {n: span.stop for n, span in spans.items()}
 
     def counts(self) -> Counts:
-        """What waits, as a scheduler that starts now would take it."""
+        """Count what waits, as a scheduler that starts now would take it."""
         found, now_ms = Counts(), wall_ms()
         for place in self.waits.without_key:
             found.leave(RefusedBecause.NO_KEY, place)

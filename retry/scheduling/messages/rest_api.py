@@ -176,7 +176,7 @@ class Rest:
 
 
 def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
-    """With what these pages are served; to be asked before anything is connected.
+    """Return the certificate with which these pages are served; to be asked before anything is connected.
 
     Raises:
       SettingsInvalid: a file of it cannot be used.
@@ -209,7 +209,7 @@ def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:
 
 
 def _spooled(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same, read to the end at once: history has a consumer open and a deadline while it is read."""
+    """Read chunks to the end at once, into a spooled file: history has a consumer open and a deadline while it is read."""
     file = SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - closed when nobody reads it any more
     for chunk in chunks:
         file.write(chunk)

@@ -23,14 +23,14 @@ class QueryInvalid(ValueError):
 
 
 class Query(NamedTuple):
-    """What to search for.
+    """The parameters of a search: filters, order and page.
 
     Attributes:
-      part: of the id.
-      from_s, to_s: the epoch, both included.
-      field, descending: the order.
-      rows_max: of the answer, up to 1,000.
-      skip: how many come before the answer.
+      part: a part of the id.
+      from_s, to_s: bounds of the epoch in seconds, both included.
+      field, descending: the field to sort by, and its direction.
+      rows_max: rows of the answer, up to 1,000.
+      skip: how many rows come before the answer.
     """
 
     part: str = ""

@@ -40,7 +40,7 @@ _CHARS_MAX = 1_000
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """One task.
+    """The definition of one task, read and checked.
 
     Attributes:
       every_ms, cron, zone: as `backoff.recurrence.RecurrencePlan` has them.

@@ -41,7 +41,7 @@ ProducerRow = dict[str, Any]
 
 
 class TasksSource:
-    """Turns messages of the topics of definitions into entries; for one thread.
+    """An `EntrySource` that turns messages of the topics of definitions into entries; for one thread.
 
     Args:
       tasks: what the policy file says.
@@ -55,19 +55,15 @@ class TasksSource:
 
     @property
     def topics(self) -> Sequence[str]:
-        """See `retry.intake.entry_source.EntrySource`."""
         return sorted(self._tasks.topics)
 
     def reads(self, topic: str) -> bool:
-        """See `retry.intake.entry_source.EntrySource`."""
         return topic in self._tasks.topics
 
     def permits(self, team: str, destination: str) -> bool:
-        """See `retry.intake.entry_source.EntrySource`."""
         return team == TEAM and destination in self._tasks.permitted()
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
-        """See `retry.intake.entry_source.EntrySource`."""
         for message in messages:
             record = read(message)
             try:

@@ -101,7 +101,7 @@ def last_runs(settings: Settings, task: Task) -> list[SentRun]:
 
 
 def sent_run(message: Message, headers: Headers) -> SentRun | None:
-    """What the headers of a record say; None where it is no run."""
+    """Read a run that was sent from the headers of its record; None where the record is no run."""
     by_name = dict(headers)
     number, due_ms = (by_name.get(name) or b"" for name in (recurrence.RUN, recurrence.DUE_MS))
     if not all(len(digits) < 20 and digits.isdigit() for digits in (number, due_ms)):

@@ -37,10 +37,10 @@ _REFUSALS = Limit(10, 1_000)
 
 
 class CallAudit:
-    """Logs calls.
+    """Writes calls of the API to the log.
 
     Args:
-      told: which: 0 none, `CHANGES` what changes timers and what is refused, `ALL` what only reads, too.
+      told: which calls: 0 none, `CHANGES` those that change timers or are refused, `ALL` those that only read, too.
     """
 
     def __init__(self, told: int) -> None:

@@ -51,7 +51,7 @@ class WaitingTimer(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its name outside."""
+        """The id of the timer in the API; empty where its entry has no call, or cannot be opened."""
         return self.entry.call.id if self.entry.call is not None else ""
 
     @property

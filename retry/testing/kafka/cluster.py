@@ -23,21 +23,21 @@ class MemoryCluster:
         self._log, self._app_id, self._instance = log, app_id, instance
 
     def writer(self, name: str, *, compressing: bool = False) -> MemoryTransactionalProducer:
-        """See `Log.writer`."""
+        """Return a producer whose transactional id ends in `name`; it is not opened yet."""
         return MemoryTransactionalProducer(self._log, f"{self._app_id}-{name}", compresses=compressing)
 
     def follower(self) -> MemoryPartitionReader:
-        """See `Log.follower`."""
+        """Return a reader outside of every consumer group."""
         return MemoryPartitionReader(self._log)
 
     def member(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> MemoryGroupMember:
-        """See `Log.member`."""
+        """Enter a consumer group as this worker; see `Log.member` for the arguments."""
         return MemoryGroupMember(self._log, group, self._instance, subscription, gained, leaving, reads=reads)
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """See `Log.bounds`."""
+        """Return where partitions of one topic begin and end now."""
         return self._log.bounds(topic, partitions)
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:

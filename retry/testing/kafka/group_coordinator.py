@@ -73,7 +73,7 @@ class MemoryGroup:
             self._try_to_end_round()
 
     def share_out(self) -> None:
-        """Begin a round."""
+        """Begin a round, in which every member reports again what it owns."""
         self._round = True
         for seat in self._seats.values():
             seat.joined = False

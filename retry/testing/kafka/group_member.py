@@ -74,7 +74,7 @@ class MemoryGroupMember:
         return polled
 
     def mark_unreadable(self, messages: list[Any]) -> list[Any]:
-        """The same records; of those that have more headers than a client can tell, `UnreadableHeaders`."""
+        """Put `UnreadableHeaders` in place of records that have more headers than a client can read."""
         return [UnreadableHeaders(record) if record.refused() else record for record in messages]
 
     def subscribe(self, subscription: list[str]) -> None:

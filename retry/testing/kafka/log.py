@@ -75,7 +75,7 @@ class MemoryLog:
         return self.groups[name]
 
     def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """See `retry.kafka.interface.Log.bounds`."""
+        """Return where partitions of one topic begin and end now."""
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:

@@ -14,16 +14,16 @@ from retry.testing.kafka.records import MemoryRecord
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction.
+    """One transaction of a producer, or one record that was written outside of transactions.
 
     Attributes:
       id: the transactional id; "" for records outside of transactions.
-      begun_ms: when.
+      begun_ms: when it was begun, milliseconds since 1970.
       committed: None until it is decided. What is decided is seen, partition by partition, once its end is written there.
       records: what was written, in order.
-      touched: where its end is still to be written.
+      touched: partitions where its end is still to be written.
       positions: (group, topic, partition) → offset, to be committed with it.
-      sent: when it was sent each of these, by a count of all that is sent.
+      sent: the number of the call that sent each of these positions, counted over all transactions.
       refused: why a record was not taken, which undoes all.
     """
 
@@ -68,7 +68,6 @@ class MemoryPartition:
         return min(self._undecided.values()) if self._undecided else self.end
 
     def append(self, transaction: Transaction, entry: Entry, stamp_ms: int) -> MemoryRecord:
-        """Add a record."""
         record = MemoryRecord(entry, self.number, self.end, stamp_ms, self.leader_epoch)
         self._slots.append(_Slot(self.end, transaction, record))
         if transaction.id:

@@ -47,5 +47,4 @@ class MemoryPartitionReader:
         return polled
 
     def close(self) -> None:
-        """Read no more."""
         self._next.clear()

@@ -49,11 +49,9 @@ class MemoryEnd:
         self._place, self._offset = (topic, partition), offset
 
     def topic(self) -> str:
-        """Which partition."""
         return self._place[0]
 
     def partition(self) -> int:
-        """Which partition."""
         return self._place[1]
 
     def offset(self) -> int:

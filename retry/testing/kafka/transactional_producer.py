@@ -165,7 +165,6 @@ class MemoryTransactionalProducer:
             raise self._broken
 
     def abort(self) -> None:
-        """Undo the transaction."""
         self._own()
         self._end_or_doubt()
         self._log.end(self._id, committed=False)

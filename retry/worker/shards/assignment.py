@@ -67,7 +67,7 @@ class Shards:
         self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
 
     def shards(self) -> list[Shard]:
-        """Those that are open just now."""
+        """List the owned shards that are open just now."""
         return list(self._open.values())
 
     def list_ready(self) -> list[int]:
@@ -79,13 +79,13 @@ class Shards:
         return list(self._standing_by.values())
 
     def heard(self, ends: Mapping[Partition, int], at_ms: int) -> None:
-        """Where readers of committed records came to at that time."""
+        """Note the last stable offsets that partitions had at `at_ms`."""
         for shard in [*self.shards(), *self.standing_by()]:
             if shard.changelog in ends:
                 shard.heard(ends[shard.changelog], at_ms)
 
     def _proof(self, partitions: Iterable[int]) -> tuple[list[TopicPartition], object]:
-        """See `retry.kafka.sweep_producers`."""
+        """Return how far each partition is folded, and the proof of membership; see `retry.kafka.sweep_producers`."""
         member = self._member.metadata()
         # Looked at after that was taken: what is given up from here on makes it stale, and the broker refuses it.
         shards = {partition: self._open.get(partition) for partition in partitions}
@@ -125,7 +125,7 @@ class Shards:
         return list(self._to_open)
 
     def parts(self) -> list[HealthProbe]:
-        """What must go on here, and in each shard; nothing, once it is being closed."""
+        """List what must go on here and in each shard, for the watchdog; nothing, once it is being closed."""
         if self._closing:
             return []
         reading = HealthProbe("reading the changelog", (self._turns, self._tries), busy=True)

@@ -56,7 +56,7 @@ def is_full(swept: Sequence[Swept], around: ShardContext) -> bool:
 def _selected(
     shards: Sequence[Shard], held: list[Shard], writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> list[tuple[Shard, ShardBatch]]:
-    """What each shard has to be sent, within the bounds of one batch; those that are looked at are `held`."""
+    """Select what is to be sent from each shard, within the bounds of one batch; shards that are looked at join `held`."""
     parts: list[tuple[Shard, ShardBatch]] = []
     at_most = max(1, -(-len(shards) // AT_ONCE))
     rows, size = 0, 0

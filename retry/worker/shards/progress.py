@@ -14,7 +14,7 @@ _sweeps = count(1)
 
 
 class SweepProgress:
-    """What one shard's sweeps have come to. Read without a lock: a watchdog must never wait for whoever hangs.
+    """The results of one shard's sweeps. Read without a lock: a watchdog must never wait for whoever hangs.
 
     Attributes:
       overlooked: whether the last sweep found nothing to send though something is due and nothing blocks it.
@@ -51,7 +51,7 @@ class SweepProgress:
         self._good_sweeps += not overlooked
 
     def failed(self, why: str) -> None:
-        """It is tried again at every sweep, and logged once until one succeeds."""
+        """Note why a sweep failed; the next sweep tries again, and failures are logged once until a sweep succeeds."""
         if not self.failing:
             log.warning("shard %d: %s; again at every sweep until it succeeds", self._changelog[1], why)
         self.failing, self._failures = why, self._failures + 1
@@ -61,7 +61,7 @@ class SweepProgress:
         return self._failures > 1
 
     def probes(self, *, ready: bool, next_offset: int) -> list[HealthProbe]:
-        """What must go on in a shard that is restored or swept."""
+        """List what must go on in a shard that is restored or swept, for the watchdog."""
         shard = self._changelog[1]
         name = f"shard {shard}"
         return [

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class MovesTold(NamedTuple):
-    """What is to be told of one shard; empty where there is nothing.
+    """The progress of one shard's moves, as health shows it; empty where there is nothing to show.
 
     Attributes:
-      reschedule: how far what is to be rescheduled has come, or what it waits for.
+      reschedule: how far rescheduling has come, or what it waits for.
       actions: what actions wait for.
     """
 
@@ -114,7 +114,7 @@ class RequestedMoves:
 
     @property
     def held(self) -> Held:
-        """What is held."""
+        """The entries of this shard that are held, counted."""
         return self._holding.held
 
     def step(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:

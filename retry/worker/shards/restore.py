@@ -36,7 +36,7 @@ _BULK_RECORDS = 100_000
 
 
 class ShardContext(NamedTuple):
-    """What all shards of a process share; batches are bounded by rows and by bytes.
+    """The parts and limits that all shards of a process share; batches are bounded by rows and by bytes.
 
     Attributes:
       discarded, audit, outcomes: topics: of letters that operators discard, of what operators did, and of what is decided of

@@ -200,7 +200,7 @@ class Shard:
             return [] if self.phase is Phase.CLOSED else self.table.page(after, rows_max)
 
     def soon(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """What is due by each of some times; see `Table.estimate_due`. Nothing once it is closed."""
+        """Estimate how many entries are due by each of some times; see `Table.estimate_due`. None are once it is closed."""
         with self._folding:
             if self.phase is Phase.CLOSED:
                 return DueEstimate(None, [0] * len(until_ms))
@@ -254,7 +254,7 @@ class Shard:
         return None
 
     def failed(self, error: Exception) -> None:
-        """Its sweep failed: it is tried again, opened again, or left alone."""
+        """Note that a sweep failed; by its error, the shard is swept again, opened again, or left alone."""
         if isinstance(error, TransactionAborted):
             self.progress.failed(str(error))
         elif isinstance(error, TransactionFailed):
@@ -296,7 +296,7 @@ class Shard:
         return bool(due) and not due <= gate.blocked(now_ms).keys()
 
     def parts(self) -> list[HealthProbe]:
-        """What must go on here; takes no lock, since whoever hangs may hold it."""
+        """List what must go on here, for the watchdog; takes no lock, since whoever hangs may hold it."""
         offset = self.table.next_offset
         if self.phase is Phase.STANDBY:
             name = f"shard {self.changelog.partition}: standing by"
