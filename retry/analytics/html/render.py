@@ -119,9 +119,11 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    for spoken in (words.name, words.dotted, words.count, words.noun, words.at_most, words.share, words.duration, words.size,
-                   words.moment, words.trend, words.money, merged, duration_text):
-        environment.filters[spoken.__name__] = spoken
+    environment.filters |= {
+        "name": words.name, "dotted": words.dotted, "count": words.count, "noun": words.noun, "at_most": words.at_most,
+        "share": words.share, "duration": words.duration, "size": words.size, "moment": words.moment, "trend": words.trend,
+        "money": words.money, "merged": merged, "duration_text": duration_text,
+    }  # fmt: skip
     return environment
 
 
