@@ -31,5 +31,5 @@ def test_a_riddle_is_found(first: str) -> None:
 
 
 def test_no_docstring_begins_with_a_riddle() -> None:
-    found = [f"{path.relative_to(ROOT)}:{riddle}" for path in MODULES for riddle in find_riddles(path.read_text(encoding="utf-8"))]
-    assert found == []
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in MODULES}
+    assert [f"{path}:{riddle}" for path, text in texts.items() for riddle in find_riddles(text)] == []
