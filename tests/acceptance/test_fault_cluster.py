@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from retry.clock import Deadline
 from tests.acceptance import felling_worker
 from tests.conftest import Deploy
 from tests.support import topics
@@ -132,6 +133,22 @@ def test_a_worker_that_does_not_reach_the_group_coordinator_is_fenced(deploy: De
     nothing_is_wrong(deployment, load.sender)
 
 
+def start_ended(deployment: Deployment) -> None:
+    """A worker that could not reach its brokers for too long ends, and its supervisor starts it again."""
+    for worker in deployment.workers.values():
+        if not worker.running():
+            worker.start()
+
+
+def await_more_supervised(tail: Tail, deployment: Deployment) -> None:
+    """More letters come back, from workers that are started again whenever they end."""
+    count, deadline = len(tail.seen) + MORE, Deadline(STARVED_S)
+    while len(tail.seen) < count:
+        assert not deadline.passed(), f"{len(tail.seen)} of {count} came back within {STARVED_S:.0f} s"
+        start_ended(deployment)
+        tail.read()
+
+
 @pytest.mark.fault("min.insync.replicas not met, rolling restart, two of three brokers killed at once")
 @pytest.mark.parametrize("spinning", [0, pytest.param(50, marks=pytest.mark.alone)])
 def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster: Cluster, runs: Runs, spinning: int) -> None:
@@ -139,7 +156,7 @@ def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster:
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     with busy_cores(spinning), Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         for topic in (deployment.names.changelog, *deployment.retry_topics()[:1], "__transaction_state"):
-            tail.await_more(MORE, STARVED_S)
+            await_more_supervised(tail, deployment)
             topics.configure(deployment.admin, topic, min_insync_replicas="3")
             cluster.kill(3)
             runs.add()
@@ -148,11 +165,11 @@ def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster:
             topics.configure(deployment.admin, topic, min_insync_replicas="2")
             cluster.await_whole(timeout_s=STARVED_S)
         for node in cluster.nodes:
-            tail.await_more(MORE, STARVED_S)
+            await_more_supervised(tail, deployment)
             cluster.nodes[node].stop()
             runs.add()
             cluster.start(node)
-        tail.await_more(MORE, STARVED_S)
+        await_more_supervised(tail, deployment)
         for node in (1, 2):
             cluster.kill(node)
         runs.add()
@@ -162,10 +179,7 @@ def test_too_few_copies_and_restarts_send_nothing_twice(deploy: Deploy, cluster:
         for node in (1, 2):
             cluster.nodes[node].await_ready()
         cluster.await_whole(timeout_s=STARVED_S)
-    for worker in deployment.workers.values():
-        # One that could not reach its brokers for too long ends, as its supervisor expects.
-        if not worker.running():
-            worker.start()
+    start_ended(deployment)
     tail.close()
     nothing_is_wrong(deployment, load.sender, STARVED_S)
     for worker in deployment.workers.values():
