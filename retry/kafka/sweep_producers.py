@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 # The second is less than a transaction lives, so that it is undone by whoever has begun it.
 _SILENT_S, _ARRIVE_S = 0.5, 4.5
+# Another producer may begin the transaction meanwhile.
+_RENEW_S = 1.0
 # It is asked between two sweeps, which wait for the answer.
 _ASK_EVERY_S, _ASK_S = 1.0, 0.1
 # A worker that was taken for dead learns in this time that it was, and does not fence whoever has its name now.
@@ -172,7 +174,7 @@ class _Producer:
         log.info("%s: goes on", self._name)
         return True
 
-    def begin(self) -> None:
+    def begin(self, renew_within_s: float = _RENEW_S) -> None:
         """Begin a transaction; see `retry.kafka.transactional_producer`.
 
         Raises:
@@ -180,7 +182,7 @@ class _Producer:
         """
         self._touched.clear()
         try:
-            self._do(self._client.begin)
+            self._do(self._client.begin, renew_within_s)
         except CommitInDoubt as error:
             # Nothing was begun that could be in doubt.
             self._go_on_with_another(error)

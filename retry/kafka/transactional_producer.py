@@ -37,8 +37,6 @@ _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
 _ANY = repeat(-1)
 _OPEN_S = 8.0
-# For one that is to begin: whoever waits for it may go on with another producer.
-_RENEW_S = 1.0
 # The client looks for its coordinator, or asks it again, every half a second, and at once whenever it is called.
 _ASKED_FIRST_S = 0.02
 
@@ -83,15 +81,18 @@ class KafkaTransactionalProducer:
         self.open(within_s)
         return self._producer
 
-    def begin(self) -> None:
+    def begin(self, renew_within_s: float = _OPEN_S) -> None:
         """Begin a transaction; whatever is written next is seen whole or not at all.
+
+        Args:
+          renew_within_s: how long `renew_client` may take, where it is needed first.
 
         Raises:
           TransactionFailed: as `open`, behind one that was undone while some of its records had not arrived.
         """
         self._queued = 0
         if self._is_unclean:
-            self.renew_client(_RENEW_S)
+            self.renew_client(renew_within_s)
         try:
             self._producer.begin_transaction()
         except KafkaException as error:

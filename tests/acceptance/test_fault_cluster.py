@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from retry.clock import Deadline
 from tests.acceptance import felling_worker
 from tests.conftest import Deploy
 from tests.support import topics
@@ -142,11 +141,14 @@ def start_ended(deployment: Deployment) -> None:
 
 def await_more_supervised(tail: Tail, deployment: Deployment) -> None:
     """More letters come back, from workers that are started again whenever they end."""
-    count, deadline = len(tail.seen) + MORE, Deadline(STARVED_S)
-    while len(tail.seen) < count:
-        assert not deadline.passed(), f"{len(tail.seen)} of {count} came back within {STARVED_S:.0f} s"
+    count = len(tail.seen) + MORE
+
+    def came() -> bool:
         start_ended(deployment)
         tail.read()
+        return len(tail.seen) >= count
+
+    await_that(f"{count} came back", came, STARVED_S)
 
 
 @pytest.mark.fault("min.insync.replicas not met, rolling restart, two of three brokers killed at once")

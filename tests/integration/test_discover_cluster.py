@@ -61,16 +61,12 @@ def letters(own: LocalBroker) -> dict[str, list[dict[str, Any]]]:
             headers = [(name, _raw(value)) for name, value in letter["headers"]]
             producer.produce(topic, _raw(letter["value"]), _raw(letter["key"]), 0, headers=headers)
     assert producer.flush(60) == 0
-    _commit(own.bootstrap_servers, "order-service", "orders")
+    commit_offsets(own.bootstrap_servers, "order-service", [TopicPartition("orders", 0, 0)])
     return by_topic
 
 
 def _raw(encoded: str | None) -> bytes | None:
     return None if encoded is None else base64.b64decode(encoded)
-
-
-def _commit(servers: str, group: str, topic: str, offset: int = 0) -> None:
-    commit_offsets(servers, group, [TopicPartition(topic, 0, offset)])
 
 
 def run(servers: str, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -205,7 +201,7 @@ def test_five_hundred_topics_take_seconds(own: LocalBroker, capsys: pytest.Captu
                 producer.produce(topic, bytes(300), None, partition, headers=headers)
     assert producer.flush(120) == 0
     for n in range(50):
-        _commit(own.bootstrap_servers, f"many-group-{n}", plain[n])
+        commit_offsets(own.bootstrap_servers, f"many-group-{n}", [TopicPartition(plain[n], 0, 0)])
     before, began_s = state(own.bootstrap_servers), monotonic_s()
     told = rows(own.bootstrap_servers, "--topics", "many.*")
     took_s = monotonic_s() - began_s
@@ -227,7 +223,7 @@ def test_rights_to_read_and_to_describe_are_enough_and_what_may_not_be_read_is_n
     for topic in names[1:]:
         producer.produce(topic, b"letter", headers=headers)
     assert producer.flush(60) == 0
-    _commit(secured.inner.bootstrap_servers, "seen-group", "seen.orders")
+    commit_offsets(secured.inner.bootstrap_servers, "seen-group", [TopicPartition("seen.orders", 0, 0)])
     secured.add_user("discoverer", "secret-of-discoverer")
     user = "User:discoverer"
     reads, sees = Right(user, "topic", "seen.", "read", prefixed=True), Right(user, "topic", "locked.DLT", "describe")

@@ -72,7 +72,7 @@ class SteppedWriter:
             raise CommitInDoubt("no answer in time")
         self._do("open", self._writer.open)
 
-    def begin(self) -> None:
+    def begin(self, renew_within_s: float = 0.0) -> None:
         """See `Writer.begin`."""
         self._is_silent = False
         self._on_their_way.clear()

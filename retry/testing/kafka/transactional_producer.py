@@ -57,7 +57,7 @@ class MemoryTransactionalProducer:
         if self._log.is_stuck(self._id):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
 
-    def begin(self) -> None:
+    def begin(self, renew_within_s: float = 0.0) -> None:  # noqa: ARG002
         """Begin a transaction; whatever is written next is seen whole or not at all."""
         if self._broken or self._under_way:
             raise self._broken or CommitInDoubt("a transaction is under way")

@@ -61,11 +61,11 @@ class Stepped(MemoryTransactionalProducer):
         super().__init__(worker.log, name, compresses=compresses)
         self._steps, self._worker = worker.steps, worker
 
-    def begin(self) -> None:
+    def begin(self, renew_within_s: float = 0.0) -> None:
         if self._worker.stuck:
             self._worker.stuck -= 1
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
-        super().begin()
+        super().begin(renew_within_s)
 
     def arrived(self, within_s: float) -> bool:
         self._steps.append("arrived")
