@@ -87,8 +87,9 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
         return None
     settled_ms = datasets.until_ms - settle_ms
     return Decisions(
-        retried, parked, by_letter, datasets.aside, int(first_ms), datasets.until_ms, settled_ms, are_many
-    )
+        attempts=retried, parked=parked, histories=by_letter, aside=datasets.aside, since_ms=int(first_ms),
+        until_ms=datasets.until_ms, settled_ms=settled_ms, are_many=are_many,
+    )  # fmt: skip
 
 
 @contextmanager

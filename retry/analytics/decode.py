@@ -47,7 +47,7 @@ def sent(records: DataFrame) -> DataFrame:
     sent_ms = F.when(F.col("timestampType") == _LOG_APPEND_TIME, F.unix_millis("timestamp"))
     headers = F.coalesce("headers", F.array().cast(ASIDE["headers"].dataType))
     sizes = F.transform(headers, lambda header: _bytes(header["key"]) + _bytes(header["value"]))
-    retries = records.select(
+    columns: list[Column | str] = [
         "topic",
         F.col("partition").cast("long"),
         "offset",
@@ -59,8 +59,8 @@ def sent(records: DataFrame) -> DataFrame:
         (_bytes("key") + _bytes("value") + F.aggregate(sizes, F.lit(0).cast("long"), lambda x, y: x + y)).alias("bytes"),
         # A policy is named team/topic.
         F.coalesce(F.substring_index(header(retry_headers.POLICY), "/", 1), F.lit("")).alias("team"),
-    )
-    return retries.where("id is not null and attempt is not null").select(*SENT.names)
+    ]
+    return records.select(*columns).where("id is not null and attempt is not null").select(*SENT.names)
 
 
 def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:

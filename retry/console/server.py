@@ -66,7 +66,9 @@ def run(settings: Settings) -> None:
         previews = held.enter_context(closing(Previews()))
         live = Live(replica.generation, clock.wall_ms)
         assets = Assets()
-        console = Console(settings, replica, registry, audit, previews, sign_in, live, environment(assets))
+        console = Console(
+            settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
+        )
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [acting.routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))

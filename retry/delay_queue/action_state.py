@@ -120,8 +120,9 @@ def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
     copies = (_read(controls, tally_copy_key(action, shard), decode_tally) for shard in range(len(asked.slices)))
     others = tuple(copy for copy in copies if copy is not None)
     return ActionState(
-        action, asked, held, cancelled, tally, resumed, _read(controls, step_key(action), decode_step) or Step(), others
-    )
+        action, asked, held=held, cancelled=cancelled, tally=tally, resumed=resumed,
+        step=_read(controls, step_key(action), decode_step) or Step(), others=others,
+    )  # fmt: skip
 
 
 def _read(controls: Mapping[bytes, bytes], key: bytes, decode: Callable[[bytes], _Record]) -> _Record | None:

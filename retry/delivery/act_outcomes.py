@@ -53,8 +53,9 @@ def _add(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry,
     # What is parked tells how many retries were made.
     attempt = (integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0) + (names.PARKED_REASON in ours)
     shared = SharedFields(
-        entry.team, topic, partition, (ours.get(names.POLICY) or b"").decode("utf-8", "replace"), attempt, None, decision,
-        BY_OPERATOR if decision == outcomes.PARK else None, entry.destination, None, None, None,
+        entry.team, topic, partition, policy=(ours.get(names.POLICY) or b"").decode("utf-8", "replace"), attempt=attempt,
+        exception=None, decision=decision, reason=BY_OPERATOR if decision == outcomes.PARK else None, target=entry.destination,
+        cause=None, fingerprint=None, group=None,
     )  # fmt: skip
     failed_ms = next((at for at in (entry.failed_at_ms, entry.timestamp_ms) if at is not None), due_ms)
     first_ms = moment(ours.get(names.FIRST_FAILED_MS))

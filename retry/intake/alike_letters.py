@@ -116,10 +116,12 @@ class AlikeLettersWriter:
         shared = _shared_fields(letters)
         stamps = [ms if ms > 0 and kind in _STAMPED else None for kind, ms in letters.stamps]
         kept, values = template.layout.kept, letters.header_values
-        own = list(map(
-            BlockLetter, numbers, due, histories.ids, letters.keys, letters.values, stamps, times.failed, times.first,
+        # In the order of the attributes.
+        columns: tuple[Iterable[Any], ...] = (
+            numbers, due, histories.ids, letters.keys, letters.values, stamps, times.failed, times.first,
             values if all(kept) else [tuple(compress(each, kept)) for each in values],
-        ))  # fmt: skip
+        )  # fmt: skip
+        own = list(map(BlockLetter, *columns))
         self._place(letters, shared, own, draws, result)
         self._tell(letters, zip(histories.ids, offsets, times.first, times.failed, due, strict=True), result)
         attempt = template.attempt

@@ -92,9 +92,15 @@ def decide(
         )
         if isinstance(decision, RetryAt):
             due_ms = decision.due_at_ms
-            return DecidedLetter(letter, trace, route, plan, attempt, None, target, due_ms, failed_at_ms, first_ms, now_ms)
+            return DecidedLetter(
+                letter, trace, route, plan=plan, attempt=attempt, reason=None, target=target, due_at_ms=due_ms,
+                failed_at_ms=failed_at_ms, first_failed_at_ms=first_ms, decided_at_ms=now_ms,
+            )  # fmt: skip
         reason = decision.reason
-    return DecidedLetter(letter, trace, route, plan, attempt, reason, plan.park_to, now_ms, failed_at_ms, first_ms, now_ms)
+    return DecidedLetter(
+        letter, trace, route, plan=plan, attempt=attempt, reason=reason, target=plan.park_to, due_at_ms=now_ms,
+        failed_at_ms=failed_at_ms, first_failed_at_ms=first_ms, decided_at_ms=now_ms,
+    )  # fmt: skip
 
 
 def draw(source: bytes) -> float:

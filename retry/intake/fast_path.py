@@ -132,7 +132,10 @@ class FastPath:
         if not route.aliases and bool(made) == (returned is not None):
             # Without its value: that of the next letter is another.
             failure = frameworks.recognise([headers[n] for n in layout.telling], topic)
-            new = template(layout, route, topic, message.partition(), failure, made, policy, self._attempt_counter)
+            new = template(
+                layout, route, topic, partition=message.partition(), failure=failure, made=made, failed_policy=policy,
+                attempt_counter=self._attempt_counter,
+            )  # fmt: skip
         if self._may_keep(*alike):
             self._templates[alike] = new
         return new

@@ -134,8 +134,9 @@ class Intake:
         rows.append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else case.due_at_ms
         shared = shared_fields(
-            case.route, letter.topic, letter.partition, letter.failure, case.plan.name, case.attempt, reason, packed.destination
-        )
+            case.route, letter.topic, letter.partition, failure=letter.failure, policy=case.plan.name, attempt=case.attempt,
+            reason=reason, target=packed.destination,
+        )  # fmt: skip
         to.letters[shared].append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
         row = attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)

@@ -75,7 +75,10 @@ class Rehearsal:
             if limited and self._limits.full(e):
                 self._producer.arrived(_ARRIVE_S)
             try:
-                produce(e.destination, e.value, e.key, partition, answers.of(n), None, stamp, e.headers)
+                produce(
+                    e.destination, e.value, e.key, partition=partition, on_delivery=answers.of(n), timestamp=stamp,
+                    headers=e.headers,
+                )  # fmt: skip
             except KafkaException as error:
                 # After a refusal the client takes nothing more, whatever it is.
                 if error.args[0].code() == KafkaError._STATE:

@@ -139,6 +139,7 @@ class KafkaTransactionalProducer:
             if limited and self._batch_limits.full(e):
                 self.arrived(_ARRIVE_S)
             try:
+                # By position: by keyword it takes half as long again.
                 produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
                 self._publish_slowly(e, stamp, partition)
@@ -151,7 +152,7 @@ class KafkaTransactionalProducer:
         while True:
             self.drain()
             try:
-                return produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
+                return produce(e.destination, e.value, e.key, partition=partition, timestamp=stamp, headers=e.headers)
             except BufferError:
                 continue
             except KafkaException as error:

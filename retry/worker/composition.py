@@ -138,21 +138,21 @@ def build(
         delivery.apply(registry, entry_builder, sources)
 
     return Engine(
-        intake.consumer,
-        delivery.shards,
-        intake.lineages,
-        context.policies,
-        on_policies,
-        context.metrics,
-        TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
-        [context.identity.look, *([backlog.look] if backlog else [])],
-        context.readable,
+        letters=intake.consumer,
+        shards=delivery.shards,
+        recent=intake.lineages,
+        policies=context.policies,
+        use=on_policies,
+        metrics=context.metrics,
+        skew=TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
+        looks=[context.identity.look, *([backlog.look] if backlog else [])],
+        ends=context.readable,
         # Sweeps may be far apart, and none is missed before its time.
-        settings.stalled_s + settings.sweep_interval_ms / 1_000,
-        backlog,
-        housekeeping(context, delivery, unread),
-        _traced(settings),
-        unread,
+        stalled_s=settings.stalled_s + settings.sweep_interval_ms / 1_000,
+        backlog=backlog,
+        rounds=housekeeping(context, delivery, unread),
+        traced=_traced(settings),
+        unread=unread,
     )
 
 
@@ -198,7 +198,10 @@ def _intake(
 ) -> Intake:  # fmt: skip
     counter = AttemptCounter(lineages.lineages, context.cluster_id, registry.retry_targets_by_team(), lineages.catch_up_to_now)
     names, partitions = context.names, context.partitions
-    return Intake(registry, counter, entry_builder, fetcher.fetch, names, partitions, sources, lineages.ramped, home)
+    return Intake(
+        registry, counter, entry_builder, fetch=fetcher.fetch, names=names, partitions=partitions, sources=sources,
+        ramped=lineages.ramped, home=home,
+    )  # fmt: skip
 
 
 def _redecider(context: Context, registry: Registry, entry_builder: EntryBuilder) -> Redecider:
@@ -223,20 +226,20 @@ def build_delivery(
         context.log,
         tables,
         admission,
-        _redecider(context, registry, entry_builder),
-        settings.sweep_records or settings.batch_records,
-        settings.batch_bytes,
-        topics.table_age_ms_max(context.changelog),
-        _webhooks(settings, timers, context.metrics),
-        names.discarded,
-        names.audit,
-        names.outcomes,
-        _parked_letters(context).ask,
-        _passed_letters(context).ask,
-        context.codec,
-        shards_in_all,
-        TransactionPace("deliveries", settings.batch_bytes),
-        DisregardedChanges(context.metrics.tell_disregarded),
+        judge=_redecider(context, registry, entry_builder),
+        rows_max=settings.sweep_records or settings.batch_records,
+        bytes_max=settings.batch_bytes,
+        stale_ms=topics.table_age_ms_max(context.changelog),
+        calls=_webhooks(settings, timers, context.metrics),
+        discarded=names.discarded,
+        audit=names.audit,
+        outcomes=names.outcomes,
+        ask_parked=_parked_letters(context).ask,
+        ask_passed=_passed_letters(context).ask,
+        codec=context.codec,
+        shards=shards_in_all,
+        pace=TransactionPace("deliveries", settings.batch_bytes),
+        disregarded=DisregardedChanges(context.metrics.tell_disregarded),
     )
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)

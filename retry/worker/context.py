@@ -107,8 +107,9 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     codec = encryption.codec(settings, admin, instance)
     log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
     return Context(
-        settings, policies, make_sources, metrics, renewed, instance, names, own, cluster_id, identity, log, codec, versions
-    )
+        settings, policies, make_sources, metrics=metrics, renewed=renewed, instance=instance, names=names, own=own,
+        cluster_id=cluster_id, identity=identity, log=log, codec=codec, versions=versions,
+    )  # fmt: skip
 
 
 def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:

@@ -140,9 +140,10 @@ def _advice(
     letters, left_now = prospect.evidence.letters, prospect.reach
     left = survival(_hazard_at(prospect.evidence, n, better.get(n)) for n in range(1, attempts + 1))
     return Advice(
-        verdict, prospect.attempts, attempts, {n: rounded(cell.delay_ms) for n, cell in better.items()}, letters,
-        letters * (1 - left_now[-1]), letters * (1 - left[-1]), kept_low,
-        letters * sum(left_now[:-1]), letters * sum(left[:-1]), missing,
+        verdict, attempts_now=prospect.attempts, attempts=attempts,
+        delays_ms={n: rounded(cell.delay_ms) for n, cell in better.items()}, letters=letters,
+        recoveries_now=letters * (1 - left_now[-1]), recoveries=letters * (1 - left[-1]), kept_low=kept_low,
+        retries_now=letters * sum(left_now[:-1]), retries=letters * sum(left[:-1]), missing=missing,
     )  # fmt: skip
 
 

@@ -30,13 +30,13 @@ def top(attempts: DataFrame, parked: DataFrame, since_ms: int, until_ms: int, mo
         F.min(failed_ms).alias("first_seen_ms"), F.max(within_ms).alias("last_seen_ms"),
         F.min(within_ms).alias("first_ms"), F.max(parked_ms).alias("parked_ms"),
     )  # fmt: skip
-    summed = by_lineage.groupBy(*_KEYS).agg(
+    sums = (
         F.sum("failures").alias("failures"), F.count_if(F.col("failures") > 0).alias("lineages"),
         F.sum("parked").alias("parked"), F.min("first_seen_ms").alias("first_seen_ms"),
         F.max("last_seen_ms").alias("last_seen_ms"), F.sum("earlier").alias("earlier"),
         F.min("first_ms").alias("first_ms"), F.max("parked_ms").alias("parked_ms"),
     )  # fmt: skip
-    recent = summed.withColumn("recent", F.col("failures") - F.col("earlier"))
+    recent = by_lineage.groupBy(*_KEYS).agg(*sums).withColumn("recent", F.col("failures") - F.col("earlier"))
     return recent.where(F.col("failures") > 0).orderBy(F.desc("failures"), *_KEYS).limit(most)
 
 

@@ -34,24 +34,24 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     recovered_ms = F.when(fate == "recovered", F.col("watched_ms"))
     ended = F.col("letters") - F.col("unknown") - F.col("discarded")
     low, high = wilson(F.col("recovered"), ended)
-    return _spread(
-        grouped.agg(
-            *more,
-            F.count("*").alias("letters"),
-            F.count_if(fate == "recovered").alias("recovered"),
-            F.count_if(fate == "parked").alias("parked"),
-            F.count_if(fate == "expired").alias("expired"),
-            F.count_if(fate == "discarded").alias("discarded"),
-            F.count_if(~fate.isin("recovered", "parked", "expired", "discarded")).alias("unknown"),
-            F.count_if(fate == "waiting").alias("waiting"),
-            F.sum("assumed").alias("assumed"),
-            F.sum("retries").alias("retries"),
-            F.sum(F.when(of_parked, retries).otherwise(0)).alias("wasted"),
-            F.sum("bytes").alias("bytes"),
-            F.sum(F.when(of_parked, size).otherwise(0)).alias("wasted_bytes"),
-            *_percentiles(recovered_ms),
-        )
-    ).withColumns({"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high})
+    aggregates = [
+        F.count("*").alias("letters"),
+        F.count_if(fate == "recovered").alias("recovered"),
+        F.count_if(fate == "parked").alias("parked"),
+        F.count_if(fate == "expired").alias("expired"),
+        F.count_if(fate == "discarded").alias("discarded"),
+        F.count_if(~fate.isin("recovered", "parked", "expired", "discarded")).alias("unknown"),
+        F.count_if(fate == "waiting").alias("waiting"),
+        F.sum("assumed").alias("assumed"),
+        F.sum("retries").alias("retries"),
+        F.sum(F.when(of_parked, retries).otherwise(0)).alias("wasted"),
+        F.sum("bytes").alias("bytes"),
+        F.sum(F.when(of_parked, size).otherwise(0)).alias("wasted_bytes"),
+        *_percentiles(recovered_ms),
+    ]
+    return _spread(grouped.agg(*more, *aggregates)).withColumns(
+        {"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high}
+    )
 
 
 def largest_sums(histories: DataFrame, most: int) -> DataFrame:

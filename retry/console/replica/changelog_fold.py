@@ -120,7 +120,13 @@ class ChangelogFold:
             cell, lineage = self._cells.cell_of(gone.cell), gone.lineage
         else:
             # The letter itself was compacted away. Of older ones nobody asks any more.
-            is_recent = ended.at_ms >= clock.wall_ms() - KEPT_MS
-            return LeftLetter(topic, partition, offset, ended.at_ms, None, lane, None, None, None) if is_recent else None
+            if ended.at_ms < clock.wall_ms() - KEPT_MS:
+                return None
+            return LeftLetter(
+                topic, partition, offset, left_ms=ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None
+            )
         sent_to = None if cell.reason is not None or cell.target in self._resting else cell.target
-        return LeftLetter(topic, partition, offset, ended.at_ms, sent_to, lane, lineage, cell.attempt, cell.team)
+        return LeftLetter(
+            topic, partition, offset, left_ms=ended.at_ms, left_for=sent_to, lane=lane, lineage=lineage, attempt=cell.attempt,
+            team=cell.team,
+        )  # fmt: skip

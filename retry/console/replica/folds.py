@@ -57,8 +57,9 @@ class Folds:
         attempts, settled = Attempts(connection, is_live=is_live), Settled(connection)
         self._attempts, self._settled = attempts, settled
         changelog = ChangelogFold(
-            connection, cells, letters, returned, attempts, self._numbers[own.changelog], sources.resting, registry
-        )
+            connection, cells, letters, returned=returned, attempts=attempts, log=self._numbers[own.changelog],
+            resting=sources.resting, registry=registry,
+        )  # fmt: skip
         outcomes = OutcomesFold(connection, grouping, attempts, settled)
         self.resting = {
             topic: RestingFold(

@@ -70,8 +70,9 @@ class Follower:
             for (topic, n), begun in self._begun.items()
         ]
         return Report(
-            shown, self._generation, self._as_of_ms, self._answered_s, "; ".join(filter(None, troubles)), bool(self._trouble),
-            places, self._retention_ms, unreadable,
+            file_id=shown, generation=self._generation, as_of_ms=self._as_of_ms, answered_s=self._answered_s,
+            trouble="; ".join(filter(None, troubles)), is_stopped=bool(self._trouble), places=places,
+            retention_ms=self._retention_ms, unreadable=unreadable,
         )  # fmt: skip
 
     def run(self) -> None:

@@ -157,10 +157,11 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
         note = _NO_NOTE
     members = {each[6] for each in cells if each[6]} - {counted.group.partition("~")[0]}
     return Group(
-        counted.group, cause, next((each[3] for each in cells), None), counted.waiting, counted.parked, trend,
-        min(times, default=None), max(times, default=None), sent, came_back, note.owner, note.note, note.link,
-        resolved.get(counted.group), tuple(sorted(members)), _names(row[1] for row in (*cells, *outcomes)),
-        _names(row[0] for row in (*cells, *outcomes)), pending,
+        counted.group, cause=cause, message=next((each[3] for each in cells), None), waiting=counted.waiting,
+        parked=counted.parked, trend=trend, first_ms=min(times, default=None), last_ms=max(times, default=None), sent=sent,
+        came_back=came_back, owner=note.owner, note=note.note, link=note.link, resolved_at_ms=resolved.get(counted.group),
+        merged=tuple(sorted(members)), topics=_names(row[1] for row in (*cells, *outcomes)),
+        teams=_names(row[0] for row in (*cells, *outcomes)), pending=pending,
     )  # fmt: skip
 
 

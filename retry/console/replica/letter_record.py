@@ -161,18 +161,21 @@ def _record(
 ) -> LetterRecord:
     failure, message = found.failure, _text(found.failure.message)
     cell = Cell(
-        state, kind, _text(found.team), found.topic, _text(found.target) or "", found.attempt, _text(failure.exception),
-        _text(failure.thrown), _text(failure.cause), None if message is None else fingerprint.in_common(message),
-        found.fingerprint, _text(failure.consumer_group), top_frames(found.headers), _text(found.policy), _text(found.reason),
+        state, kind, team=_text(found.team), topic=found.topic, target=_text(found.target) or "", attempt=found.attempt,
+        exception=_text(failure.exception), thrown=_text(failure.thrown), cause=_text(failure.cause),
+        common=None if message is None else fingerprint.in_common(message), fingerprint=found.fingerprint,
+        consumer_group=_text(failure.consumer_group), frames=top_frames(found.headers), policy=_text(found.policy),
+        reason=_text(found.reason),
     )  # fmt: skip
     key, key_bytes = _key(found.key)
     action = found.ours.get(names.ACTION)
     partition, offset = (None, None) if found.source is None else (found.source.partition, found.source.offset)
     return LetterRecord(
-        place, cell, sort, log.topic, log.partition, log.offset, partition, offset, found.due_ms,
-        _integer(found.failed_ms), found.first_failed_ms, key, key_bytes, message, _folded(message), _text(found.lineage),
-        _size(found), None if action is None else action.decode("ascii", "replace").partition("/")[0], _text(label),
-        _kept_headers(found.headers), ordered, named, version,
+        place, cell, sort=sort, log=log.topic, log_partition=log.partition, log_offset=log.offset, partition=partition,
+        offset=offset, due_ms=found.due_ms, failed_ms=_integer(found.failed_ms), first_failed_ms=found.first_failed_ms, key=key,
+        key_bytes=key_bytes, message=message, folded=_folded(message), lineage=_text(found.lineage), size=_size(found),
+        action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_text(label),
+        headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
     )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ def _row(row: list[Any]) -> LetterRow:
     name = f"{due_ms}/{topic}/{partition}/{offset}" if is_waiting else f"{log_topic}/{log_partition}/{log_offset}"
     raw = bytes.fromhex(key_bytes) if is_raw else None if key is None else key.encode()
     return LetterRow(
-        name, state, kind, team, topic, partition, offset, target, raw, attempt, due_ms, failed_ms, first_failed_ms, exception,
-        cause, message, frames, fingerprint, group, policy, reason, lineage, consumer_group, size, bool(behind), action, label,
+        name, state, kind, team=team, topic=topic, partition=partition, offset=offset, target=target, key=raw, attempt=attempt,
+        due_at_ms=due_ms, failed_ms=failed_ms, first_failed_ms=first_failed_ms, exception=exception, cause=cause, message=message,
+        frames=frames, fingerprint=fingerprint, group=group, policy=policy, reason=reason, lineage=lineage,
+        consumer_group=consumer_group, size_bytes=size, behind=bool(behind), action=action, label=label,
     )  # fmt: skip

@@ -47,12 +47,14 @@ class NowQuery:
         failed, sent, hours = self._by_hour()
         seen, (near, near_age_ms) = shards if self._scope is None else (), self._near_retention()
         return Now(
-            self._now_ms, by_state.get("waiting", 0), by_state.get("parked", 0), by_state.get("discarded", 0), named,
-            groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), self._due(), overdue, oldest_ms,
-            self._recovery(), tuple(self._held()), near,
-            tuple(ShardState(*shard) for shard in seen), failed, sent, hours,
-            tuple(told_workers.workers(self._connection, self._scope, self._as_of_ms)),
-            tuple(told_workers.breakers(self._connection, self._scope, self._registry, self._as_of_ms)), near_age_ms,
+            as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
+            discarded=by_state.get("discarded", 0), named=named,
+            new_groups=groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._due(),
+            overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._held()),
+            near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
+            hours_from_ms=hours, workers=tuple(told_workers.workers(self._connection, self._scope, self._as_of_ms)),
+            breakers=tuple(told_workers.breakers(self._connection, self._scope, self._registry, self._as_of_ms)),
+            near_retention_age_ms=near_age_ms,
         )  # fmt: skip
 
     def _due(self) -> tuple[DueBar, ...]:
@@ -136,7 +138,10 @@ class NowQuery:
         of_team = name if scope == "team" else self._registry.route(name).team if scope == "topic" else None
         if self._scope is not None and scope != "all" and of_team not in self._scope and not letters:
             return None
-        return Held("pause", scope, name, pause.since_ms, pause.until_ms, pause.reason, pause.by, min(letters, COUNT_MAX))
+        return Held(
+            "pause", scope, name, since_ms=pause.since_ms, until_ms=pause.until_ms, reason=pause.reason, by=pause.by,
+            letters=min(letters, COUNT_MAX),
+        )  # fmt: skip
 
     def _near_retention(self) -> tuple[int, int | None]:
         """Letters that Kafka deletes within a day: it goes by the time of each record, which is that of its failure. And how old

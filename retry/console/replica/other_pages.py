@@ -71,9 +71,12 @@ def audit(
         f"SELECT count(*) FROM (SELECT 1 FROM audit WHERE 1{condition} LIMIT {COUNT_MAX + 1})", parameters
     ).fetchone()[0]
     shown = [
-        AuditRow(at_ms, of, kind, by, reason, shard, letters, done, orjson.loads(results), tuple(orjson.loads(examples)), team)
+        AuditRow(
+            at_ms, action=of, kind=kind, by=by, reason=reason, shard=shard, letters=letters, done=done,
+            results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
+        )
         for at_ms, _, of, kind, by, reason, shard, letters, done, results, examples, team in rows[:limit]
-    ]
+    ]  # fmt: skip
     following = rows[limit - 1][:2] if len(rows) > limit else None
     return Page(shown, cursors.encode(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
 

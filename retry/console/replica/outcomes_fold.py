@@ -112,10 +112,13 @@ class OutcomesFold:
         decision, reason = alike.decision, alike.reason
         each = zip(alike.id, alike.offset, failed_ms, alike.due_ms, strict=True)
         return [
-            DecidedLetter(topic, partition, offset, id_, attempt, number, failed, taken_ms, due_ms, decision, reason)
+            DecidedLetter(
+                topic, partition, offset, lineage=id_, attempt=attempt, cell=number, failed_ms=failed, taken_ms=taken_ms,
+                due_ms=due_ms, decision=decision, reason=reason,
+            )
             for id_, offset, failed, due_ms in each
             if taken_ms >= oldest_ms or (due_ms is not None and due_ms >= oldest_ms)
-        ]
+        ]  # fmt: skip
 
     def _note_times(self, number: int, first_ms: int, last_ms: int) -> None:
         first, last = self._times.get(number, (first_ms, last_ms))

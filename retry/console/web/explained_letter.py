@@ -48,8 +48,10 @@ def _sentences(console: Console, row: LetterRow, found: FoundLetter, location: L
     waiting = None if entry is None else WaitingEntry(_key(row, location), entry, _head(console, row))
     forecast = next(cluster.inspector(registry).decided([record], now_ms)) if letter.copyable() else None
     evidence = LetterEvidence(
-        location, None, record, letter, location.offset + 1, waiting, _blocked(console, cluster, registry, row), None,
-        consumer_groups.members(cluster.admin, cluster.names.table_group), _decision(row, found), _delivery(row, found),
+        location, missing=None, record=record, letter=letter, position=location.offset + 1, waiting=waiting,
+        blocked=_blocked(console, cluster, registry, row), forbidden=None,
+        workers=consumer_groups.members(cluster.admin, cluster.names.table_group), decision=_decision(row, found),
+        delivery=_delivery(row, found),
     )  # fmt: skip
     return explained(evidence, registry, forecast, now_ms).sentences
 
@@ -96,8 +98,8 @@ def _decision(row: LetterRow, found: FoundLetter) -> DecisionRecord:
         return search.of_entry(found.entry)._replace(failed_ms=row.failed_ms)
     what = DISCARD if row.state == "discarded" else "park"
     return DecisionRecord(
-        row.lineage or "", row.team or "", row.policy or "", (row.attempt or 0) + 1, row.first_failed_ms, row.failed_ms, None,
-        what, row.reason, None, row.target,
+        row.lineage or "", row.team or "", row.policy or "", attempt=(row.attempt or 0) + 1, first_failed_ms=row.first_failed_ms,
+        failed_ms=row.failed_ms, taken_ms=None, decision=what, reason=row.reason, due_ms=None, target=row.target,
     )  # fmt: skip
 
 

@@ -82,21 +82,24 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
     known += [n for name, n in of_ours.items() if name in KNOWN]
     detected = plan(tuple([names[n] for n in known]))
     if detected is None:
-        return HeaderLayout(None, tuple(known), kept, _getter(()), (), (), (), retry_at, returned)
+        return HeaderLayout(
+            plan=None, telling=tuple(known), kept=kept, alike=_getter(()), derived=(), origin_offset=(), messages=(),
+            retry_at=retry_at, returned=returned,
+        )  # fmt: skip
     fields = {field: tuple((known[n], read) for n, read in places) for field, places in detected.fields.items()}
     telling = {field: places for field, places in fields.items() if field not in _IGNORED | _OWN}
     plain = {field for field, places in telling.items() if all(read in _PLAIN_READERS for _, read in places)}
     alike = sorted({n for field in plain for n, _ in telling[field]})
     return HeaderLayout(
-        detected,
-        tuple(known),
-        kept,
-        _getter(alike + [n for n in (returned[1:3] if returned else ()) if n is not None]),
-        tuple(places for field, places in telling.items() if field not in plain),
-        fields.get("origin_offset", ()),
-        tuple(n for n, _ in fields.get("message", ())),
-        retry_at,
-        returned,
+        plan=detected,
+        telling=tuple(known),
+        kept=kept,
+        alike=_getter(alike + [n for n in (returned[1:3] if returned else ()) if n is not None]),
+        derived=tuple(places for field, places in telling.items() if field not in plain),
+        origin_offset=fields.get("origin_offset", ()),
+        messages=tuple(n for n, _ in fields.get("message", ())),
+        retry_at=retry_at,
+        returned=returned,
     )
 
 

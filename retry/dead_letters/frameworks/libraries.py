@@ -55,21 +55,23 @@ ETF1 = Dialect(
     attempts=count(ours.ATTEMPT),
 )
 
+_AD_HOC_MARKS = (
+    "exception-class", "original-topic", "original-offset", "failure-reason", "failure-count", "dlq-original-topic",
+    "dlq-error-class", "dlq-reason", "dlq-attempts", "dlq-stack", "replay_count", "x-retry-count", "x-error-message",
+    "__krafka.dlq.exception.message",
+)  # fmt: skip
+
 AD_HOC = Dialect(
     family="ad-hoc",
     tier=Tier.AD_HOC,
-    marks=any_of(
-        "exception-class", "original-topic", "original-offset", "failure-reason", "failure-count", "dlq-original-topic",
-        "dlq-error-class", "dlq-reason", "dlq-attempts", "dlq-stack", "replay_count", "x-retry-count", "x-error-message",
-        "__krafka.dlq.exception.message",
-    ),
+    marks=any_of(*_AD_HOC_MARKS),
     origin_topic=name("original-topic", "dlq-original-topic"),
     origin_partition=count("original-partition"),
     origin_offset=number("original-offset"),
     attempts=count("failure-count", "dlq-attempts") + count("replay_count", "x-retry-count", plus=1),
     exception=name("exception-class", "dlq-error-class"),
     message=text("failure-reason", "dlq-reason", "x-error-message", "__krafka.dlq.exception.message"),
-)  # fmt: skip
+)
 
 OWN = Dialect(
     family="own",

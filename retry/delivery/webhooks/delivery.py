@@ -234,7 +234,9 @@ def _begin_due(
             continue
         if pending is None:
             pending = calls.pending(changelog.partition)
-        unopened += _begin_lane(calls, table, changelog.partition, gate, (prefix, lane), pending, now_ms, codec)
+        unopened += _begin_lane(
+            calls, table, changelog.partition, gate=gate, of=(prefix, lane), pending=pending, now_ms=now_ms, codec=codec
+        )
     return unopened
 
 

@@ -168,9 +168,8 @@ class Ring:
                 continue
             # The same as `add` and `link` in one step.
             self._newest = number = self._newest + 1
-            _ROW.pack_into(
-                rows, number % rows_max * _SIZE, lineage_id, before, fingerprint, behind, due_s, first_s, attempt
-            )
+            at = number % rows_max * _SIZE
+            rows[at : at + _SIZE] = _ROW.pack(lineage_id, before, fingerprint, behind, due_s, first_s, attempt)
             by_lineage[slot] = by_fingerprint[other] = number
 
     def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
@@ -178,7 +177,7 @@ class Ring:
         self._newest = number = self._newest + 1
         at, slot = self._row_at(number), lineage_id % self._slots
         older = self._lineages[slot]
-        _ROW.pack_into(self._rows, at, lineage_id, older, fingerprint, _NOT_LINKED, due_s, first_s, attempts)
+        self._rows[at : at + _SIZE] = _ROW.pack(lineage_id, older, fingerprint, _NOT_LINKED, due_s, first_s, attempts)
         self._lineages[slot] = number
         return number
 

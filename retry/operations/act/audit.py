@@ -109,7 +109,10 @@ def by_person(
       teams: whom it concerns.
       action: which action an order is about, in hexadecimal.
     """
-    record = AuditRecord(action, kind, by, at_ms, NO_SHARD, [_named(name) for name in letters], reason, sorted(teams))
+    record = AuditRecord(
+        action, kind, by, at_ms=at_ms, shard=NO_SHARD, letters=[_named(name) for name in letters], reason=reason,
+        teams=sorted(teams),
+    )  # fmt: skip
     return msgspec.json.encode({"v": 1, **msgspec.to_builtins(record)})
 
 

@@ -105,8 +105,9 @@ def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str],
     if patch is not None and (wrong := fault(patch)):
         raise ActionRefused(wrong)
     action = Action(
-        kind, about.by, 0, [], 0, about.policies, options.to, patch, reason=about.reason, filter=about.filter
-    )
+        kind, about.by, asked_at_ms=0, slices=[], members=0, policies=about.policies, target=options.to, patch=patch,
+        reason=about.reason, filter=about.filter,
+    )  # fmt: skip
     due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
     return new(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
 

@@ -149,14 +149,14 @@ def _overview(states: dict[int, ActionState]) -> ActionOverview:
     some = next(iter(states.values()))
     held = [state.held for shard, state in states.items() if state.held is not None and not state.has_ended(shard)]
     return ActionOverview(
-        some.id, some.action, max(held, key=lambda order: order.at_ms, default=None),
-        next((state.cancelled for state in states.values() if state.cancelled is not None), None),
-        summed(state.tally for state in states.values()),
-        sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
-        max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
-        next((state.resumed.policies for state in states.values() if state.resumed is not None), ""),
-        states[ramp_records.HOME].step if ramp_records.HOME in states else Step(),
-        _steps(some.action, states),
+        some.id, some.action, held=max(held, key=lambda order: order.at_ms, default=None),
+        cancelled=next((state.cancelled for state in states.values() if state.cancelled is not None), None),
+        tally=summed(state.tally for state in states.values()),
+        left=sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
+        ended_hold_ms=max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
+        policies=next((state.resumed.policies for state in states.values() if state.resumed is not None), ""),
+        step=states[ramp_records.HOME].step if ramp_records.HOME in states else Step(),
+        steps=_steps(some.action, states),
     )  # fmt: skip
 
 

@@ -91,8 +91,9 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     if names.ACTION in dict(waiting.entry.headers) if waiting else delivery and delivery.action:
         former = former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
     return LetterEvidence(
-        location, missing, record, letter, position, waiting, blocked, forbidden, workers, decision, delivery, former,
-        search.find_refused_letters(cluster) if waiting else {},
+        location, missing=missing, record=record, letter=letter, position=position, waiting=waiting, blocked=blocked,
+        forbidden=forbidden, workers=workers, decision=decision, delivery=delivery, former=former,
+        refused=search.find_refused_letters(cluster) if waiting else {},
     )  # fmt: skip
 
 

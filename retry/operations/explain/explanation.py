@@ -80,9 +80,9 @@ def _state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> 
 def _foreseen(forecast: Forecast) -> DecisionRecord:
     case, packed = forecast
     return DecisionRecord(
-        case.trace.id.decode(), case.route.team, case.plan.name, case.attempt, case.first_failed_at_ms, case.failed_at_ms,
-        None, "park" if packed.reason else "retry", packed.reason, None if packed.reason else case.due_at_ms,
-        packed.destination,
+        case.trace.id.decode(), case.route.team, case.plan.name, attempt=case.attempt, first_failed_ms=case.first_failed_at_ms,
+        failed_ms=case.failed_at_ms, taken_ms=None, decision="park" if packed.reason else "retry", reason=packed.reason,
+        due_ms=None if packed.reason else case.due_at_ms, target=packed.destination,
     )  # fmt: skip
 
 

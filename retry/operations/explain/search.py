@@ -167,8 +167,9 @@ def of_entry(entry: Entry) -> DecisionRecord:
     reason = ours.get(names.PARKED_REASON)
     attempt, first_ms, due_ms = (_number(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))
     return DecisionRecord(
-        ours.get(names.ID, ""), entry.team, ours.get(names.POLICY, ""), (attempt or 0) + (reason is not None), first_ms,
-        None, None, "park" if reason else "retry", reason, None if reason else due_ms, entry.destination,
+        ours.get(names.ID, ""), entry.team, ours.get(names.POLICY, ""), attempt=(attempt or 0) + (reason is not None),
+        first_failed_ms=first_ms, failed_ms=None, taken_ms=None, decision="park" if reason else "retry", reason=reason,
+        due_ms=None if reason else due_ms, target=entry.destination,
     )  # fmt: skip
 
 

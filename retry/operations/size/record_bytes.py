@@ -53,7 +53,8 @@ def of_letter(letter_bytes: int) -> RecordBytes:
 
 def _outcome_bytes() -> int:
     shared = outcomes.SharedFields(
-        _TEAM, _TOPIC, 0, _POLICY, 1, _CAUSE, "retry", None, _TARGET, _CAUSE, "0123456789abcdef", _GROUP
-    )
+        _TEAM, _TOPIC, 0, policy=_POLICY, attempt=1, exception=_CAUSE, decision="retry", reason=None, target=_TARGET,
+        cause=_CAUSE, fingerprint="0123456789abcdef", group=_GROUP,
+    )  # fmt: skip
     rows: outcomes.LetterRows = [(to_header(n, _TEAM), 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)]
     return sum(len(value) for value in outcomes.records(defaultdict(list, {shared: rows}), _NOW_MS)) // _LETTERS + 1

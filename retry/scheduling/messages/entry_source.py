@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from retry.dead_letters.retry_headers import PARKED_REASON
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import HEADERS_MAX, Also, Named
@@ -71,7 +73,11 @@ class SchedulesSource:
 
     def _put(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
         also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
-        entry, name = Named(put.target, put.target_key, message.value(), put.headers, None, TEAM, None, also), _name(message)
+        entry = Named(
+            put.target, put.target_key, message.value(), headers=put.headers, timestamp_ms=None, team=TEAM, failed_at_ms=None,
+            also=also,
+        )  # fmt: skip
+        name = _name(message)
         key = self._key(message, name, put.due_at_ms, put.target, now_ms)
         envelope = self._codec.encode(key, entry)
         if not self._fits(message, envelope, len(put.headers) + len(put.history)):
@@ -93,14 +99,17 @@ class SchedulesSource:
         own: Headers = [(names.SOURCE, _source(message)), (PARKED_REASON, invalid.reason.value.encode())]
         also = (_tombstone(message),) if invalid.ends else ()
         kept = [] if invalid.reason is RefusedBecause.UNREADABLE_HEADERS else message.headers() or []
-        parked = Named(self._parked, message.key(), message.value(), kept + own, None, TEAM, None, also)
+        parked = Named(
+            self._parked, message.key(), message.value(), headers=kept + own, timestamp_ms=None, team=TEAM, failed_at_ms=None,
+            also=also,
+        )  # fmt: skip
         name = _name(message) if invalid.ends else entry_keys.name(f"{TEAM} parked", message.topic(), _source(message))
         entry_key = self._key(message, name, now_ms, self._parked, now_ms)
         envelope = self._codec.encode(entry_key, parked)
         if not self._fits(message, envelope, len(parked.headers)):
             # By reference: the headers say where the whole record lies.
             key = message.key() if len(message.key() or b"") <= _REFERENCE_KEY_BYTES_MAX else None
-            envelope = self._codec.encode(entry_key, Named(self._parked, key, None, own, None, TEAM, None, also))
+            envelope = self._codec.encode(entry_key, msgspec.structs.replace(parked, key=key, value=None, headers=own))
         if message.key() is not None and not invalid.ends and invalid.reason is not RefusedBecause.NO_KEY:
             self._cancel(message, now_ms, into)
         self._write(name, entry_key, envelope, into)

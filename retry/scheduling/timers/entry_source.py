@@ -47,7 +47,7 @@ def row(
       mark: fingerprint of the request, to tell it from others under the same id.
     """
     of, lane = name(timer_id), entry_keys.named_lane(team, TOPIC, host)
-    entry = Named(host, mark, body, headers, None, team, None, (), None, call)
+    entry = Named(host, mark, body, headers=headers, timestamp_ms=None, team=team, failed_at_ms=None, call=call)
     return entry_keys.named_key(due_at_ms, of, version, *_place(of), lane), entry
 
 

@@ -77,8 +77,9 @@ class Timers:
         version = clock.wall_ms()
         call = msgspec.structs.replace(request.call, id=timer_id)
         key, entry = source.row(
-            timer_id, team, request.host, request.due_at_ms, version, request.body, request.headers, call, request.mark
-        )
+            timer_id, team, request.host, due_at_ms=request.due_at_ms, version=version, body=request.body,
+            headers=request.headers, call=call, mark=request.mark,
+        )  # fmt: skip
         envelope = self._codec.encode(key, entry)
         if len(key) + len(envelope) > self._bytes_max:
             raise too_large(self._bytes_max)

@@ -155,6 +155,9 @@ def _call(shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 def _call_turn(
     calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> None:
-    turn = delivery.step(calls, shard.table, writer, shard.changelog, around.gate, now_ms, around.rows_max, around.codec)
+    turn = delivery.step(
+        calls, shard.table, writer, changelog=shard.changelog, gate=around.gate, now_ms=now_ms, rows_max=around.rows_max,
+        codec=around.codec,
+    )  # fmt: skip
     if turn.unopened:
         shard.moves.hold(writer, turn.unopened, around)

@@ -128,8 +128,8 @@ class RequestedMoves:
         partition, end = self._changelog.partition, self._end(around)
         actions = EntryActions(around.judge, around.discarded)
         context = ActContext(
-            writer, around.gate, actions, around.audit, around.outcomes, now_ms, around.bytes_now, end, around.ask_parked,
-            around.ask_passed, around.shards,
+            writer, around.gate, actions, audit=around.audit, outcomes=around.outcomes, now_ms=now_ms, bytes_max=around.bytes_now,
+            end=end, ask=around.ask_parked, passed=around.ask_passed, shards=around.shards,
         )  # fmt: skip
         if acted := self._acting.step(context):
             # What was looked at for nulls may be elsewhere now.

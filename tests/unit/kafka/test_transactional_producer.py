@@ -26,7 +26,7 @@ class FullClient:
         ]
         self.aborted = False
 
-    def produce(self, *_record: Any) -> None:
+    def produce(self, *_record: Any, **_named: Any) -> None:
         raise self.answers.pop(0)
 
     def poll(self, _within_s: float) -> None: ...
