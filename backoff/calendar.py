@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backoff.cron import Cron
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 from backoff.quiet_hours import QuietHours
 from backoff.time_zone import END_MS
 
@@ -28,7 +28,7 @@ class Calendar:
 
     A time is allowed if it is a match of `align`, where there is one, and in none of the quiet hours. The result is
     never before the input, allowed again gives itself, and a later input never gives an earlier result. Where nothing
-    allowed comes within 500 rounds of waiting, which `parsed` refuses for calendars that never have any, it is the time
+    allowed comes within 500 rounds of waiting, which `parse_calendar` refuses for calendars that never have any, it is the time
     that was reached. Before 1970 and at the end of the year 9999 every time is allowed.
 
     Results are remembered by the minute. Since 1972 zones are whole minutes off UTC, so either all of a minute is open or
@@ -54,24 +54,24 @@ class Calendar:
         minute = due_at_ms // _MINUTE_MS if self.align is None else -(-due_at_ms // _MINUTE_MS)
         moved_ms = self._moved.get(minute)
         if moved_ms is None:
-            moved_ms = self._settled(minute * _MINUTE_MS)[0]
+            moved_ms = self._settle_moment(minute * _MINUTE_MS)[0]
             if len(self._moved) >= _CACHE_MAX:
                 self._moved.clear()
             self._moved[minute] = moved_ms
         return max(due_at_ms, moved_ms)
 
-    def text(self) -> str:
+    def describe_rules(self) -> str:
         """Describe the rules in words, such as `quiet 22:00–06:00 UTC`."""
-        return ", ".join(rule.text() for rule in self._rules())
+        return ", ".join(rule.describe_rule() for rule in self._rules())
 
     def ever(self) -> bool:
         """Whether any time is allowed."""
-        return self._settled(_TRIAL_MS)[1]
+        return self._settle_moment(_TRIAL_MS)[1]
 
     def _rules(self) -> tuple[Cron | QuietHours, ...]:
         return self.quiet_hours if self.align is None else (self.align, *self.quiet_hours)
 
-    def _settled(self, moment_ms: int) -> tuple[int, bool]:
+    def _settle_moment(self, moment_ms: int) -> tuple[int, bool]:
         """Move a moment until no rule moves it further; return the time, in ms since 1970, and whether every rule holds then."""
         rules = self._rules()
         for _ in range(_ROUNDS_MAX):
@@ -83,7 +83,7 @@ class Calendar:
         return moment_ms, False
 
 
-def parsed(mapping: Mapping[str, object], base: Calendar | None = None) -> Calendar | None:
+def parse_calendar(mapping: Mapping[str, object], base: Calendar | None = None) -> Calendar | None:
     """The base calendar with what the keys `quiet_hours` and `align` say instead; None where neither is left.
 
     The text `none` takes away what the base has.
@@ -120,11 +120,11 @@ def _quiet_hours(value: object) -> tuple[QuietHours, ...]:
 def _period(value: object, path: str) -> QuietHours:
     if not isinstance(value, Mapping):
         like = "{from: '22:00', to: '06:00', zone: Europe/Berlin}"
-        raise PolicyInvalid(path, f"{shown(value)} is not a mapping like {like}; {_NONE} is for no quiet hours")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a mapping like {like}; {_NONE} is for no quiet hours")
     try:
         return QuietHours.parse(value)
     except PolicyInvalid as invalid:
-        raise invalid.under(path) from None
+        raise invalid.with_prefix(path) from None
 
 
 def _align(value: object) -> Cron | None:
@@ -132,7 +132,7 @@ def _align(value: object) -> Cron | None:
         return None
     if not isinstance(value, Mapping):
         like = "{cron: '*/15 * * * *', zone: Europe/Berlin}"
-        raise PolicyInvalid("align", f"{shown(value)} is not a mapping like {like}; {_NONE} is for no alignment")
+        raise PolicyInvalid("align", f"{quote_value(value)} is not a mapping like {like}; {_NONE} is for no alignment")
     for key in value:
         if key not in ("cron", "zone"):
             raise PolicyInvalid(f"align.{key}", "no such key; align has cron and zone")
@@ -141,4 +141,4 @@ def _align(value: object) -> Cron | None:
     try:
         return Cron.parse(value["cron"], value.get("zone", "UTC"))
     except PolicyInvalid as invalid:
-        raise invalid.under("align") from None
+        raise invalid.with_prefix("align") from None

@@ -90,7 +90,7 @@ class Cron:
         again_ms = self._next_repeated_ms(moment_ms) if self.repeats else END_MS
         return min(1_000 * first_s(60 * minute, self.zone), again_ms)
 
-    def text(self) -> str:
+    def describe_rule(self) -> str:
         """Describe the alignment in words, with the expression and its time zone.
 
         >>> Cron.parse("*/15 * * * *").text()
@@ -127,9 +127,9 @@ class Cron:
                 weekday, length = monthrange(year, month)
                 start = first.day if (year, month) == (first.year, first.month) else 1
                 for day in range(start, length + 1):
-                    if self._on(day, (weekday + day - 1) % 7):
+                    if self._matches_day(day, (weekday + day - 1) % 7):
                         yield date(year, month, day)
 
-    def _on(self, day: int, weekday: int) -> bool:
+    def _matches_day(self, day: int, weekday: int) -> bool:
         in_month, in_week = day in self.days, weekday in self.weekdays
         return in_month or in_week if self.either else in_month and in_week

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 
 _CHARS_MAX = 500
 _MACROS = {
@@ -81,12 +81,12 @@ def fields(expression: object) -> Fields:
       PolicyInvalid: at `cron`, it is no such expression.
     """
     if not isinstance(expression, str) or len(expression) > _CHARS_MAX:
-        raise PolicyInvalid("cron", f"{shown(expression)} is not a cron expression, like '*/15 * * * *'")
+        raise PolicyInvalid("cron", f"{quote_value(expression)} is not a cron expression, like '*/15 * * * *'")
     lower = expression.strip().lower()
     texts = _MACROS.get(lower, lower).split()
     if len(texts) != len(_KINDS):
         allowed = f"{', '.join(kind.name for kind in _KINDS)}; nor one of {', '.join(_MACROS)}"
-        raise PolicyInvalid("cron", f"{shown(expression)} is not of five fields: {allowed}")
+        raise PolicyInvalid("cron", f"{quote_value(expression)} is not of five fields: {allowed}")
     minutes, hours, days, months, weekdays = (_values(text, kind) for text, kind in zip(texts, _KINDS, strict=True))
     either = not texts[2].startswith("*") and not texts[4].startswith("*")
     wildcard = texts[0].startswith("*") or texts[1].startswith("*")
@@ -100,12 +100,12 @@ def _values(text: str, kind: _Kind) -> frozenset[int]:
 def _range(item: str, kind: _Kind) -> range:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise PolicyInvalid("cron", f"{shown(item)} is not a {kind.name}: *, a value or a range, or * or a range with /step")
+        raise PolicyInvalid("cron", f"{quote_value(item)} is not a {kind.name}: *, a value or a range, or * or a range with /step")
     low_text, high_text, step_text = match.groups()
     if low_text and step_text and not high_text:
         raise PolicyInvalid("cron", f"{item} has a step and no range; write {low_text}-{kind.high}/{step_text}")
-    low = _value(low_text, kind) if low_text else kind.low
-    high = _value(high_text or low_text, kind) if low_text else kind.high
+    low = _parse_number(low_text, kind) if low_text else kind.low
+    high = _parse_number(high_text or low_text, kind) if low_text else kind.high
     if kind is _WEEKDAY and high == 0 < low:
         high = 7  # FRI-SUN
     if low > high:
@@ -116,7 +116,7 @@ def _range(item: str, kind: _Kind) -> range:
     return range(low, high + 1, step)
 
 
-def _value(text: str, kind: _Kind) -> int:
+def _parse_number(text: str, kind: _Kind) -> int:
     value = int(text) if text.isdigit() else kind.names.get(text, -1)
     if not kind.low <= value <= kind.high:
         raise PolicyInvalid("cron", f"{text} is not a {kind}")

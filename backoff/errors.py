@@ -15,7 +15,7 @@ class PolicyInvalid(ValueError):
         super().__init__(f"{path}: {reason}" if path else reason)
         self.path, self.reason = path, reason
 
-    def under(self, prefix: str) -> PolicyInvalid:
+    def with_prefix(self, prefix: str) -> PolicyInvalid:
         """Return this error as one of the mapping around: `prefix` is put in front of its path.
 
         >>> PolicyInvalid("delay", "is missing").under("backoff").path
@@ -24,7 +24,7 @@ class PolicyInvalid(ValueError):
         return PolicyInvalid(f"{prefix}.{self.path}" if self.path else prefix, self.reason)
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as messages quote it: short, whatever it is.
 
     >>> shown("5"), shown(None), shown(10**400)

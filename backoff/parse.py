@@ -16,7 +16,7 @@ from typing import Any
 from backoff import calendar
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 from backoff.jitter import JITTERS, Jitter, full
 from backoff.policy import Policy
 from backoff.rate_limit import rate
@@ -58,7 +58,7 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
             changes[field] = read(value, key)
         elif key not in calendar.KEYS:
             raise PolicyInvalid(key, f"no such key; known are {', '.join(('backoff', *_PLAIN, *calendar.KEYS))}")
-    return replace(base, calendar=calendar.parsed(mapping, base.calendar), **changes)
+    return replace(base, calendar=calendar.parse_calendar(mapping, base.calendar), **changes)
 
 
 def curve(
@@ -73,7 +73,7 @@ def curve(
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise PolicyInvalid("kind", f"{shown(kind)} is not one of {', '.join(_KINDS)}")
+        raise PolicyInvalid("kind", f"{quote_value(kind)} is not one of {', '.join(_KINDS)}")
     build, keys = _KINDS[kind]
     for key in mapping:
         if key not in ("kind", "max_delay", *keys):
@@ -87,11 +87,11 @@ def curve(
 
 def _backoff(value: object, max_delay_ms: int) -> Constant | Linear | Exponential | Steps:
     if not isinstance(value, Mapping):
-        raise PolicyInvalid("backoff", f"{shown(value)} is not a mapping like {{kind: constant, delay: 30s}}")
+        raise PolicyInvalid("backoff", f"{quote_value(value)} is not a mapping like {{kind: constant, delay: 30s}}")
     try:
         return curve(value, max_delay_ms)
     except PolicyInvalid as invalid:
-        raise invalid.under("backoff") from None
+        raise invalid.with_prefix("backoff") from None
 
 
 def _delay_ms(value: object, path: str, max_delay_ms: int) -> int:
@@ -109,31 +109,31 @@ def _step_ms(value: object, path: str, max_delay_ms: int) -> int:  # noqa: ARG00
 def _factor(value: object, path: str, max_delay_ms: int) -> float:  # noqa: ARG001 - as above
     # Written so that nan is refused, and bool, which is an int.
     if type(value) not in (int, float) or not 1 <= value <= _FACTOR_MAX:  # type: ignore[operator]
-        raise PolicyInvalid(path, f"{shown(value)} is not a number from 1 to {_FACTOR_MAX:,}, like 2 or 1.5")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a number from 1 to {_FACTOR_MAX:,}, like 2 or 1.5")
     return float(value)  # type: ignore[arg-type]
 
 
 def _delays_ms(value: object, path: str, max_delay_ms: int) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= _STEPS_MAX:
-        raise PolicyInvalid(path, f"{shown(value)} is not a list of 1 to {_STEPS_MAX:,} durations, like [1m, 5m, 30m]")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a list of 1 to {_STEPS_MAX:,} durations, like [1m, 5m, 30m]")
     return tuple(_delay_ms(each, f"{path}[{n}]", max_delay_ms) for n, each in enumerate(value))
 
 
 def _jitter(value: object, path: str) -> Jitter:
     if not isinstance(value, str) or value not in JITTERS:
-        raise PolicyInvalid(path, f"{shown(value)} is not one of {', '.join(JITTERS)}")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not one of {', '.join(JITTERS)}")
     return JITTERS[value]
 
 
-def _attempts(value: object, path: str) -> int:
+def _parse_attempts(value: object, path: str) -> int:
     if type(value) is not int or not 0 <= value <= _ATTEMPTS_MAX:
-        raise PolicyInvalid(path, f"{shown(value)} is not a whole number from 0 to {_ATTEMPTS_MAX:,}")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a whole number from 0 to {_ATTEMPTS_MAX:,}")
     return value
 
 
 def _flag(value: object, path: str) -> bool:
     if not isinstance(value, bool):
-        raise PolicyInvalid(path, f"{shown(value)} is not true or false")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not true or false")
     return value
 
 
@@ -151,7 +151,7 @@ _KINDS: dict[str, tuple[Callable[..., Constant | Linear | Exponential | Steps], 
 }
 _PLAIN: dict[str, tuple[str, Callable[[object, str], object]]] = {
     "jitter": ("jitter", _jitter),
-    "max_attempts": ("max_attempts", _attempts),
+    "max_attempts": ("max_attempts", _parse_attempts),
     "max_age": ("max_age_ms", duration_ms),
     "honour_retry_at": ("honour_retry_at", _flag),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 from backoff.time_zone import END_MS, change_s, offset_s
 from backoff.time_zone import zone as zone_named
 
@@ -78,7 +78,7 @@ class QuietHours:
         # After a change of the clocks the period ends at another instant, or this is no part of it any more.
         return 1_000 * (end_s if offset_s(end_s, self.zone) == shift_s else change_s(at_s, end_s, self.zone))
 
-    def text(self) -> str:
+    def describe_rule(self) -> str:
         """Describe the period in words: its times, its time zone, and its days where it does not begin on all.
 
         >>> QuietHours.parse({"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["sat", "fri"]}).text()
@@ -106,14 +106,14 @@ def _minute(value: object, path: str) -> int:
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         # YAML takes a bare 22:00 for a number of base 60.
-        raise PolicyInvalid(path, f"{shown(value)} is not a time of day; write it in quotes, like '22:00' or '06:30'")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a time of day; write it in quotes, like '22:00' or '06:30'")
     return 60 * int(match[1]) + int(match[2])
 
 
 def _weekdays(value: object, path: str) -> frozenset[int]:
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= len(_DAYS):
-        raise PolicyInvalid(path, f"{shown(value)} is not a list of days, like [sat, sun]")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a list of days, like [sat, sun]")
     for n, day in enumerate(value):
         if not isinstance(day, str) or day.lower() not in _DAYS:
-            raise PolicyInvalid(f"{path}[{n}]", f"{shown(day)} is not one of {', '.join(_DAYS)}")
+            raise PolicyInvalid(f"{path}[{n}]", f"{quote_value(day)} is not one of {', '.join(_DAYS)}")
     return frozenset(_DAYS.index(day.lower()) for day in value)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from backoff.duration import duration_ms, duration_text
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 
 _WRITTEN = re.compile("([0-9]{1,10})/([0-9a-z]{1,20})")
 _TOKENS_MAX = 1_000_000
@@ -23,7 +23,7 @@ class Limit:
     tokens: int
     period_ms: int
 
-    def text(self) -> str:
+    def format_limit(self) -> str:
         """Write the limit as text, which `rate` reads back.
 
         >>> Limit(500, 1_000).text(), Limit(50_000, 7 * 86_400_000).text()
@@ -44,7 +44,7 @@ def rate(value: object, path: str = "") -> Limit:
     """
     found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise PolicyInvalid(path, f"{shown(value)} is not a rate; write it like 500/s, 100/m or 50000/1d")
+        raise PolicyInvalid(path, f"{quote_value(value)} is not a rate; write it like 500/s, 100/m or 50000/1d")
     tokens, period = int(found[1]), found[2]
     if not 1 <= tokens <= _TOKENS_MAX:
         raise PolicyInvalid(path, f"{value} is not from 1 to {_TOKENS_MAX:,} in a period")
@@ -86,9 +86,9 @@ class Bucket:
         if not 0 < share <= 1:
             raise ValueError(f"a share is above 0 and up to 1, not {share}")
         self._share = share
-        self._hold(self._held)
+        self._set_level(self._held)
 
-    def take(self, wanted: int, now_ms: int) -> int:
+    def take_tokens(self, wanted: int, now_ms: int) -> int:
         """How many of the wanted may go now, from 0 to `wanted`; they are taken out."""
         self._fill(now_ms)
         taken = max(0, min(wanted, int(self._held / self._limit.period_ms)))
@@ -97,7 +97,7 @@ class Bucket:
 
     def give_back(self, unused: int) -> None:
         """Put back what was taken and not used; what does not fit is dropped."""
-        self._hold(self._held + unused * self._limit.period_ms)
+        self._set_level(self._held + unused * self._limit.period_ms)
 
     def _fill(self, now_ms: int) -> None:
         since_ms = now_ms if self._at_ms is None else self._at_ms
@@ -105,7 +105,7 @@ class Bucket:
             self._at_ms = since_ms
             return
         self._at_ms = now_ms
-        self._hold(self._held + max(0, now_ms - since_ms) * self._limit.tokens * self._share)
+        self._set_level(self._held + max(0, now_ms - since_ms) * self._limit.tokens * self._share)
 
-    def _hold(self, held: float) -> None:
+    def _set_level(self, held: float) -> None:
         self._held = min(held, max(1.0, self._limit.tokens * self._share) * self._limit.period_ms)

@@ -72,7 +72,7 @@ class RecurrencePlan(Protocol):
     def run(self) -> int: ...
 
 
-def first(plan: RecurrencePlan, from_ms: int) -> Run | None:
+def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
     """Due time and number of the first run that is not before `from_ms` and has no smaller number than the plan's; None
     where there is none. The run of a plan that has but one is that one, however long ago.
 
@@ -80,12 +80,12 @@ def first(plan: RecurrencePlan, from_ms: int) -> Run | None:
       PolicyInvalid: no such cron expression, or no such zone here.
     """
     if plan.cron:
-        return _planned(plan, _match(plan, max(from_ms, plan.start_ms)), plan.run)
+        return _plan_run(plan, _match(plan, max(from_ms, plan.start_ms)), plan.run)
     run = max(plan.run, -(-(from_ms - plan.start_ms) // plan.every_ms)) if plan.every_ms else plan.run
-    return _planned(plan, plan.start_ms + run * plan.every_ms, run)
+    return _plan_run(plan, plan.start_ms + run * plan.every_ms, run)
 
 
-def following(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
+def find_next_run(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
     """Due time and number of the run after the one that waits, always due later than that; None where that is the last.
 
     It may be due already. Matches of a cron expression beyond which jitter, or whoever put it off, moved the waiting run are
@@ -104,13 +104,13 @@ def following(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
     if plan.cron:
         after_ms = due_ms - _jitter_ms(plan, plan.run) + 1
         at_ms = _caught_up(plan, after_ms, until_ms, kept) if missed else _match(plan, after_ms)
-        return _planned(plan, at_ms, plan.run + 1, due_ms)
+        return _plan_run(plan, at_ms, plan.run + 1, due_ms)
     if not plan.every_ms:
         return None
     run = plan.run + 1
     if missed:
         run = max(run, (until_ms - plan.start_ms) // plan.every_ms + 1 - kept)
-    return _planned(plan, plan.start_ms + run * plan.every_ms, run, due_ms)
+    return _plan_run(plan, plan.start_ms + run * plan.every_ms, run, due_ms)
 
 
 def passed_over(plan: RecurrencePlan, due_ms: int, now_ms: int) -> bool:
@@ -118,7 +118,7 @@ def passed_over(plan: RecurrencePlan, due_ms: int, now_ms: int) -> bool:
     return plan.misfire == SKIP and now_ms - due_ms > plan.late_ms
 
 
-def _planned(plan: RecurrencePlan, at_ms: int | None, run: int, before_ms: int | None = None) -> Run | None:
+def _plan_run(plan: RecurrencePlan, at_ms: int | None, run: int, before_ms: int | None = None) -> Run | None:
     if at_ms is None or (plan.end_ms is not None and at_ms > plan.end_ms):
         return None
     due_ms = at_ms + _jitter_ms(plan, run)

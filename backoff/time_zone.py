@@ -12,7 +12,7 @@ from bisect import bisect_left
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from backoff.errors import PolicyInvalid, shown
+from backoff.errors import PolicyInvalid, quote_value
 
 # The last days of the year 9999 are not worth the care that datetime would need there.
 END_MS = 253_402_128_000_000
@@ -32,7 +32,7 @@ def zone(name: object, path: str) -> ZoneInfo:
             return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, not a zone's file, a folder of zones
         pass
-    raise PolicyInvalid(path, f"{shown(name)} is not an IANA time zone, like Europe/Berlin or UTC")
+    raise PolicyInvalid(path, f"{quote_value(name)} is not an IANA time zone, like Europe/Berlin or UTC")
 
 
 def offset_s(at_s: int, zone: ZoneInfo) -> int:

@@ -46,7 +46,7 @@ class Console:
         """
         while (shown := self._count(_PARKED)) != parked:
             self._stage.check()
-            if deadline.passed():
+            if deadline.has_passed():
                 raise DemoFailed(f"the console shows {shown} parked letters, and Kafka has {parked}")
             pause(0.1)
 

@@ -198,7 +198,7 @@ class _Demo:
         for way in ways:
             if way.done():
                 way.result()
-        if self._deadline.passed():
+        if self._deadline.has_passed():
             raise DemoFailed("\n  ".join(["time is up:", *differences(self._all, ledger.events)]))
 
     @contextmanager

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from examples.orders import FOR_EVER, failures, retries_made
 from examples.stage import DemoFailed
 from retry.clock import Deadline
-from retry.kafka.topics import names
+from retry.kafka.topics import build_topic_names
 from retry.telemetry import offset_records
 
 # As examples/policies.yaml has it.
@@ -79,18 +79,18 @@ class Ledger:
 
     def read_to_end(self, deadline: Deadline) -> Counter[Event]:
         """Read all topics to their ends; all events so far."""
-        while self._unread and not deadline.passed():
+        while self._unread and not deadline.has_passed():
             self.read(0.2)
         self._consumer.close()
         return self.events
 
     def await_samples(self, app_id: str, deadline: Deadline) -> None:
         """Wait until the outcomes say that consumers have committed every retry that was read: else reports call some open."""
-        outcomes = names(app_id).outcomes
+        outcomes = build_topic_names(app_id).outcomes
         partitions = self._consumer.list_topics(outcomes, 20).topics[outcomes].partitions
         self._consumer.assign([TopicPartition(outcomes, partition, 0) for partition in partitions])
         while self._retry_ends:
-            if deadline.passed():
+            if deadline.has_passed():
                 raise DemoFailed(f"time is up: it was not seen that consumers passed {self._retry_ends}")
             for message in self._consumer.consume(2_000, 0.2):
                 if message.error() is None and message.key() == offset_records.KEY:

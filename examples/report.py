@@ -14,7 +14,7 @@ from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.__main__ import main as retry
 from retry.analytics.spark_session import session
-from retry.analytics.text_report import lines
+from retry.analytics.text_report import format_report
 from retry.clock import Deadline, pause
 
 # Every retry that was to fail again has done so by then: there is nothing to wait for.
@@ -57,7 +57,7 @@ class Analytics:
         if (totals["parked"], totals["recovered"], totals["unknown"]) != (*fates, 0):
             raise DemoFailed(f"the report has other numbers than Kafka, parked and recovered {fates}: {totals}")
         yield ""
-        yield from lines(answers)
+        yield from format_report(answers)
 
 
 def main(page: str, begin: str) -> None:

@@ -68,7 +68,7 @@ def _received(stage: Stage, bootstrap_servers: str, deadline: Deadline, began: i
     consumer.assign([TopicPartition(TARGET, 0, 0)])
     values: dict[str, bytes] = {}
     quiet = Deadline(_ALL_S)
-    while not (quiet.passed() or deadline.passed()):
+    while not (quiet.has_passed() or deadline.has_passed()):
         stage.check()
         message: Message | None = consumer.poll(0.2)
         if message is None or message.error():

@@ -90,7 +90,7 @@ class Stage:
         process = self._processes[name]
         while process.poll() is None:
             meanwhile()
-            if deadline.passed():
+            if deadline.has_passed():
                 raise DemoFailed(f"time is up: {name} was still at work")
             pause(0.1)
         self.check(but=name if process.returncode == 0 else "")
@@ -99,7 +99,7 @@ class Stage:
         """Return when the process says over HTTP that it is ready."""
         while not self._is_ready(name):
             self.check()
-            if deadline.passed():
+            if deadline.has_passed():
                 raise DemoFailed(f"{name} was not ready in time")
             pause(0.1)
 

@@ -82,7 +82,7 @@ def _play(stage: Stage, runs: Consumer, producer: Producer, say: Say, deadline: 
     producer.flush(10)
     while "sensors.poll" in (waiting := stage.run("tasks", "list", deadline=deadline)):
         stage.check()
-        if deadline.passed():
+        if deadline.has_passed():
             raise DemoFailed("time is up: the task that was deleted still waits")
     if "invoices.due" not in waiting:
         raise DemoFailed(f"the other task does not wait any more: {waiting}")
@@ -103,7 +103,7 @@ def _show_until(expected: set[str], runs: Consumer, say: Say, stage: Stage, dead
     seen: list[str] = []
     while not expected <= set(seen):
         stage.check()
-        if deadline.passed():
+        if deadline.has_passed():
             raise DemoFailed(f"time is up; of {expected} only {seen} came")
         seen += [_describe(message, say) for message in runs.consume(1, 0.2) if message.error() is None]
 

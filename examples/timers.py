@@ -93,7 +93,7 @@ def play(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
     for name, timer_id in Receiver.done.items():
         while (timer := _request("GET", f"{api}/timers/{timer_id}"))["state"] != "delivered":
             stage.check()
-            if deadline.passed():
+            if deadline.has_passed():
                 raise DemoFailed(f"time is up: the API says {timer['state']} of {name}")
             pause(0.1)
         say(f"{name}: {timer['state']} by attempt {timer['attempt']}, {timer['last_call']['took_ms']} ms")
@@ -104,7 +104,7 @@ def play(stage: Stage, receiver: str, say: Say, deadline: Deadline) -> None:
 def _await_calls(stage: Stage, began_ms: int, deadline: Deadline) -> None:
     while len(Receiver.done) < 2:
         stage.check()
-        if deadline.passed():
+        if deadline.has_passed():
             raise DemoFailed(f"time is up; done are {sorted(Receiver.done)}")
         pause(0.1)
         if Receiver.done and wall_ms() < began_ms + 3_000:

@@ -86,7 +86,7 @@ class Deadline:
         """Seconds left, never below zero."""
         return max(0.0, self._end_s - monotonic_s())
 
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether nothing is left."""
         return self.remaining_s() == 0.0
 

@@ -42,7 +42,7 @@ class Format(NamedTuple):
         """Whether something is of a version that only newer ones of this service know."""
         return isinstance(version, int) and version > max(self.reads)
 
-    def told(self, version: object) -> str:
+    def describe_version(self, version: object) -> str:
         """Say in one sentence that a newer version of the service wrote `version`, and which ones this worker reads."""
         reads = ", ".join(map(str, sorted(self.reads)))
         return f"{self.name} {version} was written by a newer version of this service; upgrade this worker, which reads {reads}"
@@ -60,12 +60,12 @@ TABLE = Format("table format", 6, frozenset({6}))
 LINEAGE = Format("lineage record version", 2, frozenset({2}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
-# What a worker that reads less would leave alone, or take for something else; see `announced`.
+# What a worker that reads less would leave alone, or take for something else; see `announce_instance`.
 _ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
 FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOME)
 
 
-def announced(instance: str) -> str:
+def announce_instance(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announced("a")
@@ -80,10 +80,10 @@ def find_instance(member: str) -> str:
     >>> find_instance(announced("a")), find_instance("a")
     ('a', 'a')
     """
-    return member.removesuffix(announced(""))
+    return member.removesuffix(announce_instance(""))
 
 
-def reads(instance: str, of: Format) -> bool:
+def reads_format(instance: str, of: Format) -> bool:
     """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
 
     >>> reads("a.reads.key-3.action-2", ACTION), reads("a.reads.key-3.action-1", ACTION), reads("a", ACTION)

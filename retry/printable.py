@@ -11,7 +11,7 @@ import json
 _LINE_CHARS_MAX = 10_000
 
 
-def visible(text: str, most: int = _LINE_CHARS_MAX) -> str:
+def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
     """Text in one line, of at most about `most` characters of its own; what is left out is in the middle.
 
     The end of a class's name tells more than its beginning.

@@ -58,12 +58,12 @@ class ReloadedFile(Generic[_Parsed]):
             raise SettingsInvalid(self._setting, f"{self._path} is not UTF-8 text; is it the right file?") from None
 
 
-def digest(files: Iterable[Path]) -> bytes:
+def hash_files(files: Iterable[Path]) -> bytes:
     """Tells whether files, or those in folders, have changed; one that cannot be read counts as empty."""
-    return hashlib.sha256(b"".join(map(_digest, files))).digest()
+    return hashlib.sha256(b"".join(map(_hash_file, files))).digest()
 
 
-def _digest(file: Path) -> bytes:
+def _hash_file(file: Path) -> bytes:
     try:
         held = sorted(file.iterdir()) if file.is_dir() else [file]
         contents = [each.read_bytes() for each in held if each.is_file()]

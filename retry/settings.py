@@ -194,12 +194,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __repr__(self) -> str:
         hidden = ("kafka", "registry")
         plain = [f"{n}={getattr(self, n)}" for n in self.__struct_fields__ if not n.startswith(hidden)]
-        secret = [f"{n}={_shown(getattr(self, n))}" for n in self.__struct_fields__ if n.startswith("kafka")]
+        secret = [f"{n}={_format_properties(getattr(self, n))}" for n in self.__struct_fields__ if n.startswith("kafka")]
         # A URL may hold a password.
         return f"Settings({', '.join(plain + secret)}, registry={dict.fromkeys(self.registry, '***')})"
 
 
-def _shown(properties: Mapping[str, str]) -> dict[str, str]:
+def _format_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
 
 
@@ -259,7 +259,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     plain = {k: v for k, v in found.items() if not k.startswith(_PROPERTIES) and v != ""}
     values: dict[str, object] = {"kafka": kafka, "registry": registry}
     for variable, text in plain.items():
-        values[variable.removeprefix(_PREFIX).lower()] = _typed(variable, text)
+        values[variable.removeprefix(_PREFIX).lower()] = _convert_text(variable, text)
     return Settings(**values)  # type: ignore[arg-type]
 
 
@@ -287,7 +287,7 @@ def java_home() -> str | None:
     return os.environ.get("JAVA_HOME")
 
 
-def submitted() -> bool:
+def is_submitted() -> bool:
     """Whether `spark-submit` runs this process, which then has a Java process, a cluster and a configuration already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -296,7 +296,7 @@ def _property(variable: str, prefix: str) -> str:
     return variable.removeprefix(prefix).lower().replace("_", ".")
 
 
-def _typed(variable: str, text: str) -> object:
+def _convert_text(variable: str, text: str) -> object:
     fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in NOT_FROM_ENVIRONMENT}
     name = variable.removeprefix(_PREFIX).lower()
     if name not in fields:

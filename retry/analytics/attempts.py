@@ -31,7 +31,7 @@ _PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 _OF_FAILURE = ("exception", "cause", "fingerprint", "group")
 
 
-def attempts(
+def compute_attempts(
     letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
     groups: Collection[str] | None = None,
 ) -> DataFrame:
@@ -52,7 +52,7 @@ def of_distinct(
 ) -> DataFrame:
     """Return what became of every retry among the rows of `distinct_decisions`; who keeps these reads the letters once."""
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
-    watched = sampled(positions) if groups is None else groups
+    watched = list_sampled_groups(positions) if groups is None else groups
     return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
 
 
@@ -79,10 +79,10 @@ def distinct_decisions(letters: DataFrame) -> DataFrame:
         **{f"_{name}": F.when(is_action, value).otherwise(F.col(name)) for name, value in known.items()},
     })  # fmt: skip
     counted = marked.where("_counts").withColumns({name: F.col(f"_{name}") for name in known})
-    return _numbered(counted.drop("_counts", *(f"_{name}" for name in known)))
+    return _number_decisions(counted.drop("_counts", *(f"_{name}" for name in known)))
 
 
-def _numbered(once: DataFrame) -> DataFrame:
+def _number_decisions(once: DataFrame) -> DataFrame:
     """Decisions by their lineages, each of which lies in one partition."""
     lineage = Window.partitionBy("id").orderBy("attempt", "taken_ms", "source")
     whole = lineage.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -165,7 +165,7 @@ def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
     return together.where("_retry is not null").select("_retry.*", "passed_ms")
 
 
-def sampled(positions: DataFrame) -> frozenset[str]:
+def list_sampled_groups(positions: DataFrame) -> frozenset[str]:
     """The groups of some samples; there are a few hundred at most."""
     return frozenset(row["group"] for row in positions.select("group").distinct().collect())
 
@@ -183,14 +183,14 @@ def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
     reached_ms = F.when(F.col("assumed"), sent_ms).when(F.col("passed_ms").isNotNull(), F.greatest("passed_ms", sent_ms))
     settled_ms = reached_ms + settle_ms
     settled = F.coalesce(is_sent & (settled_ms <= until_ms), F.lit(False))
-    fate = _first(("failed", failed_again), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
+    fate = _chain_cases(("failed", failed_again), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
     ended_ms = F.when(failed_again, F.col("back_ms")).when(settled, settled_ms).otherwise(until_ms)
     delay_ms = F.coalesce("delay_ms", F.col("due_ms") - F.col("failed_ms"))
     more = {"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms, "returned": F.col("decision") == RETURN}
     return located.withColumns(more).select(*ATTEMPT.names)
 
 
-def parked(letters: DataFrame) -> DataFrame:
+def select_parked(letters: DataFrame) -> DataFrame:
     """Which letters were not retried, and why, in the columns of `PARKED`."""
     return parked_of(distinct_decisions(letters))
 
@@ -201,7 +201,7 @@ def parked_of(decisions: DataFrame) -> DataFrame:
     return given_up.withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 
 
-def _first(*cases: tuple[str, Column]) -> Column:
+def _chain_cases(*cases: tuple[str, Column]) -> Column:
     (name, holds), *rest = cases
     chosen = F.when(holds, name)
     for name, holds in rest:

@@ -26,29 +26,29 @@ _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 _USED = f"-Xshare:auto -XX:+VerifySharedSpaces {_SILENT}"
 
 
-def found() -> Path | None:
+def find_archive() -> Path | None:
     """The file of the present Java and Spark, where one was made and can be read."""
     # A user without a home has no cache, and a file may be deleted meanwhile: a session starts all the same.
     with suppress(OSError, RuntimeError):
         # Its name ends with its size: of a file that was cut off Java would die.
-        files = cache_dir().glob(f"{_name()}-*.jsa")
+        files = cache_dir().glob(f"{_build_archive_name()}-*.jsa")
         return next((file for file in files if file.stem.endswith(f"-{file.stat().st_size}")), None)
     return None
 
 
 def java_options() -> str:
     """Options with which Java uses the file, where there is one."""
-    file = found()
+    file = find_archive()
     return "" if file is None else f'-XX:SharedArchiveFile="{file}" {_USED}'
 
 
-def make(run: Callable[[str], None]) -> Path:
+def create_archive(run: Callable[[str], None]) -> Path:
     """Make the file; `run` starts Java with the options that it is given, loads what is to be kept, and waits for Java's end.
 
     Raises:
       RetryError: Java has made none.
     """
-    began = cache_dir() / f"{_name()}.{os.getpid()}"
+    began = cache_dir() / f"{_build_archive_name()}.{os.getpid()}"
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
         run(f'-XX:ArchiveClassesAtExit="{began}" {_SILENT}')
@@ -57,7 +57,7 @@ def make(run: Callable[[str], None]) -> Path:
                 f"Java wrote no classes to {began.parent}, and a session starts without, as before. "
                 "Is this a Java of version 17 or later, and may it write there? XDG_CACHE_HOME names another folder"
             )
-        return began.rename(cache_dir() / f"{_name()}-{began.stat().st_size}.jsa")
+        return began.rename(cache_dir() / f"{_build_archive_name()}-{began.stat().st_size}.jsa")
     except OSError as error:
         raise RetryError(f"{began.parent} cannot be written: {error.strerror}; name another folder as XDG_CACHE_HOME") from None
     finally:
@@ -65,7 +65,7 @@ def make(run: Callable[[str], None]) -> Path:
             began.unlink()
 
 
-def _name() -> str:
+def _build_archive_name() -> str:
     java, spark = Path(locate_java() or "java").resolve(), Path(pyspark.__file__).parent
     jars = sorted((jar.name, jar.stat().st_size) for jar in (spark / "jars").glob("*.jar"))
     about = (str(java), read_release(java), str(spark), pyspark.__version__, jars)

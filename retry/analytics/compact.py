@@ -76,7 +76,7 @@ class Compaction:
         files = FileList(self._spark, f"{self._data}/{name}")
         files.demand_one_step()
         removed, merged, made = self._remove(files), 0, 0
-        while whole := files.whole():
+        while whole := files.find_whole_list():
             chosen = [each for alike in small_by_folder(whole.files, self._files_at_once) for each in alike]
             if not chosen:
                 break
@@ -97,21 +97,21 @@ class Compaction:
         rows = reader.parquet(*(f"{root}/{each.name}" for each in small))
         rows.repartition(*columns).write.partitionBy(*columns).parquet(f"{root}/{below}")
         lines = []
-        for made in sorted(files.present(below)):
+        for made in sorted(files.list_present(below)):
             folder, file = posixpath.split(made)
-            lines.append(files.move(below, made, f"{folder}/{_MERGED}{batch}-{file}"))
+            lines.append(files.move_file(below, made, f"{folder}/{_MERGED}{batch}-{file}"))
         files.delete(below)
         return lines
 
     def _remove(self, files: FileList) -> int:
         """Delete what counts no longer, was killed before it counted, or was left half made."""
-        whole, old_ms = files.whole(), clock.wall_ms() - self._keep_ms
+        whole, old_ms = files.find_whole_list(), clock.wall_ms() - self._keep_ms
         for below, modified_ms in files.folders(_STAGED).items():
             if modified_ms <= old_ms:
                 files.delete(below)
         if whole is None or not _is_repeated(whole, old_ms):
             return 0
-        present = files.present()
+        present = files.list_present()
         listed = {each.name for each in whole.files} | files.since(whole.batch)
         gone = [n for n, modified_ms in present.items() if n not in listed and modified_ms <= min(old_ms, whole.modified_ms)]
         for file in gone:

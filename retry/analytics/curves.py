@@ -23,7 +23,7 @@ def by_attempt(rows: Iterable[Row], *keys: str) -> list[Row]:
     """
     made = []
     for ordered in _each(rows, "attempt", *keys):
-        for row, parts in zip(ordered, _parts(ordered), strict=True):
+        for row, parts in zip(ordered, _compute_shares(ordered), strict=True):
             tried = row["at_risk"] if row["attempt"] else 0
             low, likely, high = chance(row["recovered"], tried) if tried else (None, None, None)
             made.append(row | {"hazard": likely, "hazard_low": low, "hazard_high": high} | parts)
@@ -45,11 +45,11 @@ def by_time(rows: Iterable[Row], *keys: str) -> list[Row]:
             steps.append(named | {"time_ms": round(2 ** (row["step"] / STEPS_PER_DOUBLING)), "at_risk": at_risk})
             at_risk -= row["left"]
         decided = [row for row in steps if any(row[way] for way in WAYS)]
-        made += [row | parts for row, parts in zip(decided, _parts(decided), strict=True)]
+        made += [row | parts for row, parts in zip(decided, _compute_shares(decided), strict=True)]
     return made
 
 
-def _parts(ordered: Sequence[Row]) -> list[Row]:
+def _compute_shares(ordered: Sequence[Row]) -> list[Row]:
     steps = [Step(max(row["at_risk"], sum(row[way] for way in WAYS)), {way: row[way] for way in WAYS}) for row in ordered]
     made = []
     for parts, failing in cumulative(steps, WAYS):
@@ -63,8 +63,8 @@ def _parts(ordered: Sequence[Row]) -> list[Row]:
 
 
 def _each(rows: Iterable[Row], order: str, *keys: str) -> Iterable[list[Row]]:
-    def key(row: Row) -> tuple[tuple[bool, Any], ...]:
+    def build_group_key(row: Row) -> tuple[tuple[bool, Any], ...]:
         return tuple((row[name] is not None, row[name]) for name in keys)
 
-    for _, group in groupby(sorted(rows, key=lambda row: (key(row), row[order])), key):
+    for _, group in groupby(sorted(rows, key=lambda row: (build_group_key(row), row[order])), build_group_key):
         yield list(group)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
 from retry.analytics import decode, folder_names, horizon, kafka_source
-from retry.analytics.attempts import sampled
+from retry.analytics.attempts import list_sampled_groups
 from retry.analytics.parquet import no_rows, rows_of
 from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT
 from retry.errors import RetryError
@@ -40,7 +40,7 @@ class Datasets(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """Everything that was ever recorded; `of` takes a period of it.
+    """Everything that was ever recorded; `select_period` takes a period of it.
 
     Attributes:
       letters, sent, positions: as in `Datasets`, and the `day` of each row.
@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
     groups: Mapping[str, date] | None
     until_ms: int
 
-    def of(self, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
+    def select_period(self, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
         """Select the days needed for letters that failed first since `since_ms`, without what was recorded from `until_ms` on."""
         last_ms = self.until_ms if until_ms is None else min(self.until_ms, until_ms)
         # Whose clock is behind has failures that are later than what came of them.
@@ -63,21 +63,21 @@ class Recorded(NamedTuple):
         if until_ms is not None:
             letters, positions = letters.where(F.col("taken_ms") < last_ms), positions.where(F.col("at_ms") < last_ms)
             sent = sent.where(when_sent_ms() < last_ms)
-        groups = self._watched(None if until_ms is None else last_ms)
+        groups = self._list_watched_groups(None if until_ms is None else last_ms)
         frames = letters.select(*LETTER.names), sent.select(*SENT.names), positions.select(*POSITION.names)
         return Datasets(*frames, self.aside, groups, last_ms)
 
-    def _watched(self, until_ms: int | None) -> frozenset[str]:
+    def _list_watched_groups(self, until_ms: int | None) -> frozenset[str]:
         """The groups that were sampled before a time; None for ever."""
         if self.groups is None:
-            return sampled(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
+            return list_sampled_groups(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
         if until_ms is None:
             return frozenset(self.groups)
         last = datetime.fromtimestamp(until_ms / 1_000, UTC).date()
         known = frozenset(group for group, day in self.groups.items() if day < last)
         if last not in self.groups.values():
             return known
-        return known | sampled(self.positions.where((F.col("day") == F.lit(last)) & (F.col("at_ms") < until_ms)))
+        return known | list_sampled_groups(self.positions.where((F.col("day") == F.lit(last)) & (F.col("at_ms") < until_ms)))
 
 
 def when_sent_ms() -> Column:
@@ -92,7 +92,7 @@ def from_parquet(spark: SparkSession, data: str) -> Recorded:
       RetryError: nothing was ingested there yet.
     """
     noted = horizon.read(spark, data)
-    letters, sent, positions = (dated(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
+    letters, sent, positions = (read_dated_set(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
     # Before a pass has ended, nothing was observed after the newest letter.
     until_ms = letters.agg(F.max("taken_ms")).collect()[0][0] if noted.until_ms is None else noted.until_ms
     if until_ms is None:
@@ -102,10 +102,10 @@ def from_parquet(spark: SparkSession, data: str) -> Recorded:
 
 def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
     """One set in its columns; empty where none was written."""
-    return dated(spark, data, name).select(*_SCHEMAS[name].names)
+    return read_dated_set(spark, data, name).select(*_SCHEMAS[name].names)
 
 
-def dated(spark: SparkSession, data: str, name: str) -> DataFrame:
+def read_dated_set(spark: SparkSession, data: str, name: str) -> DataFrame:
     """Read one set with the `day` of each row; files of days that nobody asks for are not read."""
     schema = _SCHEMAS[name]
     of_team = [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
@@ -121,25 +121,25 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
     """
     until_ms = clock.wall_ms()
 
-    def records(*topics: str) -> DataFrame:
-        return kafka_source.records(spark, options, topics)
+    def load_topics(*topics: str) -> DataFrame:
+        return kafka_source.load_records(spark, options, topics)
 
-    def kept(rows: DataFrame, when_ms: str | Column) -> DataFrame:
+    def select_kept(rows: DataFrame, when_ms: str | Column) -> DataFrame:
         # Spark would otherwise read Kafka again for every question, and find other records each time.
         return rows.withColumn("day", decode.day(when_ms)).persist()
 
-    letters, positions = kept(decode.letters(records(topic)), "taken_ms"), kept(decode.positions(records(topic)), "at_ms")
-    targets_of_letters = targets(letters)
+    letters, positions = select_kept(decode.decode_letters(load_topics(topic)), "taken_ms"), select_kept(decode.positions(load_topics(topic)), "at_ms")
+    targets_of_letters = list_retry_targets(letters)
     if not targets_of_letters and letters.isEmpty():
         where = options["kafka.bootstrap.servers"]
         raise RetryError(f"{topic} on {where} is missing or empty: no letter was taken in under this RETRY_APP_ID yet")
     topics = list(retry_topics) or targets_of_letters
-    sent = decode.sent(records(*topics)) if topics else no_rows(spark, SENT)
-    aside = decode.aside(records(topic, *topics), topic)
-    return Recorded(letters, kept(sent, when_sent_ms()), positions, aside, horizon.first_days(positions), until_ms)
+    sent = decode.select_sent(load_topics(*topics)) if topics else no_rows(spark, SENT)
+    aside = decode.aside(load_topics(topic, *topics), topic)
+    return Recorded(letters, select_kept(sent, when_sent_ms()), positions, aside, horizon.first_days(positions), until_ms)
 
 
-def targets(letters: DataFrame) -> list[str]:
+def list_retry_targets(letters: DataFrame) -> list[str]:
     """List the topics that retries were sent to, sorted."""
     rows = letters.where("decision = 'retry'").select("target").distinct().collect()
     return sorted(row["target"] for row in rows)

@@ -73,7 +73,7 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
         methodcaller("localCheckpoint"), methodcaller("localCheckpoint", eager=False)
     )  # fmt: skip
     spark = datasets.letters.sparkSession
-    with configured(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
+    with with_settings(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
         once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
         every = attempts.of_distinct(
             once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, groups=datasets.groups
@@ -95,7 +95,7 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
 @contextmanager
 def configured_to_ask(*made: Decisions) -> Iterator[None]:
     """Give the Spark session, within the block, the settings that suit questions about these decisions."""
-    with configured(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
+    with with_settings(made[0].attempts.sparkSession, {} if any(each.are_many for each in made) else FOR_FEW_ROWS):
         yield
 
 
@@ -109,7 +109,7 @@ def _for_more_rows(spark: SparkSession) -> dict[str, str]:
 
 
 @contextmanager
-def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+def with_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Give the Spark session these settings within the block, and the former ones after it."""
     usual = {name: str(spark.conf.get(name)) for name in conf}
     try:

@@ -28,21 +28,21 @@ _LAST_MS, _ATTEMPT_MAX, _OFFSET_MAX = 253_402_300_799_999, 9_999_999_999, 1 << 6
 _TIMES = ("taken_ms", "first_failed_ms", "failed_ms", "due_ms")
 
 
-def letters(outcomes: DataFrame) -> DataFrame:
+def decode_letters(outcomes: DataFrame) -> DataFrame:
     """The letters among records of the outcomes topic, in the columns of `LETTER`."""
-    parsed = _parsed(outcomes, OUTCOME_RECORD)
+    parsed = _parse_outcomes(outcomes, OUTCOME_RECORD)
     readable = parsed.where(_is_letter() & (_letter_fault(F.col("parsed")) == ""))
-    each = readable.select(F.explode(_letters(F.col("parsed"))).alias("letter"), *RECORD_LOCATION.names)
+    each = readable.select(F.explode(_unpack_letters(F.col("parsed"))).alias("letter"), *RECORD_LOCATION.names)
     return each.select("letter.*", *RECORD_LOCATION.names)
 
 
 def positions(outcomes: DataFrame) -> DataFrame:
     """The samples of committed offsets among records of the outcomes topic, in the columns of `POSITION`."""
-    parsed = _parsed(outcomes, SAMPLE)
+    parsed = _parse_outcomes(outcomes, SAMPLE)
     return parsed.where(~_is_letter() & (_sample_fault() == "")).select("parsed.*", *RECORD_LOCATION.names)
 
 
-def sent(records: DataFrame) -> DataFrame:
+def select_sent(records: DataFrame) -> DataFrame:
     """The records that this service sent, in the columns of `SENT`; other records on their topics are left out."""
     sent_ms = F.when(F.col("timestampType") == _LOG_APPEND_TIME, F.unix_millis("timestamp"))
     headers = F.coalesce("headers", F.array().cast(ASIDE["headers"].dataType))
@@ -70,7 +70,7 @@ def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
     in_letter = _letter_fault(F.from_json(F.col("value").cast("string"), OUTCOME_RECORD))
     in_sample = _sample_fault(F.from_json(F.col("value").cast("string"), SAMPLE))
     why = F.when(of_outcomes, F.when(_is_letter(), in_letter).otherwise(in_sample)).when(ours, "retry-attempt is no number")
-    located = _located(records).withColumn("why", why).withColumn("timestamp_ms", F.unix_millis("timestamp"))
+    located = _add_location(records).withColumn("why", why).withColumn("timestamp_ms", F.unix_millis("timestamp"))
     return located.where("why != ''").select(*ASIDE.names)
 
 
@@ -86,11 +86,11 @@ def header(name: str) -> Column:
     return F.try_element_at(same_name, F.lit(-1))["value"].cast("string")
 
 
-def _parsed(outcomes: DataFrame, schema: StructType) -> DataFrame:
-    return _located(outcomes).withColumn("parsed", F.from_json(F.col("value").cast("string"), schema))
+def _parse_outcomes(outcomes: DataFrame, schema: StructType) -> DataFrame:
+    return _add_location(outcomes).withColumn("parsed", F.from_json(F.col("value").cast("string"), schema))
 
 
-def _located(records: DataFrame) -> DataFrame:
+def _add_location(records: DataFrame) -> DataFrame:
     return records.withColumns({
         "kafka_topic": F.col("topic"),
         "kafka_partition": F.col("partition").cast("long"),
@@ -102,7 +102,7 @@ def _is_letter() -> Column:
     return ~F.col("key").eqNullSafe(F.lit(POSITION_KEY))
 
 
-def _letters(record: Column) -> Column:
+def _unpack_letters(record: Column) -> Column:
     """The letters that a record of outcomes tells of, as a list of `OUTCOME`."""
     alone = F.struct(*(record[name] for name in OUTCOME.names))
     together = F.flatten(F.transform(record["letters"], lambda alike: _letters_alike(record, alike)))
@@ -110,9 +110,9 @@ def _letters(record: Column) -> Column:
 
 
 def _letters_alike(record: Column, alike: Column) -> Column:
-    """The letters of one object of `letters`."""
+    """The letters of one object of `decode_letters`."""
 
-    def letter(id_: Column, n: Column) -> Column:
+    def build_letter(id_: Column, n: Column) -> Column:
         fields = {name: record[name] for name in ("v", "taken_ms", "action", "action_kind")}
         fields |= {name: alike[name] for name in OUTCOME.names if name in SHARED.names}
         fields |= {name: F.get(alike[name], n) for name in LISTED.names} | {"id": id_}
@@ -123,14 +123,14 @@ def _letters_alike(record: Column, alike: Column) -> Column:
         fields["delay_ms"] = F.try_subtract(fields["due_ms"], fields["failed_ms"])
         return F.struct(*(fields[name].alias(name) for name in OUTCOME.names))
 
-    return F.transform(alike["id"], letter)
+    return F.transform(alike["id"], build_letter)
 
 
 def _letter_fault(record: Column) -> Column:
     """Why a record tells of no letters that can be counted; empty where it does."""
     uneven = F.exists(record["letters"], _uneven)
     # A list that is null has no length to compare: then the record cannot be read.
-    wrong = F.exists(_letters(record), _is_undecided) | F.coalesce(uneven, record["letters"].isNotNull())
+    wrong = F.exists(_unpack_letters(record), _is_undecided) | F.coalesce(uneven, record["letters"].isNotNull())
     return _fault(record, format_versions.OUTCOME.reads, F.coalesce(wrong, F.lit(True)))
 
 

@@ -67,11 +67,11 @@ class FileList:
 
     def latest(self) -> int:
         """The last batch that was listed; -1 where there was none."""
-        return max((batch for batch, _, _ in self._batches()), default=-1)
+        return max((batch for batch, _, _ in self._list_batch_files()), default=-1)
 
-    def whole(self) -> Whole | None:
+    def find_whole_list(self) -> Whole | None:
         """The last file of the list that repeats all before it; None where there were not ten batches yet."""
-        found = {batch: status for batch, is_whole, status in self._batches() if is_whole}
+        found = {batch: status for batch, is_whole, status in self._list_batch_files() if is_whole}
         if not found:
             return None
         batch = max(found)
@@ -79,7 +79,7 @@ class FileList:
 
     def since(self, batch: int) -> set[str]:
         """Names of the files that batches after this one have listed."""
-        later = [status for number, _, status in self._batches() if number > batch]
+        later = [status for number, _, status in self._list_batch_files() if number > batch]
         return {each.name for status in later for each in self._read(status.getPath())}
 
     def replace(self, whole: Whole, files: list[str]) -> None:
@@ -114,7 +114,7 @@ class FileList:
         if not (self._is_local or scheme in _RENAMES_OVER or self._fs.hasPathCapability(self._folder, _WHOLE_OR_NOT)):
             raise RetryError(f"on {scheme} no list can be replaced in one step: compact works on local disks, HDFS and S3A")
 
-    def present(self, below: str = "") -> dict[str, int]:
+    def list_present(self, below: str = "") -> dict[str, int]:
         """When each Parquet file was modified last, by name; of the days, or of a folder `below` the set's."""
         root = self._hadoop.Path(self._root, below) if below else self._root
         if not self._fs.exists(root):
@@ -122,7 +122,7 @@ class FileList:
         days = [each.getPath() for each in self._fs.listStatus(root) if each.getPath().getName().startswith("day=")]
         found = {}
         for status in (status for day in days for status in self._files(day)):
-            name = _name(status.getPath().toUri().toString())
+            name = _extract_file_name(status.getPath().toUri().toString())
             if name.endswith(".parquet"):
                 found[name] = status.getModificationTime()
         return found
@@ -133,7 +133,7 @@ class FileList:
         there = [(folder, path) for folder, path in paths if self._fs.exists(path)]
         return {f"{folder}/{each.getPath().getName()}" for folder, path in there for each in self._fs.listStatus(path)}
 
-    def move(self, below: str, name: str, new: str) -> str:
+    def move_file(self, below: str, name: str, new: str) -> str:
         """Move a file from a folder below the set's to where it belongs; gives the line that lists it."""
         to = self._hadoop.Path(self._root, new)
         self._fs.mkdirs(to.getParent())
@@ -179,7 +179,7 @@ class FileList:
             else:
                 yield status
 
-    def _batches(self) -> list[tuple[int, bool, Any]]:
+    def _list_batch_files(self) -> list[tuple[int, bool, Any]]:
         found = self._fs.listStatus(self._folder) if self._fs.exists(self._folder) else []
         named = [(_BATCH.match(status.getPath().getName()), status) for status in found]
         return [(int(match[1]), match[2] is not None, status) for match, status in named if match]
@@ -192,7 +192,7 @@ class FileList:
             stream.close()
         if version != _VERSION:
             raise RetryError(f"{path.toString()} is of {version}, and this version of Spark writes {_VERSION}")
-        return [_listed(line) for line in lines if line]
+        return [_parse_line(line) for line in lines if line]
 
     def _forget_checksum(self, batch: int) -> None:
         """Hadoop keeps a checksum beside each local file, and the two cannot be renamed at once: it does without for this one."""
@@ -206,11 +206,11 @@ class FileList:
             stream.close()
 
 
-def _listed(line: str) -> Listed:
+def _parse_line(line: str) -> Listed:
     entry = json.loads(line)
-    return Listed(_name(entry["path"]), entry["size"], entry["modificationTime"], line)
+    return Listed(_extract_file_name(entry["path"]), entry["size"], entry["modificationTime"], line)
 
 
-def _name(uri: str) -> str:
+def _extract_file_name(uri: str) -> str:
     """Within the set: it may have been moved since it was listed, and a set is parted by days first."""
     return unquote(uri[uri.rindex("/day=") + 1 :])

@@ -39,10 +39,10 @@ def findings(
       before: the period before, as it was known at its end.
     """
     with configured_to_ask(decisions, *([] if before is None else [before])):
-        return _answers(spark, decisions, retentions, before)
+        return _answer_questions(spark, decisions, retentions, before)
 
 
-def _answers(
+def _answer_questions(
     spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None, before: Decisions | None
 ) -> dict[str, Any]:
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
@@ -56,11 +56,11 @@ def _answers(
         return [row["team"] for row in letters.result()["team"][:_CURVES_MAX]]
 
     questions: dict[str, Callable[[], Any]] = {
-        "not_counted": lambda: _rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
+        "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
         "acted": lambda: _largest(acted.by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
-        "changed": lambda: [] if before is None else _changed(decisions, before),
-        "fingerprints": lambda: _explained(_rows(top), _rows(fingerprints.samples(attempts, parked, top))),
+        "changed": lambda: [] if before is None else _describe_changes(decisions, before),
+        "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
         "storms": lambda: _largest(storms.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"),
@@ -91,24 +91,24 @@ def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
     found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
     for row in policies.largest_sums(histories, _ROWS_MAX).collect():
         found[row["of"]].append(row.asDict())
-    return {of: _by(rows, "letters") for of, rows in found.items()}
+    return {of: _group_rows(rows, "letters") for of, rows in found.items()}
 
 
 def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
     """The answers that are sums of letters: each has some columns of them, and is in an order of its own."""
     (totals,) = sums["all"]
-    recovered = [row for row in _by(sums["policy"], "recovered") if row["recovered"]]
+    recovered = [row for row in _group_rows(sums["policy"], "recovered") if row["recovered"]]
     return {
         "totals": {name: totals[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)},
         # Counted as recovered, though no sample says what their consumer groups have committed.
         "assumed": totals["assumed"],
         "time_to_recovery": _cut(recovered, "team", "policy", "recovered", *_TIMES),
-        "waste": _cut(_by(sums["exception"], "wasted", "retries"), "team", "exception", *_WASTE),
+        "waste": _cut(_group_rows(sums["exception"], "wasted", "retries"), "team", "exception", *_WASTE),
         "comparison": _cut(sums["policy"], "team", "policy", *_ENDS),
     }
 
 
-def _by(rows: Rows, *columns: str) -> Rows:
+def _group_rows(rows: Rows, *columns: str) -> Rows:
     names = ("team", "policy", "exception")
     return sorted(rows, key=lambda row: ([-row[each] for each in columns], [row[each] or "" for each in names]))
 
@@ -118,7 +118,7 @@ def _cut(rows: Rows, *columns: str) -> Rows:
 
 
 def _of_teams(frame: DataFrame, teams: list[str]) -> Rows:
-    return _rows(frame.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000)
+    return _collect_rows(frame.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000)
 
 
 def _in_order(rows: Rows, teams: list[str]) -> Rows:
@@ -129,7 +129,7 @@ def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
     since_ms, until_ms = decisions.since_ms, decisions.until_ms
     step_ms = -(-(until_ms - since_ms + 1) // _FINGERPRINT_STEPS)
     frame = fingerprints.over_time(decisions.attempts, decisions.parked, top, since_ms, until_ms, _FINGERPRINT_STEPS)
-    rows = _rows(frame.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * _FINGERPRINT_STEPS)
+    rows = _collect_rows(frame.orderBy("team", "exception", "fingerprint", "at_ms"), _ROWS_MAX * _FINGERPRINT_STEPS)
     return [{**row, "until_ms": row["at_ms"] + step_ms} for row in rows]
 
 
@@ -143,16 +143,16 @@ def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows
         .agg(F.max_by("minute_ms", "sent").alias("minute_ms"), F.max("sent").alias("sent"))
         .select("team", "minute_ms", "sent")
     )
-    return _rows(busiest.orderBy("team", "minute_ms"), _CURVES_MAX * (_STEPS + 2))
+    return _collect_rows(busiest.orderBy("team", "minute_ms"), _CURVES_MAX * (_STEPS + 2))
 
 
-def _changed(decisions: Decisions, before: Decisions) -> Rows:
+def _describe_changes(decisions: Decisions, before: Decisions) -> Rows:
     both = decisions, before
     sums = (changes.by_policy(each.histories, _ROWS_MAX) for each in both)
-    return changes.changed(*sums, *(changes.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
+    return changes.compare_periods(*sums, *(changes.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
 
 
-def _explained(top: Rows, samples: Rows) -> Rows:
+def _explain_rows(top: Rows, samples: Rows) -> Rows:
     """With the letters, and the commands that tell of them. A topic's name may come from a record that a stranger wrote."""
     keys = ("team", "exception", "fingerprint")
     places = {tuple(row[key] for key in keys): row["samples"] for row in samples}
@@ -171,12 +171,12 @@ def _near_retention(spark: SparkSession, decisions: Decisions, retentions: Mappi
     by_topic = F.map_from_arrays(F.lit(list(retentions)), F.lit(list(retentions.values())).cast("array<long>"))
     topics = spark.range(1).select(F.explode(by_topic).alias("topic", "retention_ms"))
     expiring = retention.near(decisions.attempts, decisions.parked, topics, decisions.until_ms)
-    return _rows(expiring.orderBy("left_ms", "team", "topic", "kind"))
+    return _collect_rows(expiring.orderBy("left_ms", "team", "topic", "kind"))
 
 
 def _largest(frame: DataFrame, column: str, *then: Any) -> Rows:
-    return _rows(frame.orderBy(F.desc(column), *then))
+    return _collect_rows(frame.orderBy(F.desc(column), *then))
 
 
-def _rows(frame: DataFrame, most: int = _ROWS_MAX) -> Rows:
+def _collect_rows(frame: DataFrame, most: int = _ROWS_MAX) -> Rows:
     return [row.asDict() for row in frame.limit(most).collect()]

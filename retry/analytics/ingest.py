@@ -90,12 +90,12 @@ class Ingest:
             positions = decode.positions(self._stream(outcomes))
             added = {datasets.POSITIONS: self._pass(datasets.POSITIONS, positions, "at_ms", ["day"])}
             until_ms = clock.wall_ms()
-            letters = decode.letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
+            letters = decode.decode_letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
             added[datasets.LETTERS] = self._pass(datasets.LETTERS, letters, "taken_ms", ["day", "team"])
-            noted = self._noted(until_ms, added)
+            noted = self._note_horizon(until_ms, added)
             retried, added[datasets.RETRIES] = self._retry_topics or noted.targets or [], {}
             if retried:
-                sent = decode.sent(self._stream(retried))
+                sent = decode.select_sent(self._stream(retried))
                 added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, datasets.when_sent_ms(), ["day", "team"])
             wrong = decode.aside(self._stream(outcomes + retried), self._topic)
             added[datasets.PUT_ASIDE] = self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
@@ -105,24 +105,24 @@ class Ingest:
                 for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
-    def _noted(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> horizon.Horizon:
+    def _note_horizon(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> horizon.Horizon:
         """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
         before = horizon.read(self._spark, self._data)
-        seen, groups_batch = self._new(datasets.POSITIONS, before.positions_batch, added)
+        seen, groups_batch = self._list_new_batches(datasets.POSITIONS, before.positions_batch, added)
         groups = dict(before.groups or {})
         for day, group in (each.split(" ", 1) for each in seen or ()):
             groups[group] = min(date.fromisoformat(day), groups.get(group, date.max))
         if seen is None or before.groups is None:
-            groups = horizon.first_days(datasets.dated(self._spark, self._data, datasets.POSITIONS))
-        went, letters_batch = self._new(datasets.LETTERS, before.letters_batch, added)
+            groups = horizon.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
+        went, letters_batch = self._list_new_batches(datasets.LETTERS, before.letters_batch, added)
         targets: list[str] | None = sorted({*(before.targets or ()), *(went or ())})
         if self._retry_topics:
             targets = None
         elif went is None or before.targets is None:
-            targets = datasets.targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
+            targets = datasets.list_retry_targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
         return horizon.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
 
-    def _new(
+    def _list_new_batches(
         self, name: str, known: int | None, added: Mapping[str, Mapping[int, _Written]]
     ) -> tuple[set[str] | None, int]:
         """Return the notes of batches after `known`, or None where only all rows can tell, and the last batch's number."""

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retry.kafka.topics import LEGAL_NAME
 
 
-def records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
+def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
     """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
     return (
         spark.read.format("kafka")

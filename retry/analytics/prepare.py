@@ -29,15 +29,15 @@ def prepare() -> Path:
     Raises:
       RetryError: Java did not make it.
     """
-    return class_archive.found() or class_archive.make(_report)
+    return class_archive.find_archive() or class_archive.create_archive(_run_report)
 
 
-def _report(java: str) -> None:
+def _run_report(java: str) -> None:
     with tempfile.TemporaryDirectory(prefix="retry-prepare-") as data:
         with session("retry-prepare", kafka=False, java=java) as spark:
             for name, (schema, when_ms) in _MADE_UP.items():
                 _write(spark, f"{data}/{name}", schema, when_ms)
-            made = decisions(datasets.from_parquet(spark, data).of(), settle_ms=0)
+            made = decisions(datasets.from_parquet(spark, data).select_period(), settle_ms=0)
             cells.cells(made.attempts, made.settled_ms).collect()
             findings(spark, made, {"x": 1}, made)
         end_java()

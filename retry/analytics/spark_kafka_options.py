@@ -73,11 +73,11 @@ def _security(kafka: Mapping[str, str]) -> dict[str, str]:
     if protocol := left.pop("security.protocol", ""):
         mapped["security.protocol"] = protocol.upper()
     for name in left:
-        _refuse(name)
+        _reject_property(name)
     return mapped
 
 
-def _refuse(name: str, reason: str = "") -> NoReturn:
+def _reject_property(name: str, reason: str = "") -> NoReturn:
     variable = "RETRY_KAFKA_" + name.upper().replace(".", "_")
     raise SettingsInvalid(variable, reason or _REASONS.get(name, _CANNOT))
 
@@ -91,9 +91,9 @@ def _trust(left: Properties) -> dict[str, str]:
         truststore["ssl.endpoint.identification.algorithm"] = "" if algorithm.lower() == "none" else algorithm
     file, pem = left.pop("ssl.ca.location", ""), left.pop("ssl.ca.pem", "")
     if file and pem:
-        _refuse("ssl.ca.location", "ssl.ca.pem is set as well; Spark's Kafka client takes one of both")
+        _reject_property("ssl.ca.location", "ssl.ca.pem is set as well; Spark's Kafka client takes one of both")
     if file and Path(file).is_dir():
-        _refuse("ssl.ca.location", "it is a directory; Spark's Kafka client takes one file with all authorities")
+        _reject_property("ssl.ca.location", "it is a directory; Spark's Kafka client takes one file with all authorities")
     if file == "probe":
         return truststore  # Java knows by itself where the system keeps its authorities.
     if file:
@@ -108,46 +108,46 @@ def _identity(left: Properties) -> dict[str, str]:
     chain, key = _pem(left, "certificate"), _pem(left, "key")
     store = left.pop("ssl.keystore.location", "")
     if store and (chain or key):
-        _refuse("ssl.keystore.location", "a certificate or a key is set as well; Spark's Kafka client takes one of both")
+        _reject_property("ssl.keystore.location", "a certificate or a key is set as well; Spark's Kafka client takes one of both")
     if store:
         names = ("ssl.keystore.password", "ssl.key.password")
         passwords: Properties = {name: left.pop(name) for name in names if name in left}
         return {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(Path(store).absolute()), **passwords}
     if bool(chain) != bool(key):
-        _refuse("ssl.key.location" if chain else "ssl.certificate.location", "not set; a certificate and its key belong together")
+        _reject_property("ssl.key.location" if chain else "ssl.certificate.location", "not set; a certificate and its key belong together")
     if not chain:
         return {}
-    opened = _opened(key, left.pop("ssl.key.password", ""))
+    opened = _unlock_key(key, left.pop("ssl.key.password", ""))
     return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": opened}
 
 
-def _opened(key: str, password: str) -> str:
+def _unlock_key(key: str, password: str) -> str:
     """The key in the only form that the Java client takes for sure: PKCS #8. Java 17 knows no lock that openssl makes today."""
     try:
         private_key = load_pem_private_key(key.encode(), password.encode() if "ENCRYPTED" in key and password else None)
         return private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        _refuse("ssl.key.password" if "ENCRYPTED" in key else "ssl.key.location", f"the key cannot be opened: {error!s:.100}")
+        _reject_property("ssl.key.password" if "ENCRYPTED" in key else "ssl.key.location", f"the key cannot be opened: {error!s:.100}")
 
 
 def _pem(left: Properties, kind: str) -> str:
     """The text itself: the Java client wants certificate and key in one file, which here are two."""
     file, pem = left.pop(f"ssl.{kind}.location", ""), left.pop(f"ssl.{kind}.pem", "")
     if file and pem:
-        _refuse(f"ssl.{kind}.location", f"ssl.{kind}.pem is set as well; give one of both")
+        _reject_property(f"ssl.{kind}.location", f"ssl.{kind}.pem is set as well; give one of both")
     if not file:
         return pem
     try:
         return Path(file).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        _refuse(f"ssl.{kind}.location", f"{file} cannot be read as PEM: {error}")
+        _reject_property(f"ssl.{kind}.location", f"{file} cannot be read as PEM: {error}")
 
 
 def _login(left: Properties) -> dict[str, str]:
     one, other = left.pop("sasl.mechanism", ""), left.pop("sasl.mechanisms", "")
     mechanism = one or other
     if other not in ("", mechanism):
-        _refuse("sasl.mechanisms", "sasl.mechanism is set as well, to another; give one of both")
+        _reject_property("sasl.mechanisms", "sasl.mechanism is set as well, to another; give one of both")
     if not mechanism:
         # librdkafka's default is another than Java's; whatever logs in without saying how is refused by name.
         return {}
@@ -158,16 +158,16 @@ def _login(left: Properties) -> dict[str, str]:
         return {"sasl.mechanism": mechanism, **_oauth(left)}
     if mechanism == "GSSAPI":
         return {"sasl.mechanism": mechanism, **_kerberos(left)}
-    _refuse("sasl.mechanism")
+    _reject_property("sasl.mechanism")
 
 
 def _oauth(left: Properties) -> dict[str, str]:
     """A token from an endpoint, for the client's own credentials."""
     begin = "sasl.oauthbearer."
     if left.pop(f"{begin}method", "").lower() != "oidc":
-        _refuse(f"{begin}method", "Spark's Kafka client takes tokens from an endpoint only; set it to oidc")
+        _reject_property(f"{begin}method", "Spark's Kafka client takes tokens from an endpoint only; set it to oidc")
     if left.pop(f"{begin}grant.type", "client_credentials") != "client_credentials":
-        _refuse(f"{begin}grant.type", "Spark's Kafka client knows client_credentials only")
+        _reject_property(f"{begin}grant.type", "Spark's Kafka client knows client_credentials only")
     of_client = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
     credentials = {name: left.pop(f"{begin}{key}", "") for name, key in of_client.items()}
     for extension in filter(None, left.pop(f"{begin}extensions", "").split(",")):
@@ -175,7 +175,7 @@ def _oauth(left: Properties) -> dict[str, str]:
         credentials[f"extension_{name.strip()}"] = value.strip()
     endpoint = left.pop(f"{begin}token.endpoint.url", "")
     if not endpoint:
-        _refuse(f"{begin}token.endpoint.url", "not set; it is where tokens come from")
+        _reject_property(f"{begin}token.endpoint.url", "not set; it is where tokens come from")
     return {
         "sasl.oauthbearer.token.endpoint.url": endpoint,
         "sasl.login.callback.handler.class": f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler",
@@ -188,15 +188,15 @@ def _kerberos(left: Properties) -> dict[str, str]:
     same = {name: left.pop(name) for name in names if name in left}
     keytab, principal = left.pop("sasl.kerberos.keytab", ""), left.pop("sasl.kerberos.principal", "")
     if not keytab or not principal:
-        _refuse("sasl.kerberos.keytab", "set it and sasl.kerberos.principal; Spark's Kafka client does not run kinit")
+        _reject_property("sasl.kerberos.keytab", "set it and sasl.kerberos.principal; Spark's Kafka client does not run kinit")
     module = "com.sun.security.auth.module.Krb5LoginModule"
     return {**same, "sasl.jaas.config": _jaas(module, useKeyTab="true", storeKey="true", keyTab=keytab, principal=principal)}
 
 
 def _jaas(module: str, **parameters: str) -> str:
-    return f"{module} required " + " ".join(f"{name}={_quoted(value)}" for name, value in parameters.items() if value) + ";"
+    return f"{module} required " + " ".join(f"{name}={_quote_text(value)}" for name, value in parameters.items() if value) + ";"
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -19,7 +19,7 @@ from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
 from retry.jars import jars
 from retry.java import demand_java_of_spark
-from retry.settings import submitted
+from retry.settings import is_submitted
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A report is over before the second compiler has earned its keep: without it the first answer comes a third sooner.
@@ -56,13 +56,13 @@ def session(
       RetryError: Spark did not start.
     """
     builder = SparkSession.builder.appName(name)
-    if submitted():
-        spark = _configured(builder, _COMMON).getOrCreate()
+    if is_submitted():
+        spark = _configure_session(builder, _COMMON).getOrCreate()
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         demand_java_of_spark()
         with chdir(_scratch().name), failing_as("Spark did not start"):
-            spark = _configured(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
+            spark = _configure_session(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
         yield spark
     finally:
@@ -104,7 +104,7 @@ def _innermost_reason(error: Exception) -> str:
     return text.partition("\n")[0][:_REASON_CHARS_MAX]
 
 
-def _configured(builder: SparkSession.Builder, config: Mapping[str, str]) -> SparkSession.Builder:
+def _configure_session(builder: SparkSession.Builder, config: Mapping[str, str]) -> SparkSession.Builder:
     for name, value in config.items():
         builder = builder.config(name, value)
     return builder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]], *, names: int) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]], *, names: int) -> list[str]:
     """A line for each row; the first `names` columns are set to the left, the numbers after them to the right.
 
     >>> aligned([("team", "letters"), ("shop", "12")], names=1)

@@ -48,7 +48,7 @@ def acls(
     wanted = parts or tuple(part for part in _PARTS if part not in (*apart, needed.DISCOVER))
     settings = environment.from_environment()
     registry = load(settings.policies) if settings.policies else Registry()
-    lines = [*needed.lines([p for p in wanted if p not in apart], needed.names(settings.app_id, registry))]
+    lines = [*needed.list_rights([p for p in wanted if p not in apart], needed.resolve_names(settings.app_id, registry))]
     lines += _of_scheduler() if needed.SCHEDULER in wanted else []
     for part in wanted:
         if part in (needed.MIGRATE, needed.MIGRATE_SCHEDULER):
@@ -80,15 +80,15 @@ def _of_scheduler() -> list[AclLine]:
     settings = environment.from_environment()
 
     def topics(written: tuple[str, ...]) -> list[needed.Name]:
-        return [needed.begin(each) if each.startswith("^") else (each, False) for each in written]
+        return [needed.extract_prefix(each) if each.startswith("^") else (each, False) for each in written]
 
     names = {
-        **needed.names(settings.worker.app_id, Registry()),
+        **needed.resolve_names(settings.worker.app_id, Registry()),
         needed.SCHEDULES: topics(settings.topics),
         needed.HISTORY: [(settings.history, False)],
         needed.SCHEDULED_TARGETS: topics(settings.allowed) or [(needed.ALL_NAMES, False)],
     }
-    return [*needed.lines([needed.SCHEDULER], names)]
+    return [*needed.list_rights([needed.SCHEDULER], names)]
 
 
 def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | None, group: str | None) -> list[AclLine]:
@@ -101,16 +101,16 @@ def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | 
     groups = [needed.begin_of_glob(group or needed.ALL_NAMES)]
     if part == needed.MIGRATE_SCHEDULER:
         app_id = environment.from_environment().worker.app_id
-        own = topics.names(group or app_id)
+        own = topics.build_topic_names(group or app_id)
         groups = [(name, False) for name in (group or app_id, own.intake_group, own.table_group)]
     elif target is None:
         raise click.UsageError("give --to with --for migrate: the dead-letter topic that letters move to")
     if not globs:
         raise click.UsageError(f"give --from with --for {part!r}: the topics that it is to move from")
     names = {
-        **needed.names(app_id, Registry()),
+        **needed.resolve_names(app_id, Registry()),
         needed.MOVED_FROM: [needed.begin_of_glob(glob) for glob in globs],
         needed.MOVED_TO: [(target, False)] if target else [],
         needed.MOVED_GROUPS: groups,
     }
-    return [*needed.lines([part], names)]
+    return [*needed.list_rights([part], names)]

@@ -35,7 +35,7 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
 @click.option("--expect", type=click.IntRange(0), metavar="N", help="How many letters it must be; else nothing is done.")
 @click.option("--reason", default="", help="Why, in your words. The audit keeps it.")
-@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=operator.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file.")
 @click.option(
@@ -80,18 +80,18 @@ def act(
         if asked.edit is not None:
             asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
         shards = ShardNumbers(settings)
-        readiness.demand(shards.admin, settings.app_id)
+        readiness.demand_readiness(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
         now_ms = shards.now_ms() if yes else clock.wall_ms()
-        meant = _meant(words, letters, now_ms)
+        meant = _parse_selection(words, letters, now_ms)
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
         resting = (where, shards) if meant.rests else None
         found = preview(settings, registry, asked, meant.fits, now_ms, resting, waits="waiting" in meant.states)
-        found = found.ramped(ramp(kind, options, found.chosen.count), registry.groups())
+        found = found.with_ramp(ramp(kind, options, found.chosen.count), registry.list_group_topics())
         if not as_json or not yes:
-            act_output.show(found, as_json=as_json)
-        _expected(found, expect)
-        sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _shown(found))
+            act_output.print_preview(found, as_json=as_json)
+        _check_expected_count(found, expect)
+        sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _print_preview(found))
     except ActionRefused as refused:
         say(str(refused), err=True)
         sys.exit(REFUSED)
@@ -112,7 +112,7 @@ def registry_of(policies: str | None) -> Registry:
     return load(policies)
 
 
-def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meaning:
+def _parse_selection(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meaning:
     from retry.operations.act.meaning import meaning
 
     try:
@@ -122,14 +122,14 @@ def _meant(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Mea
         raise click.BadParameter(f"{wrong.args[0]!r} names no letter; {forms}", param_hint="--letter") from None
 
 
-def _expected(found: Preview, expect: int | None) -> None:
+def _check_expected_count(found: Preview, expect: int | None) -> None:
     from retry.errors import ActionRefused
 
     if expect is not None and found.chosen.count != expect:
         raise ActionRefused(f"{found.chosen.count:,} letters are like this, not {expect:,}; nothing was done")
 
 
-def _shown(found: Preview) -> int:
+def _print_preview(found: Preview) -> int:
     if found.chosen.count:
         say("nothing was done; --yes does it", err=True)
     return 0 if found.chosen.count else REFUSED
@@ -141,14 +141,14 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
     count = found.chosen.count
     if not count:
         if as_json:
-            act_output.show(found, as_json=True)
+            act_output.print_preview(found, as_json=True)
         return REFUSED
     if expect is None and count > UNASKED_MAX:
-        typed(count)
-    return started(shards, found, wait_ms, as_json=as_json)
+        confirm_count(count)
+    return start_action(shards, found, wait_ms, as_json=as_json)
 
 
-def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
+def start_action(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
     """Have the workers do it, wait for them, and say what became of it; the exit code."""
     from retry.operations.act.follow import Following
     from retry.operations.act.start import start
@@ -156,7 +156,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     action_id = found.request.id
     say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
-        action = start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking,
+        action = start(shards, found.request, list(found.list_members()), found.at_ms, found.iterate_resting(), found.chosen.parking,
                        found.chosen.count)  # fmt: skip
         left = act_output.wait(following, action, wait_ms)
         act_output.result(action_id, action, following, left, as_json=as_json)
@@ -167,7 +167,7 @@ def started(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool
     return 0 if following.tally.done else REFUSED
 
 
-def typed(count: int) -> None:
+def confirm_count(count: int) -> None:
     from retry.errors import ActionRefused
 
     if not sys.stdin.isatty():

@@ -55,10 +55,10 @@ def request(kind: str, options: dict[str, Any], **about: str) -> Request:
     Args:
       about: fields of the action: by, reason, filter, policies.
     """
-    from retry.operations.act.options import AskedBy, OptionsInvalid, asked
+    from retry.operations.act.options import AskedBy, OptionsInvalid, build_request
 
     try:
-        return asked(kind, _given(options), AskedBy(**about), _option)
+        return build_request(kind, _parse_options(options), AskedBy(**about), _option)
     except OptionsInvalid as invalid:
         raise click.UsageError(str(invalid)) from None
 
@@ -67,14 +67,14 @@ def ramp(kind: str, options: dict[str, Any], letters: int) -> Ramp | None:
     """How so many letters are retried in steps; None where they are all due as they are asked for."""
     from retry.operations.act import options as act_options
 
-    return act_options.ramp(kind, _given(options), letters)
+    return act_options.ramp(kind, _parse_options(options), letters)
 
 
-def _given(options: dict[str, Any]) -> ActOptions:
+def _parse_options(options: dict[str, Any]) -> ActOptions:
     from retry.operations.act.options import ActOptions
 
     same = {name: value for name, value in options.items() if name not in ("value_file", "set_headers", "removed")}
-    file, headers = options["value_file"], _headers(options["set_headers"])
+    file, headers = options["value_file"], _parse_header_options(options["set_headers"])
     value = None if file is None else _read(file)
     return ActOptions(**same, value=value, set_headers=headers, removed=list(options["removed"]))
 
@@ -83,7 +83,7 @@ def _option(name: str) -> str:
     return _NAMES.get(name, "--" + name.replace("_", "-"))
 
 
-def _headers(given: tuple[str, ...]) -> dict[str, str]:
+def _parse_header_options(given: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for each in given:
         name, equals, text = each.partition("=")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _PROGRESS_S = 5.0
 
 
-def show(found: Preview, *, as_json: bool) -> None:
+def print_preview(found: Preview, *, as_json: bool) -> None:
     """Print the preview of an action, as text or as one JSON object."""
-    from retry.operations.act.preview import told
+    from retry.operations.act.preview import describe_reason
     from retry.operations.act.told import preview_object
 
     chosen, action = found.chosen, found.request.action
@@ -34,7 +34,7 @@ def show(found: Preview, *, as_json: bool) -> None:
     for name, groups in chosen.groups.items():
         # Of what waits there is no reason to be told.
         if groups.keys() - {""} or (groups and name != "reason"):
-            say(f"  by {name}: {_counted(groups)}")
+            say(f"  by {name}: {_format_counts(groups)}")
     for line in _orders(chosen, action.kind):
         say(line)
     if action.ramp is not None:
@@ -47,7 +47,7 @@ def show(found: Preview, *, as_json: bool) -> None:
         for line in change.diff:
             say(f"    {line}")
     for reason, number in chosen.refused.most_common():
-        say(f"{number:,} more are left alone: {told(reason)}")
+        say(f"{number:,} more are left alone: {describe_reason(reason)}")
 
 
 def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
@@ -64,8 +64,8 @@ def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
 def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
     """Follow until all is done, or held, or the time is over; shards that are not done."""
     deadline, spoken = clock.Deadline(wait_ms / 1_000), clock.Deadline(_PROGRESS_S)
-    while (left := following.left(action)) and following.held is None and not deadline.passed():
-        if following.look() and spoken.passed():
+    while (left := following.list_left(action)) and following.held is None and not deadline.has_passed():
+        if following.poll_progress() and spoken.has_passed():
             step = "" if action.ramp is None else f", step {following.step + 1} of {len(action.ramp.steps)}"
             say(f"{following.tally.members:,} of {action.members:,} letters{step}", err=True)
             spoken = clock.Deadline(_PROGRESS_S)
@@ -105,7 +105,7 @@ def told_ms(ms: int) -> str:
     return f"{ms / 1_000:g} s"
 
 
-def _counted(groups: Counter[str]) -> str:
+def _format_counts(groups: Counter[str]) -> str:
     from retry.operations.act.told import GROUPS_SHOWN
 
     most = groups.most_common(GROUPS_SHOWN)

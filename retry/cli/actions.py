@@ -12,7 +12,7 @@ import click
 import orjson
 
 from retry.cli import operator
-from retry.cli.act import REFUSED, started
+from retry.cli.act import REFUSED, start_action
 from retry.cli.act_output import told_tally
 from retry.cli.letter_options import NEWEST, POLICIES, listing
 from retry.cli.output import say, say_json
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
-def _order(command: Callable[..., None]) -> Callable[..., None]:
+def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
     """The argument and the options of an order."""
     for option in (
-        click.option("--by", default=operator.name, metavar="NAME", help="Who orders it. By default user and host."),
+        click.option("--by", default=operator.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
         click.option("--reason", default="", help="Why, in your words."),
         click.argument("action", metavar="ID"),
     ):
@@ -45,13 +45,13 @@ def actions(context: click.Context, as_json: bool) -> None:
     """List what was asked of letters in the last 30 days, the last first. An id may be cut, as long as it is clear."""
     if context.invoked_subcommand is not None:
         return
-    _, shards = _connected()
+    _, shards = _connect()
     from retry.operations.act.overview import overviews
     from retry.operations.act.told import action_object
 
     found = overviews(shards)
     for about in found:
-        say_json(orjson.dumps(action_object(about))) if as_json else say(_line(about))
+        say_json(orjson.dumps(action_object(about))) if as_json else say(_format_action(about))
     if not found:
         say("no action was asked for", err=True)
 
@@ -66,7 +66,7 @@ def show(action: str, policies: str | None, newest: int) -> None:
     Of a ramp with its steps: letters sent, failed again and passed, and the most that may recover, 95 % sure. While it runs also
     how many letters like these wait or are parked that failed for the first time since: it leaves them alone.
     """
-    _, shards, about = _found(action)
+    _, shards, about = _find_action(action)
     from retry import clock
     from retry.operations.act import meanwhile
     from retry.operations.act.overview import with_failed
@@ -74,7 +74,7 @@ def show(action: str, policies: str | None, newest: int) -> None:
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    new = meanwhile.counted(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
+    new = meanwhile.count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
     say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 
@@ -87,40 +87,40 @@ def members(action: str, as_json: bool) -> None:
     Results are `done`; `gone`, which was sent or moved before; `moved`, which waits under another key now; `not_yet`; and why
     nothing was done, as `changed`. docs/how-to/act.md has all.
     """
-    settings, shards, about = _found(action)
-    from retry.operations.act.members import members
+    settings, shards, about = _find_action(action)
+    from retry.operations.act.members import list_member_results
     from retry.operations.act.told import MEMBER_COLUMNS, member_row
 
     if not as_json:
         say(_csv(MEMBER_COLUMNS))
-    for each in members(settings, shards, about):
+    for each in list_member_results(settings, shards, about):
         row = member_row(each)
         say_json(orjson.dumps(row)) if as_json else say(_csv(tuple(row.values())))
 
 
 @actions.command()
-@_order
+@_add_order_options
 def hold(action: str, by: str, reason: str) -> None:
     """Have an action wait: what is done stays done, the rest waits for `retry actions resume`."""
-    _ordered("hold", action, by, reason)
+    _send_order("hold", action, by, reason)
 
 
 @actions.command()
-@_order
+@_add_order_options
 def resume(action: str, by: str, reason: str) -> None:
     """Let an action that is held go on."""
-    _ordered("resume", action, by, reason)
+    _send_order("resume", action, by, reason)
 
 
 @actions.command()
-@_order
+@_add_order_options
 def cancel(action: str, by: str, reason: str) -> None:
     """End an action: what is done stays done, the other letters stay as they are."""
-    _ordered("cancel", action, by, reason)
+    _send_order("cancel", action, by, reason)
 
 
 @actions.command()
-@_order
+@_add_order_options
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @_JSON
 def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None:
@@ -129,7 +129,7 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     Of letters for which that is too late it prints the command that returns them. Other kinds cannot be undone, and say what can
     be done instead. Ends as `retry act`.
     """
-    settings, shards, about = _found(action)
+    settings, shards, about = _find_action(action)
     from retry.errors import ActionRefused
     from retry.operations.act import readiness
     from retry.operations.act.audit import Audit
@@ -138,17 +138,17 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     from retry.policies.registry import Registry
 
     try:
-        readiness.demand(shards.admin, settings.app_id)
+        readiness.demand_readiness(shards.admin, settings.app_id)
         asked = undoing(Audit(settings, shards.admin), about, by, reason)
         found = preview(settings, Registry(), asked.request, asked.meant, shards.now_ms())
         if told := asked.too_late(found.chosen.count):
             say(told, err=True)
-        sys.exit(started(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
+        sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
     except ActionRefused as refused:
-        _refuse(refused)
+        _exit_with_reason(refused)
 
 
-def _connected() -> tuple[Settings, ShardNumbers]:
+def _connect() -> tuple[Settings, ShardNumbers]:
     from retry import settings as environment
     from retry.operations.control_requests import ShardNumbers
 
@@ -156,37 +156,37 @@ def _connected() -> tuple[Settings, ShardNumbers]:
     return settings, ShardNumbers(settings)
 
 
-def _found(text: str) -> tuple[Settings, ShardNumbers, ActionOverview]:
+def _find_action(text: str) -> tuple[Settings, ShardNumbers, ActionOverview]:
     """The action that is meant; ends the process where there is none."""
-    settings, shards = _connected()
+    settings, shards = _connect()
     from retry.errors import ActionRefused
     from retry.operations.act.overview import find, overviews
 
     try:
         return settings, shards, find(overviews(shards), text)
     except ActionRefused as refused:
-        _refuse(refused)
+        _exit_with_reason(refused)
         raise
 
 
-def _ordered(what: str, text: str, by: str, reason: str) -> None:
-    _, shards, about = _found(text)
+def _send_order(what: str, text: str, by: str, reason: str) -> None:
+    _, shards, about = _find_action(text)
     from retry.errors import ActionRefused
     from retry.operations.act import overview
 
     try:
         overview.ORDERS[what](shards, about, by, reason)
     except ActionRefused as refused:
-        _refuse(refused)
+        _exit_with_reason(refused)
     say(f"asked of {len(about.left)} shards that are not done: {what} {about.id.hex()}")
 
 
-def _refuse(refused: Exception) -> None:
+def _exit_with_reason(refused: Exception) -> None:
     say(str(refused), err=True)
     sys.exit(REFUSED)
 
 
-def _line(about: ActionOverview) -> str:
+def _format_action(about: ActionOverview) -> str:
     action = about.action
     target, reason = f" to {action.target}" if action.target else "", f": {action.reason}" if action.reason else ""
     what = f"{action.kind}{target} of {action.members:,} letters ({action.filter}) by {action.by}{reason}"

@@ -72,7 +72,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         from retry.analytics import spark_kafka_options
         from retry.analytics.ingest import Ingest, Stopped
         from retry.clock import Deadline
-        from retry.kafka.topics import names
+        from retry.kafka.topics import build_topic_names
 
         demand_right_to_outcomes(settings)
         # Only now: Spark has a handler of its own. Whoever left in the midst of a call to Java left its answer to the next.
@@ -80,7 +80,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
             signal.signal(number, lambda *_: stop.set())
         job = Ingest(
             session, spark_kafka_options.options(settings.bootstrap_servers, settings.kafka),
-            names(settings.app_id).outcomes, absolute(data),
+            build_topic_names(settings.app_id).outcomes, absolute(data),
             retry_topics=retry_topic, batch_records=batch_records, stopping=stop.is_set,
         )  # fmt: skip
         while not stop.is_set():
@@ -138,9 +138,9 @@ def open_recorded(
     with spark(name, memory, quick=not is_large(data), kafka=data is None) as (session, settings):
         from retry.analytics import datasets, spark_kafka_options
         from retry.analytics.spark_session import failing_as
-        from retry.kafka.topics import names
+        from retry.kafka.topics import build_topic_names
 
-        outcomes = names(settings.app_id).outcomes
+        outcomes = build_topic_names(settings.app_id).outcomes
         with failing_as(f"{data or outcomes} cannot be read"):
             if data is not None:
                 yield session, datasets.from_parquet(session, absolute(data))
@@ -163,7 +163,7 @@ def demand_right_to_outcomes(settings: Settings) -> None:
     from retry.worker import acls
 
     registry = load(settings.policies) if settings.policies else Registry()
-    acls.demand(client_config.admin(settings), acls.ANALYTICS, acls.names(settings.app_id, registry))
+    acls.demand_rights(client_config.admin(settings), acls.ANALYTICS, acls.resolve_names(settings.app_id, registry))
 
 
 @contextmanager
@@ -205,6 +205,6 @@ def is_large(data: str | None) -> bool:
 
 def absolute(data: str) -> str:
     """A folder as Spark's own process finds it, whose working directory is another; on a cluster, as it was told."""
-    from retry.settings import submitted
+    from retry.settings import is_submitted
 
-    return data if submitted() or "://" in data else str(Path(data).absolute())
+    return data if is_submitted() or "://" in data else str(Path(data).absolute())

@@ -60,11 +60,11 @@ def advise(
     if as_backtest:
         if new is not None:
             raise click.UsageError("--backtest writes nothing: leave out --write")
-        found = _backtested(_read(now), now, keep, enough, PeriodOptions(**options))
+        found = _run_backtest(_read(now), now, keep, enough, PeriodOptions(**options))
         _say(found, _backtest_lines(found), as_json)
         return
-    from retry.analytics.advice.plan import planned
-    from retry.analytics.advice.policy_rewrite import advised, amended, difference
+    from retry.analytics.advice.plan import plan_delays
+    from retry.analytics.advice.policy_rewrite import add_rules, difference, list_advice
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
     from retry.policies.policy_file import parse
 
@@ -72,12 +72,12 @@ def advise(
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
         cells = cells_of(decisions)
         kinds, is_cause = count_by_kind(cells), causes(cells)
-        advice = advice_by_kind(kinds, planned(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
-        rules = advised(advice, is_cause)
-        changed, added = amended(text, now, rules)
+        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
+        rules = list_advice(advice, is_cause)
+        changed, added = add_rules(text, now, rules)
     diff = difference(text, now, rules)
     result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": added, "diff": diff}
-    _say(result, (*_lines(result), *(["", *diff] if diff and new is None else [])), as_json)
+    _say(result, (*_format_advice(result), *(["", *diff] if diff and new is None else [])), as_json)
     if new is not None:
         write(new, changed)
         say(str(new.absolute()), err=as_json)
@@ -96,30 +96,30 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
 
     With --write the file is written again, with these figures as a comment at its head.
     """
-    from retry.analytics.advice.compare import compared, lines
+    from retry.analytics.advice.compare import compare_policies, format_comparison
     from retry.policies.policy_file import parse
 
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
     with decisions_of("retry-what-if", PeriodOptions(**options)) as (_, decisions):
-        result = compared(*registries, starts(decisions), count_by_kind(cells_of(decisions)))
-    table = lines(result)
+        result = compare_policies(*registries, starts(decisions), count_by_kind(cells_of(decisions)))
+    table = format_comparison(result)
     _say(result, table, as_json)
     if new is not None:
         write(new, "".join(f"# {line}\n" for line in table) + text)
         say(str(new.absolute()), err=as_json)
 
 
-def _backtested(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
+def _run_backtest(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
     from retry.analytics.advice.backtest import backtest
-    from retry.analytics.advice.plan import planned
+    from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.summary import advice_by_kind
     from retry.policies.policy_file import parse
 
     with older_and_newer("retry-backtest", options) as (older, newer):
         cells = cells_of(older)
         kinds = count_by_kind(cells)
-        advice = advice_by_kind(kinds, planned(parse(text, now), kinds, causes(cells)), keep=keep, enough=enough)
+        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(cells)), keep=keep, enough=enough)
         found = backtest(advice, count_each(cells_of(newer)))
     fitted = sum(each.letters for each in kinds.values())
     period = {"since_ms": older.since_ms, "cut_ms": older.until_ms, "until_ms": newer.until_ms}
@@ -127,14 +127,14 @@ def _backtested(text: str, now: str, keep: float, enough: int, options: PeriodOp
 
 
 def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
-    from retry.analytics.advice.backtest import lines
+    from retry.analytics.advice.backtest import format_backtest
     from retry.analytics.html.format import noun
     from retry.clock import iso
 
     cut = iso(found["period"]["cut_ms"])
     letters = f"{found['fitted']:,} {noun(found['fitted'], 'letter')}"
     yield f"advice of {letters} until {cut}, tried on those that failed first since then:"
-    yield from lines(found)
+    yield from format_backtest(found)
 
 
 def _say(result: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
@@ -153,7 +153,7 @@ def _read(file: str) -> str:
     return Path(file).read_text(encoding="utf-8-sig")
 
 
-def _lines(result: dict[str, Any]) -> Iterator[str]:
+def _format_advice(result: dict[str, Any]) -> Iterator[str]:
     from retry.analytics.advice.told import sentence
     from retry.analytics.html.format import noun
 

@@ -54,10 +54,10 @@ def period(command: _Command) -> _Command:
 @contextmanager
 def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
     """A Spark session and the frames of the period."""
-    with _recorded(name, options) as (spark, recorded):
+    with _open_recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions
 
-        period = recorded.of(options.since_ms, options.until_ms)
+        period = recorded.select_period(options.since_ms, options.until_ms)
         yield spark, decisions(period, settle_ms=options.settle_ms, since_ms=options.since_ms)
 
 
@@ -67,13 +67,13 @@ def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[Sp
 
     The period before is as long; None without `--since`, or where nothing failed in it.
     """
-    with _recorded(name, options) as (spark, recorded):
+    with _open_recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions, decisions_if_any
 
         since_ms, settle_ms = options.since_ms, options.settle_ms
-        now = decisions(recorded.of(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
+        now = decisions(recorded.select_period(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
         first_ms = max(0, 2 * since_ms - (options.until_ms or clock.wall_ms()))
-        before = recorded.of(first_ms, since_ms) if since_ms else None
+        before = recorded.select_period(first_ms, since_ms) if since_ms else None
         yield spark, now, None if before is None else decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
 
 
@@ -84,14 +84,14 @@ def older_and_newer(name: str, options: PeriodOptions) -> Iterator[tuple[Decisio
     Raises:
       RetryError: nothing failed in one of them.
     """
-    with _recorded(name, options) as (_, recorded):
+    with _open_recorded(name, options) as (_, recorded):
         from retry.analytics.datasets import first_failed_ms
         from retry.analytics.decisions import decisions
 
-        period = recorded.of(options.since_ms, options.until_ms)
+        period = recorded.select_period(options.since_ms, options.until_ms)
         first_ms = first_failed_ms(period, options.since_ms)
         cut_ms = first_ms + (period.until_ms - first_ms) * 2 // 3
-        older, newer = recorded.of(options.since_ms, cut_ms), recorded.of(cut_ms, options.until_ms)
+        older, newer = recorded.select_period(options.since_ms, cut_ms), recorded.select_period(cut_ms, options.until_ms)
         yield (
             decisions(older, settle_ms=options.settle_ms, since_ms=options.since_ms),
             decisions(newer, settle_ms=options.settle_ms, since_ms=cut_ms),
@@ -99,7 +99,7 @@ def older_and_newer(name: str, options: PeriodOptions) -> Iterator[tuple[Decisio
 
 
 @contextmanager
-def _recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Recorded]]:
+def _open_recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Recorded]]:
     if options.until_ms is not None and options.until_ms <= options.since_ms:
         raise click.UsageError("--until is not after --since")
     with open_recorded(name, options.data, options.retry_topic, options.memory) as opened:
@@ -117,9 +117,9 @@ def cells_of(decisions: Decisions) -> list[Row]:
 
 def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
     """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
-    from retry.analytics.advice.pooling import pooled
+    from retry.analytics.advice.pooling import pool_evidence
 
-    return pooled(count_each(cells))
+    return pool_evidence(count_each(cells))
 
 
 def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
@@ -130,7 +130,7 @@ def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
     for row in cells:
         cell = Cell(*(row[name] for name in Cell._fields))
         by_kind.setdefault(Kind(row["team"], row["exception"], (row["topic"],), (row["policy"],)), []).append(cell)
-    return {kind: Evidence.of(each) for kind, each in by_kind.items()}
+    return {kind: Evidence.from_cells(each) for kind, each in by_kind.items()}
 
 
 def causes(cells: Iterable[Row]) -> dict[tuple[str, str, str | None], bool]:

@@ -61,19 +61,19 @@ def report(
         file = _PAGE
     with ThreadPoolExecutor(1) as beside:
         drawing = None if file is None else beside.submit(_warm_up)
-        answers = _answers(now, retention, (cost_per_retry, time_per_retry_ms), PeriodOptions(**options))
+        answers = _compute_answers(now, retention, (cost_per_retry, time_per_retry_ms), PeriodOptions(**options))
     if as_json:
         say_json(json.dumps(answers))
     if as_text:
-        from retry.analytics.text_report import lines
+        from retry.analytics.text_report import format_report
 
-        for line in lines(answers):
+        for line in format_report(answers):
             say(line)
     if drawing is not None and file is not None:
         drawing.result()
-        from retry.analytics.html.render import page
+        from retry.analytics.html.render import render_report
 
-        write(file, page(answers))
+        write(file, render_report(answers))
         say(str(file.absolute()), err=as_json)
 
 
@@ -83,13 +83,13 @@ def _warm_up() -> None:
     warm_up()
 
 
-def _answers(
+def _compute_answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
     """Compute everything that the page, the tables and the JSON show."""
-    from retry.analytics.advice.actions import PerRetry, actions
-    from retry.analytics.advice.plan import planned
-    from retry.analytics.advice.policy_rewrite import advised
+    from retry.analytics.advice.actions import PerRetry, choose_actions
+    from retry.analytics.advice.plan import plan_delays
+    from retry.analytics.advice.policy_rewrite import list_advice
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
     from retry.policies.policy_file import load
 
@@ -108,32 +108,32 @@ def _answers(
             answers = findings(spark, decisions, retentions, before)
             cells = counting.result()
     kinds, is_cause = count_by_kind(cells), causes(cells)
-    advice = advice_by_kind(kinds, None if registry is None else planned(registry, kinds, is_cause))
+    advice = advice_by_kind(kinds, None if registry is None else plan_delays(registry, kinds, is_cause))
     totals = answers["totals"]
     per_retry = PerRetry(totals["bytes"] / totals["retries"] if totals["retries"] else 0.0, *told)
     return answers | {
-        "about": _about(options),
+        "about": _describe_report(options),
         **{
             name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
             for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))
         },
-        "actions": actions(
-            advised(advice, is_cause), per_retry=per_retry, file=None if text is None or now is None else (text, now)
+        "actions": choose_actions(
+            list_advice(advice, is_cause), per_retry=per_retry, file=None if text is None or now is None else (text, now)
         ),
         "worth": worth(kinds, advice),
         "saving": saving(advice),
     }
 
 
-def _about(options: PeriodOptions) -> dict[str, Any]:
+def _describe_report(options: PeriodOptions) -> dict[str, Any]:
     """Return the application, source, settle time (ms) and program version of a report."""
     from importlib.metadata import version
 
     from retry import settings as environment
-    from retry.kafka.topics import names
+    from retry.kafka.topics import build_topic_names
 
     app_id = environment.from_environment().app_id
-    source = names(app_id).outcomes if options.data is None else options.data
+    source = build_topic_names(app_id).outcomes if options.data is None else options.data
     return {"app": app_id, "source": source, "settle_ms": options.settle_ms, "version": version("dead-letter-retry")}
 
 

@@ -6,7 +6,7 @@ import logging.config
 
 import click
 
-from retry.cli.made_token import UNTIL, demand, say_token
+from retry.cli.made_token import UNTIL, check_name_and_end, say_token
 
 
 @click.group(invoke_without_command=True)
@@ -36,5 +36,5 @@ def token(team: str, until: int | None) -> None:
     """Make a token for TEAM. The token goes to standard error, its line for RETRY_API_TOKENS to standard output."""
     from retry.scheduling.timers.api_tokens import TEAM, make_token
 
-    demand(TEAM, team, "TEAM", until)
+    check_name_and_end(TEAM, team, "TEAM", until)
     say_token(make_token(team, until_ms=until))

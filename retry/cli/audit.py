@@ -28,14 +28,14 @@ def audit(action: str, since: int, as_json: bool) -> None:
     from retry.operations.act.audit import Audit
 
     settings, count = environment.from_environment(), 0
-    for record in Audit(settings, client_config.admin(settings)).records(since, action):
+    for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
         count += 1
-        say_json(msgspec.json.encode(record)) if as_json else say(_line(record))
+        say_json(msgspec.json.encode(record)) if as_json else say(_format_record(record))
     if not count:
         say("the audit has nothing of that", err=True)
 
 
-def _line(record: AuditRecord) -> str:
+def _format_record(record: AuditRecord) -> str:
     from retry.operations.act.audit import NO_SHARD
 
     results = Counter(each.result for each in record.letters)

@@ -6,7 +6,7 @@ import logging.config
 
 import click
 
-from retry.cli.made_token import UNTIL, demand, say_token
+from retry.cli.made_token import UNTIL, check_name_and_end, say_token
 from retry.errors import SettingsInvalid
 
 _EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
@@ -46,7 +46,7 @@ def token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...], until: int
     from retry.console.web import granted_roles
     from retry.console.web.token_file import NAME, make_token
 
-    demand(NAME, name, "NAME", until)
+    check_name_and_end(NAME, name, "NAME", until)
     words = [",".join(roles), *([f"reveal:{','.join(reveal)}"] if reveal else [])]
     granted = granted_roles.read(words)
     if granted is None:

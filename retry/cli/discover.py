@@ -74,14 +74,14 @@ def _print_text(text: str) -> None:
         say(line)
 
 
-def _of(found: Discovery) -> dict[str, tuple[str, ProposedTopic]]:
+def _group_by_topic(found: Discovery) -> dict[str, tuple[str, ProposedTopic]]:
     return {each.found.topic: (team, each) for team, topics in found.teams.items() for each in topics}
 
 
 def _print_json(found: Discovery) -> None:
     import msgspec
 
-    attached = _of(found)
+    attached = _group_by_topic(found)
     for topic in found.topics:
         team, proposed = attached.get(topic.topic, (None, None))
         target = {"team": team, "retry_to": proposed.retry_to if proposed else None,
@@ -92,7 +92,7 @@ def _print_json(found: Discovery) -> None:
 def _print_lines(found: Discovery, out: Path) -> None:
     from retry.operations.discover.policy_text import facts_of
 
-    attached = _of(found)
+    attached = _group_by_topic(found)
     for topic in found.topics:
         team, proposed = attached.get(topic.topic, (None, None))
         where = f"{team}, to {proposed.retry_to}" if proposed else f"not attached: {topic.why}"

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from retry.cli import operator
-from retry.cli.act import NOT_YET, REFUSED, registry_of, started, typed
+from retry.cli.act import NOT_YET, REFUSED, confirm_count, registry_of, start_action
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
@@ -35,7 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
 @click.option("--expect", type=click.IntRange(0), metavar="N", help="How many letters it must be; else nothing is done.")
 @click.option("--reason", default="", help="Why, without the key: the audit keeps it.")
-@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=operator.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: what would be erased and what stays, then what was done.")
@@ -68,10 +68,10 @@ def erase(
     try:
         registry = registry_of(policies)
         shards = ShardNumbers(settings)
-        readiness.demand(shards.admin, settings.app_id)
+        readiness.demand_readiness(shards.admin, settings.app_id)
         found = _preview(shards, erasing, by, reason, registry, asked=yes)
         sealed = erasing.sealed + found.chosen.refused["sealed"]
-        _show(found, remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
+        _print_erasure(found, remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
         _demand_expected(found.chosen.count, expect, asked=yes)
         sys.exit(_do(shards, erasing, found, wait_ms, registry, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
     except ActionRefused as refused:
@@ -91,18 +91,18 @@ def _preview(
     now_ms = shards.now_ms() if asked else clock.wall_ms()
     where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))
     request = erasing.request(by, reason, registry.digest)
-    return preview(shards.settings, registry, request, erasing.meant, now_ms, (where, shards))
+    return preview(shards.settings, registry, request, erasing.matches, now_ms, (where, shards))
 
 
 def _do(
     shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, registry: Registry, *, as_json: bool
 ) -> int:
-    from retry.operations.act.erase import Erasing, compacted, write_nulls
+    from retry.operations.act.erase import Erasing, list_compacted, write_nulls
 
-    code = started(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED
+    code = start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED
     if code not in (0, REFUSED):
         return code
-    if places := compacted(shards, erasing):
+    if places := list_compacted(shards, erasing):
         write_nulls(shards, erasing, places)
         say(f"a null with this key in {len(places)} partitions of compacted topics", err=True)
         code = 0
@@ -120,10 +120,10 @@ def _demand_expected(count: int, expect: int | None, *, asked: bool) -> None:
     if expect is not None and count != expect:
         raise ActionRefused(f"{count:,} letters have this key, not {expect:,}; nothing was done")
     if asked and expect is None and count > UNASKED_MAX:
-        typed(count)
+        confirm_count(count)
 
 
-def _show(found: Preview, remains: list[Remnant], sealed: int, *, as_json: bool) -> None:
+def _print_erasure(found: Preview, remains: list[Remnant], sealed: int, *, as_json: bool) -> None:
     chosen = found.chosen
     waits, rests = sum(map(len, chosen.keys)), len(chosen.resting)
     named, before = chosen.refused["named"], chosen.refused["returned"]

@@ -30,7 +30,7 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
     from retry.kafka.interface import KafkaException
     from retry.operations.cluster import Cluster
     from retry.operations.explain.evidence import evidence_of
-    from retry.operations.explain.explanation import explained
+    from retry.operations.explain.explanation import explain_evidence
     from retry.operations.explain.search import named_place
     from retry.policies.policy_file import load
 
@@ -41,8 +41,8 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
         evidence = evidence_of(cluster, location, registry)
         forecast = None
         if evidence.record is not None and registry is not None:
-            forecast = next(cluster.inspector(registry).decided([evidence.record], wall_ms()))
-        explanation = explained(evidence, registry, forecast, wall_ms())
+            forecast = next(cluster.inspector(registry).decide_letters([evidence.record], wall_ms()))
+        explanation = explain_evidence(evidence, registry, forecast, wall_ms())
     except (RetryError, KafkaException, ValueError) as error:
         say(str(error), err=True)
         sys.exit(1)

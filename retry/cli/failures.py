@@ -26,16 +26,16 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     exception, root cause, and the message without numbers, ids and quoted text.
     """
     from retry.operations.letter_filter.parse import parse
-    from retry.operations.letters.failure_groups import grouped
+    from retry.operations.letters.failure_groups import group_failures
     from retry.operations.letters.listing import Cursor
 
     meant = parse(" ".join(words))
-    found = grouped(listing(policies, newest).letters(meant, Cursor()))
+    found = group_failures(listing(policies, newest).find_letters(meant, Cursor()))
     for group in found.groups[:limit]:
         if as_json:
-            say_json(orjson.dumps(_row(group)))
+            say_json(orjson.dumps(_describe_group(group)))
         else:
-            for line in _lines(group):
+            for line in _format_group(group):
                 say(line)
     if len(found.groups) > limit:
         say(f"{len(found.groups) - limit:,} more kinds; --limit shows them", err=True)
@@ -45,7 +45,7 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
         say(f"{found.others:,} are of further kinds, which are not told apart; give a narrower filter", err=True)
 
 
-def _row(group: FailureGroup) -> dict[str, object]:
+def _describe_group(group: FailureGroup) -> dict[str, object]:
     return {
         "fingerprint": group.fingerprint,
         "cause": group.cause,
@@ -60,7 +60,7 @@ def _row(group: FailureGroup) -> dict[str, object]:
     }
 
 
-def _lines(group: FailureGroup) -> list[str]:
+def _format_group(group: FailureGroup) -> list[str]:
     first, last = (_iso(at_ms) or "unknown" for at_ms in (group.first_ms, group.last_ms))
     whose, where = (", ".join(sorted(names)) for names in (group.teams, group.topics))
     return [

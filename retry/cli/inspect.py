@@ -77,7 +77,7 @@ class _Faults:
 
     count = 0
 
-    def report(self, line: int, why: str) -> None:
+    def report_fault(self, line: int, why: str) -> None:
         self.count += 1
         say(f"line {line}: {why}", err=True)
 
@@ -90,8 +90,8 @@ def _of_topic(
 
     cluster = Cluster(settings)
     inspector = cluster.inspector(registry, cluster_id)
-    for letters in cluster.letters(part):
-        yield from inspector.rows(letters, wall_ms() if now_ms is None else now_ms)
+    for letters in cluster.read_letters(part):
+        yield from inspector.inspect_letters(letters, wall_ms() if now_ms is None else now_ms)
 
 
 def _of_file(
@@ -107,11 +107,11 @@ def _of_file(
 
     from retry.clock import wall_ms
     from retry.operations.inspect import Inspector
-    from retry.operations.json_lines import records
+    from retry.operations.json_lines import parse_records
 
     inspector = Inspector(registry, settings.app_id, cluster_id, {})
-    for letter in islice(records(file, faults.report), limit):
-        yield from inspector.rows([letter], wall_ms() if now_ms is None else now_ms)
+    for letter in islice(parse_records(file, faults.report_fault), limit):
+        yield from inspector.inspect_letters([letter], wall_ms() if now_ms is None else now_ms)
 
 
 def _print(rows: Iterator[InspectedLetter]) -> None:

@@ -19,9 +19,9 @@ def keys() -> None:
     """Make keys that payloads are encrypted with at rest, and list which are needed."""
 
 
-@keys.command()
+@keys.command("new")
 @click.argument("key_id", metavar="ID")
-def new(key_id: str) -> None:
+def make_key(key_id: str) -> None:
     """Make a key called ID, for the file that RETRY_ENCRYPTION_KEYS names. An id is never used again for another key."""
     from retry.sealing.key_file import new_line
 
@@ -49,10 +49,10 @@ def list_keys(as_json: bool) -> None:
             about = {"key": key_id, "in_file": key_id in held.by_id, "seals": key_id is not None and key_id == held.newest}
             say_json(orjson.dumps({**about, "entries": use.entries, "held": use.held, "edits": use.edits}))
         elif key_id is not None or use.entries:
-            say(_line(key_id, held, use))
+            say(_format_key(key_id, held, use))
 
 
-def _line(key_id: str | None, held: Keys, use: KeyUse) -> str:
+def _format_key(key_id: str | None, held: Keys, use: KeyUse) -> str:
     if key_id is None:
         return f"{'(in clear)':<40}  {use.entries:,} entries"
     where = "seals" if key_id == held.newest else "opens" if key_id in held.by_id else "NOT IN THE FILE"

@@ -55,12 +55,12 @@ def letters(
         raise click.BadParameter(f"{after!r} is no cursor; take one that a page ended with", param_hint="--after") from None
     where = listing(policies, newest)
     if show is not None:
-        _show(where, show)
+        _print_letter(where, show)
         return
-    with closing(where.letters(meant, begin)) as found:
+    with closing(where.find_letters(meant, begin)) as found:
         last = None
         for last in islice(found, limit):
-            say_json(orjson.dumps({**_row(last), "cursor": last.cursor})) if as_json else say(_line(last))
+            say_json(orjson.dumps({**_build_row(last), "cursor": last.cursor})) if as_json else say(_format_letter(last))
         more = next(found, None) is not None
     if last is None:
         say("no letter is like this", err=True)
@@ -68,15 +68,15 @@ def letters(
         say(f"there are more; the next page: --after {last.cursor}", err=True)
 
 
-def _show(where: Listing, key: str) -> None:
+def _print_letter(where: Listing, key: str) -> None:
     """Print one letter, or end the process where it is not there."""
     from retry.delay_queue.entry_keys import source_from_text
-    from retry.delay_queue.envelope_codec import configured
-    from retry.operations.explain.search import place
+    from retry.delay_queue.envelope_codec import make_codec
+    from retry.operations.explain.search import parse_location
 
     try:
         waits = source_from_text(key) if key.count("/") == 3 else None
-        parked = None if waits else place(key)
+        parked = None if waits else parse_location(key)
     except ValueError:
         reason = f"{key!r} is not <due_ms>/<topic>/<partition>/<offset>, or of a parked letter <topic>/<partition>/<offset>"
         raise click.BadParameter(reason, param_hint="--show") from None
@@ -84,10 +84,10 @@ def _show(where: Listing, key: str) -> None:
     if found is None:
         say(f"{key} is not there: it was delivered, or deleted, or never was", err=True)
         sys.exit(1)
-    say_json(orjson.dumps(_whole(found, configured(where.cluster.settings)), option=orjson.OPT_INDENT_2))
+    say_json(orjson.dumps(_describe_letter(found, make_codec(where.cluster.settings)), option=orjson.OPT_INDENT_2))
 
 
-def _row(letter: FoundLetter) -> dict[str, object]:
+def _build_row(letter: FoundLetter) -> dict[str, object]:
     failure = letter.failure
     return {
         "key": letter.name,
@@ -111,7 +111,7 @@ def _row(letter: FoundLetter) -> dict[str, object]:
     }
 
 
-def _line(letter: FoundLetter) -> str:
+def _format_letter(letter: FoundLetter) -> str:
     from retry.delay_queue.envelopes import Named
 
     size, entry = f"{len(letter.value or b'')} bytes", letter.entry
@@ -120,22 +120,22 @@ def _line(letter: FoundLetter) -> str:
         made = f"after {letter.attempt} retries" if letter.state == "parked" else f"attempt {letter.attempt}"
         made = made if letter.is_ours else f"of team {letter.team}" if letter.team else "of no known team"
         where = f"{letter.name}  {letter.source or 'of an unknown letter'}  {made}"
-        return f"{letter.mark or letter.state:<29}  {where}  ({_listed(letter.policy, letter.reason, size, acted)})"
+        return f"{letter.mark or letter.state:<29}  {where}  ({_list_filters(letter.policy, letter.reason, size, acted)})"
     due = iso(letter.due_ms or 0)
     if letter.sealed:
         return f"{due}  {letter.name}  {letter.team} to {letter.target}  (not read: {letter.sealed})"
     if isinstance(entry, Named):
         run = f"run {entry.plan.run}" if entry.plan else None
-        return f"{due}  {letter.name}  {letter.team} to {letter.target}  ({_listed(size, run)})"
-    about = _listed(letter.policy, size, acted)
+        return f"{due}  {letter.name}  {letter.team} to {letter.target}  ({_list_filters(size, run)})"
+    about = _list_filters(letter.policy, size, acted)
     return f"{due}  {letter.name}  attempt {letter.attempt} to {letter.target}  ({about})"
 
 
-def _listed(*parts: str | None) -> str:
+def _list_filters(*parts: str | None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _whole(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
+def _describe_letter(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
     from retry.delay_queue.envelopes import Named
     from retry.delivery.act_audit import content_digests
 
@@ -145,7 +145,7 @@ def _whole(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
         named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
     headers = [[name, _base64(value)] for name, value in letter.headers]
     digests = content_digests(letter.key, letter.value, letter.headers, codec)
-    return {**_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
+    return {**_build_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
             "digest": digests[0], "digests": digests,
             "record_key": _base64(letter.key), "record_value": _base64(letter.value), "headers": headers, **named}  # fmt: skip
 

@@ -14,7 +14,7 @@ UNTIL = click.option(
 )
 
 
-def demand(pattern: re.Pattern[str], name: str, hint: str, until: int | None) -> None:
+def check_name_and_end(pattern: re.Pattern[str], name: str, hint: str, until: int | None) -> None:
     """Go on only with a name that is one, and an end that is not past.
 
     Raises:

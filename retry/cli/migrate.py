@@ -86,15 +86,15 @@ def _migrate(
     from retry import settings as environment
     from retry.operations.cluster import Cluster
     from retry.operations.migrate import waiting
-    from retry.operations.migrate.plan import Conversion, planned
+    from retry.operations.migrate.plan import Conversion, plan_migration
     from retry.policies.policy_file import load
 
     registry, cluster = load(policies), Cluster(environment.from_environment())
     waiting.demand_target(cluster, registry, target)
     found = waiting.find(cluster, registry, globs, group, target)
     conversion = Conversion(convert, target, others=others == "move")
-    plan = planned(cluster, registry, found, conversion)
-    told: dict[str, object] = {"before": _counts(found, plan), **_planned(plan)}
+    plan = plan_migration(cluster, registry, found, conversion)
+    told: dict[str, object] = {"before": _summarize_topics(found, plan), **_describe_plan(plan)}
     told["unread"] = [topic for each in found for topic in each.unread]
     lines = list(_plan_lines(found, plan))
     if not yes:
@@ -102,11 +102,11 @@ def _migrate(
     if not as_json:
         _print(lines)
     if yes:
-        moved, left = _move(cluster, found, plan, conversion, others)
+        moved, left = _move_records(cluster, found, plan, conversion, others)
         after = waiting.count(cluster, waiting.find(cluster, registry, globs, group, target))
         told |= {"moved": moved, "left": left, "after": {topic: after[topic] for topic in plan.topics}}
         if not as_json:
-            _print(_after(moved, left, after.total(), target))
+            _print(_describe_result(moved, left, after.total(), target))
     if as_json:
         say_json(orjson.dumps(told))
 
@@ -116,7 +116,7 @@ def _print(lines: Iterable[str]) -> None:
         say(line)
 
 
-def _move(
+def _move_records(
     cluster: Cluster, found: Sequence[Waiting], plan: Plan, conversion: Conversion, others: str | None
 ) -> tuple[int, int]:
     """Move it; how many records became letters, and how many were passed over."""
@@ -133,17 +133,17 @@ def _move(
     return sum(move.moved for move in moves), sum(move.left for move in moves)
 
 
-def _after(moved: int, left: int, waits: int, target: str) -> Iterator[str]:
+def _describe_result(moved: int, left: int, waits: int, target: str) -> Iterator[str]:
     yield f"moved {moved:,} to {target}, passed over {left:,}; {waits:,} wait now where they were"
     if waits:
         yield "what waits now came meanwhile: see that nobody writes there any more, then give the command again"
 
 
-def _counts(found: Sequence[Waiting], plan: Plan) -> dict[str, dict[str, object]]:
+def _summarize_topics(found: Sequence[Waiting], plan: Plan) -> dict[str, dict[str, object]]:
     return {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
 
 
-def _planned(plan: Plan) -> dict[str, object]:
+def _describe_plan(plan: Plan) -> dict[str, object]:
     others = {"others": dict(plan.others), "places": plan.places}
     return {"would": tried_object(plan.tried), "other_times": plan.other_times, **others}
 
@@ -167,12 +167,12 @@ def _plan_lines(found: Sequence[Waiting], plan: Plan) -> Iterator[str]:
 
 def _advice(cluster: Cluster, found: Sequence[Waiting], plan: Plan, others: str | None, target: str) -> Iterator[str]:
     from retry.operations.migrate.move import instance
-    from retry.operations.migrate.waiting import members
+    from retry.operations.migrate.waiting import list_group_members
 
     if plan.others:
         yield _others(plan, others)
     for each in found:
-        present = [name for name in members(cluster, each.group) if name != instance(cluster.settings.app_id)]
+        present = [name for name in list_group_members(cluster, each.group) if name != instance(cluster.settings.app_id)]
         if present:
             yield f"{len(present)} consumers are in the group {each.group}: stop them before you give --yes"
     yield f"nothing was written; --yes moves them to {target}"

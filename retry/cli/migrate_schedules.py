@@ -46,20 +46,20 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
     group = group or settings.worker.app_id
     cluster, rules = Cluster(settings.worker), rules_of(settings, wall_ms())
 
-    def topic(name: str) -> SchedulesTopic:
+    def build_topic(name: str) -> SchedulesTopic:
         return schedules.SchedulesTopic(settings.worker, cluster.admin, name, rules)
 
     names = [name for name in (source, target) if name]
-    before = _counted(map(topic, names))
+    before = _count_topics(map(build_topic, names))
     told: dict[str, object] = {"before": _object(before)}
-    lines = [*_lines(before), *([] if yes else _advice(cluster, group, target))]
+    lines = [*_format_counts(before), *([] if yes else _advice(cluster, group, target))]
     if yes and target is not None:
-        for each in _groups(group):
+        for each in _list_scheduler_groups(group):
             await_empty(cluster, each, lambda line: say(line, err=True))
-        moved = schedules.move(settings.worker, topic(source), topic(target))
-        after = _counted(map(topic, names))
+        moved = schedules.move_schedules(settings.worker, build_topic(source), build_topic(target))
+        after = _count_topics(map(build_topic, names))
         told |= {**moved._asdict(), "after": _object(after)}
-        lines += [f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:", *_lines(after)]
+        lines += [f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:", *_format_counts(after)]
     if as_json:
         say_json(orjson.dumps(told))
         return
@@ -67,19 +67,19 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
         say(line)
 
 
-def _groups(app_id: str) -> tuple[str, ...]:
+def _list_scheduler_groups(app_id: str) -> tuple[str, ...]:
     """The groups of a scheduler: of the Go one, and of ours."""
     from retry.kafka import topics
 
-    names = topics.names(app_id)
+    names = topics.build_topic_names(app_id)
     return app_id, names.intake_group, names.table_group
 
 
-def _counted(topics: Iterable[SchedulesTopic]) -> _Counted:
+def _count_topics(topics: Iterable[SchedulesTopic]) -> _Counted:
     found = {}
     for topic in topics:
         topic.read()
-        found[topic.topic] = topic.counts()
+        found[topic.topic] = topic.count_waiting()
     return found
 
 
@@ -87,7 +87,7 @@ def _object(counted: _Counted) -> dict[str, object]:
     return {topic: {"schedules": counts.schedules, **vars(counts)} for topic, counts in counted.items()}
 
 
-def _lines(counted: _Counted) -> Iterator[str]:
+def _format_counts(counted: _Counted) -> Iterator[str]:
     for topic, counts in counted.items():
         when = counts.when
         yield (
@@ -101,8 +101,8 @@ def _lines(counted: _Counted) -> Iterator[str]:
 
 
 def _advice(cluster: Cluster, group: str, target: str | None) -> Iterator[str]:
-    from retry.operations.migrate.waiting import members
+    from retry.operations.migrate.waiting import list_group_members
 
-    if present := sum(len(members(cluster, each)) for each in _groups(group)):
+    if present := sum(len(list_group_members(cluster, each)) for each in _list_scheduler_groups(group)):
         yield f"{present} members of the scheduler {group} run: stop them before anything is moved, or before another one starts"
     yield f"nothing was written; --yes moves the schedules to {target}" if target else "nothing was written"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from retry.cli.output import say
 from retry.errors import PolicyFileInvalid
-from retry.operations.known_names import unknown
+from retry.operations.known_names import describe_unknown
 from retry.policies.policy_file import load
 from retry.settings import Settings
 
@@ -32,7 +32,7 @@ def check(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) 
         say(f"names are not checked: {invalid}", err=True)
         return
     for scope, name in named:
-        if wrong := unknown(registry, settings, scope, name):
+        if wrong := describe_unknown(registry, settings, scope, name):
             say(f"{settings.policies} {wrong}", err=True)
             if not force:
                 say("nothing was done; --force does it all the same", err=True)

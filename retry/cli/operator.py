@@ -7,7 +7,7 @@ import os
 import socket
 
 
-def name() -> str:
+def identify_user() -> str:
     """Return who runs the command, as `user@host`."""
     try:
         user = getpass.getuser()

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import click
 
-from retry.printable import visible, visible_json
+from retry.printable import escape_unprintable, visible_json
 
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line for people, to standard output or to standard error."""
-    click.echo(visible(line), err=err)
+    click.echo(escape_unprintable(line), err=err)
 
 
 def discard_output() -> None:

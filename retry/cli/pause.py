@@ -32,7 +32,7 @@ def _scope(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _named(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
+def _find_scope(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
     """The one scope that the options name, and its name."""
     given = [("all", "")] * everything + [(scope, name) for scope, name in scopes.items() if name]
     if len(given) != 1:
@@ -44,7 +44,7 @@ def _named(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
 @_scope
 @click.option("--reason", default="", help="Why, in your words. `retry pauses` and the health of workers show it.")
 @click.option("--until", type=Moment(), help="When it ends by itself: so long from now, or a time, UTC where no zone is said.")
-@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=operator.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
 def pause(everything: bool, reason: str, until: int | None, by: str, force: bool, **scopes: str | None) -> None:
     """Stop deliveries of what is named, until `retry resume`, or --until. Letters are still taken in and wait.
@@ -52,9 +52,9 @@ def pause(everything: bool, reason: str, until: int | None, by: str, force: bool
     Survives restarts. Another pause of the same takes the place of the former one, its end included. Ends with 3 where --until is
     over by the brokers' time, or a worker is of an earlier version, for which such a pause would not end.
     """
-    scope, name = _named(everything, scopes)
+    scope, name = _find_scope(everything, scopes)
     asked = Pause(clock.wall_ms(), reason, until, by)
-    shards = _ask(scope, name, asked, force)
+    shards = _change_pause(scope, name, asked, force)
     say(f"paused {_words(scope, name)} in {shards} shards" + ("" if until is None else f" until {iso(until)}"))
 
 
@@ -63,8 +63,8 @@ def pause(everything: bool, reason: str, until: int | None, by: str, force: bool
 @click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
 def resume(everything: bool, force: bool, **scopes: str | None) -> None:
     """End a pause. Give the same option as to `retry pause`; other pauses stay."""
-    scope, name = _named(everything, scopes)
-    shards = _ask(scope, name, None, force)
+    scope, name = _find_scope(everything, scopes)
+    shards = _change_pause(scope, name, None, force)
     say(f"resumed {_words(scope, name)} in {shards} shards")
 
 
@@ -75,7 +75,7 @@ def pauses(as_json: bool) -> None:
     from retry import settings as environment
     from retry.operations import waiting_entries
 
-    with waiting_entries.folded(environment.from_environment()) as table:
+    with waiting_entries.open_changelog_table(environment.from_environment()) as table:
         standing = control_records.pauses(table.controls, clock.wall_ms())
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         since = iso(paused.since_ms)
@@ -84,12 +84,12 @@ def pauses(as_json: bool) -> None:
             row = {"scope": scope, "name": name or None, "since": since, "reason": paused.reason or None}
             say_json(orjson.dumps({**row, "until": until, "by": paused.by or None}))
         else:
-            say(f"{since}  {_words(scope, name)}{paused.told()}")
+            say(f"{since}  {_words(scope, name)}{paused.describe()}")
     if not as_json:
         say(f"{len(standing)} paused", err=True)
 
 
-def _ask(scope: str, name: str, asked: Pause | None, force: bool) -> int:
+def _change_pause(scope: str, name: str, asked: Pause | None, force: bool) -> int:
     from retry import settings as environment
     from retry.cli import name_check
     from retry.errors import ActionRefused
@@ -108,6 +108,6 @@ def _ask(scope: str, name: str, asked: Pause | None, force: bool) -> int:
 
 
 def _words(scope: str, name: str) -> str:
-    from retry.operations.pauses import told
+    from retry.operations.pauses import describe_scope
 
-    return told(scope, name)
+    return describe_scope(scope, name)

@@ -27,8 +27,8 @@ def policies() -> None:
 @click.argument("file")
 def check(file: str) -> None:
     """Say whether FILE can be used. If not, print its first mistake with the line, and end with exit code 1."""
-    registry = _loaded(file)
-    routes = registry.routes()
+    registry = _load_policies(file)
+    routes = registry.list_routes()
     teams, topics = len({route.team for route in routes}), len(routes)
     tasks = f", {_count(len(registry.tasks.topics), 'topic')} of tasks" if registry.tasks else ""
     say(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}{tasks}: OK")
@@ -85,11 +85,11 @@ def explain(
         message=options["message"],
         stage=options["stage"],
     )
-    for line in explain_lines(_loaded(file), topic, MatchInput(failure, attempt, age, headers, null_value)):
+    for line in explain_lines(_load_policies(file), topic, MatchInput(failure, attempt, age, headers, null_value)):
         say(line)
 
 
-def _loaded(file: str) -> Registry:
+def _load_policies(file: str) -> Registry:
     try:
         return load(file)
     except PolicyFileInvalid as invalid:

@@ -47,34 +47,34 @@ def reschedule(
         raise click.UsageError("give --dry-run or --yes")
     from retry import settings as environment
     from retry.cli import name_check
-    from retry.worker.policy_reload import loaded
+    from retry.worker.policy_reload import load_policies
 
     settings = environment.from_environment()
     if settings.policies is None:
         raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
     name_check.check(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
-    registry = loaded(settings)
+    registry = load_policies(settings)
     request = Reschedule(clock.wall_ms(), team, topic, registry.digest, acted)
-    done = _do(settings, request, wait_ms, as_json) if yes else _rehearse(settings, registry, request, as_json)
+    done = _do(settings, request, wait_ms, as_json) if yes else _print_dry_run(settings, registry, request, as_json)
     sys.exit(0 if done else 1)
 
 
-def _rehearse(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
+def _print_dry_run(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
     from retry.operations import reschedule_dry_run, waiting_entries
 
     judge = reschedule_dry_run.judge(settings, registry)
-    with waiting_entries.folded(settings) as table:
-        rehearsal = reschedule_dry_run.rehearsed(table, judge, request)
+    with waiting_entries.open_changelog_table(settings) as table:
+        rehearsal = reschedule_dry_run.rehearse_request(table, judge, request)
     if as_json:
         say_json(orjson.dumps(_object(rehearsal, request)))
         return True
     for (team, policy), counts in sorted(rehearsal.counts.items()):
-        say(f"{team}, {policy}: " + _counted(counts))
+        say(f"{team}, {policy}: " + _format_counts(counts))
     for move, examples in rehearsal.examples.items():
         say(f"{move.value}, for example:")
         for example in examples:
-            say(f"  {_line(example)}")
-    say(f"all: {_counted(_sum(rehearsal)) or 'nothing waits'}; {rehearsal.left_alone} left alone", err=True)
+            say(f"  {_format_example(example)}")
+    say(f"all: {_format_counts(_sum(rehearsal)) or 'nothing waits'}; {rehearsal.left_alone} left alone", err=True)
     say("nothing was done; --yes does it", err=True)
     return True
 
@@ -87,9 +87,9 @@ def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) ->
     if request.acted:
         readiness.demand_current(shards.admin, settings.app_id, "would leave letters alone that were acted on")
     key = control_records.reschedule_key(request.since_ms)
-    answers = shards.answers(key)
+    answers = shards.follow_answers(key)
     try:
-        shards.ask(key, control_records.encode(request))
+        shards.put_control_record(key, control_records.encode(request))
         say(f"asked of {shards.count} shards, policy file with sha256 {request.policies}", err=True)
         _await(answers, shards.count, wait_ms)
     finally:
@@ -110,8 +110,8 @@ def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) ->
 
 def _await(answers: Answers, count: int, wait_ms: int) -> None:
     deadline = clock.Deadline(wait_ms / 1_000)
-    while len(answers.done) < count and not deadline.passed():
-        if answers.look():
+    while len(answers.done) < count and not deadline.has_passed():
+        if answers.poll_answers():
             say(f"{len(answers.done)} of {count} shards done", err=True)
 
 
@@ -119,11 +119,11 @@ def _sum(rehearsal: Rehearsed) -> Counter[Move]:
     return sum(rehearsal.counts.values(), Counter())
 
 
-def _counted(counts: Counter[Move]) -> str:
+def _format_counts(counts: Counter[Move]) -> str:
     return ", ".join(f"{number:,} {move.value}" for move, number in counts.most_common())
 
 
-def _line(example: Example) -> str:
+def _format_example(example: Example) -> str:
     to = f"to {example.target}" + (f" ({example.reason})" if example.reason else "")
     return f"{example.was}  due {iso(example.was.due_at_ms)} → {iso(example.due_at_ms)}  {to}"
 

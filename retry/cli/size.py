@@ -38,7 +38,7 @@ def size(
     import msgspec
 
     from retry.operations.size.calculate import SizeRequest
-    from retry.operations.size.calculate import size as worked_out
+    from retry.operations.size.calculate import compute_size as worked_out
 
     peak = 3 * rate if peak is None else peak
     if peak < rate:
@@ -48,11 +48,11 @@ def size(
     if as_json:
         say_json(orjson.dumps({"asked": msgspec.to_builtins(asked), **msgspec.to_builtins(result)}))
         return
-    for line in _lines(asked, result):
+    for line in _format_size(asked, result):
         say(line)
 
 
-def _lines(asked: SizeRequest, size: Size) -> Iterator[str]:
+def _format_size(asked: SizeRequest, size: Size) -> Iterator[str]:
     wait = duration_text(asked.delay_ms)
     rows = {
         "waiting": f"{size.waiting:,} letters: {asked.rate:,g} a second, each for {wait}",

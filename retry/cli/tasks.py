@@ -28,16 +28,16 @@ def tasks() -> None:
 def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
     """List tasks by their next run, soonest first, as the changelog has them. No worker needs to run."""
     from retry import settings as environment
-    from retry.delay_queue.envelope_codec import configured
+    from retry.delay_queue.envelope_codec import make_codec
     from retry.operations import waiting_entries
     from retry.scheduling.tasks.waiting_tasks import Definitions
 
     settings = environment.from_environment()
-    with waiting_entries.folded(settings) as table:
-        waiting = Definitions(settings).tasks(waiting_entries.entries(table, configured(settings)))
+    with waiting_entries.open_changelog_table(settings) as table:
+        waiting = Definitions(settings).tasks(waiting_entries.entries(table, make_codec(settings)))
         waits = (t for t in waiting if customer is None or (t.name or "").startswith(f"{customer}/"))
         for task in islice(waits, limit):
-            row = _row(task)
+            row = _describe_task(task)
             line = f"{row['next_run']}  {row['task']}  run {row['run']} to {row['target']}"
             say_json(orjson.dumps(row)) if as_json else say(line)
 
@@ -48,26 +48,26 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show a task: its definition, its next run, the key of the entry that waits, and its last runs on the output topic."""
     from retry import settings as environment
-    from retry.delay_queue.envelope_codec import configured
+    from retry.delay_queue.envelope_codec import make_codec
     from retry.operations import waiting_entries
     from retry.scheduling.tasks import waiting_tasks
 
     settings = environment.from_environment()
     definitions = waiting_tasks.Definitions(settings)
-    with waiting_entries.folded(settings) as table:
+    with waiting_entries.open_changelog_table(settings) as table:
         # Topics of definitions have names of their own.
-        matching = [task for task in definitions.tasks(waiting_entries.entries(table, configured(settings))) if task.name == name]
+        matching = [task for task in definitions.tasks(waiting_entries.entries(table, make_codec(settings))) if task.name == name]
     if not matching:
         why = "it was deleted, had its last run, was parked, or never was"
         say(f"no task {name} waits: {why}; see retry tasks list", err=True)
         sys.exit(1)
-    shards = waiting_tasks.shards(settings)
+    shards = waiting_tasks.count_shards(settings)
     for task in matching:
         details = _details(task, definitions.read(task), definitions.shard(task, shards), waiting_tasks.last_runs(settings, task))
         say_json(orjson.dumps(details, option=0 if as_json else orjson.OPT_INDENT_2))
 
 
-def _row(task: Task) -> dict[str, object]:
+def _describe_task(task: Task) -> dict[str, object]:
     plan = task.plan
     cron = {"cron": plan.cron, "zone": plan.zone} if plan.cron else {"once": True}
     period = {"every_ms": plan.every_ms} if plan.every_ms else cron
@@ -87,7 +87,7 @@ def _details(task: Task, definition: dict[str, Any] | None, shard: int, runs: li
     bounds = {"start": iso(plan.start_ms), "end": None if plan.end_ms is None else iso(plan.end_ms)}
     rules = {"jitter_ms": plan.jitter_ms, "misfire": plan.misfire, "late_ms": plan.late_ms, "catch_up_max": plan.catch_up_max}
     sent = [{"run": run.number, "due": iso(run.due_ms), "record": f"{run.topic}/{run.partition}/{run.offset}"} for run in runs]
-    return {**_row(task), **bounds, **rules, "shard": shard, "last_runs": sent, "definition": definition}
+    return {**_describe_task(task), **bounds, **rules, "shard": shard, "last_runs": sent, "definition": definition}
 
 
 @tasks.command()
@@ -107,7 +107,7 @@ def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, 
             say_json(orjson.dumps(each.definition))
         return
     from retry import settings as environment
-    from retry.kafka.record_producer import send
+    from retry.kafka.record_producer import send_records
 
-    send(environment.from_environment(), topic, [made.encoded(each, form) for each in definitions])
+    send_records(environment.from_environment(), topic, [made.encode_sample(each, form) for each in definitions])
     say(f"sent {count} definitions to {topic}")

@@ -31,7 +31,7 @@ def check() -> None:
 @click.option("--from", "since", type=Moment(ago=True), help="Letters since then: so long ago, or a time.")
 @click.option("--from-offset", type=click.IntRange(0), help="Letters from this offset on; give --partition, too.")
 @click.option("--partition", type=click.IntRange(0), help="Only of this partition.")
-@click.option("--by", default=operator.name, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=operator.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--yes", is_flag=True, help="Do it; without this the command only says what would be taken in again.")
 def reread(topic: str, since: int | None, from_offset: int | None, partition: int | None, by: str, yes: bool) -> None:
     """Take in letters of a dead-letter TOPIC again that were taken in before, from some point on.
@@ -66,17 +66,17 @@ def _run(*, make: bool) -> None:
     from retry.kafka import topics as kafka
     from retry.operations.cluster import Cluster
     from retry.operations.read_positions import check_positions
-    from retry.worker.policy_reload import loaded
+    from retry.worker.policy_reload import load_policies
 
     settings = environment.from_environment()
-    registry = loaded(settings)
+    registry = load_policies(settings)
     parking = sorted(registry.parking())
     admin = client_config.admin(settings)
     for topic in kafka.create(admin, settings.app_id, settings.shards, parking) if make else []:
         say(f"created {topic}")
-    names = kafka.names(settings.app_id)
+    names = kafka.build_topic_names(settings.app_id)
     others = [names.calls, names.parked_timers, names.discarded, names.audit, names.notes, *parking]
     for topic, about in kafka.check(admin, settings.app_id, others).items():
         say(f"ok {topic} ({about.partitions} partitions)")
-    for found in check_positions(Cluster(settings), registry.reads):
+    for found in check_positions(Cluster(settings), registry.reads_topic):
         say(f"note: {found}")

@@ -90,7 +90,7 @@ def tried_lines(result: Tried, limit: int) -> Iterator[str]:
     ])
     most = sorted(result.exceptions.items(), key=lambda each: -each[1].total())
     yield from _table(("exception", "letters", "retried", "parked"), [
-        (name or "(not told)", f"{of.total():,}", f"{of[None]:,}", _parked({r: n for r, n in of.items() if r is not None}))
+        (name or "(not told)", f"{of.total():,}", f"{of[None]:,}", _format_parked({r: n for r, n in of.items() if r is not None}))
         for name, of in most[:limit]
     ])
     if len(most) > limit:
@@ -104,22 +104,22 @@ def tried_lines(result: Tried, limit: int) -> Iterator[str]:
 
 def _waits(result: Tried, key: OutcomeKey) -> tuple[str, ...]:
     waits = result.waits.get(key)
-    return tuple(map(_rounded, waits.spread())) if waits else ("", "", "")
+    return tuple(map(_round_wait, waits.spread())) if waits else ("", "", "")
 
 
-def _rounded(wait_ms: int) -> str:
+def _round_wait(wait_ms: int) -> str:
     unit_ms = _SECOND_MS if wait_ms >= _MINUTE_MS else 100
     return duration_text(wait_ms // unit_ms * unit_ms)
 
 
-def _parked(reasons: dict[str, int]) -> str:
+def _format_parked(reasons: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items(), key=lambda each: -each[1])) or "0"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    from retry.printable import visible
+    from retry.printable import escape_unprintable
 
-    shown = [[visible(cell, 80) for cell in row] for row in rows]
+    shown = [[escape_unprintable(cell, 80) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *shown, strict=True)]
     for row in (head, *shown):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -86,7 +86,7 @@ def _print(findings: Findings, as_json: bool) -> None:
 
         say_json(orjson.dumps(_object(findings)))
         return
-    for line in _lines(findings):
+    for line in _format_findings(findings):
         say(line)
 
 
@@ -106,7 +106,7 @@ def _object(findings: Findings) -> dict[str, object]:
     }
 
 
-def _lines(findings: Findings) -> Iterator[str]:
+def _format_findings(findings: Findings) -> Iterator[str]:
     from retry.operations.verify.findings import KINDS
 
     yield f"{findings.letters:,} letters taken in, {findings.waiting:,} of them wait; {findings.not_taken_in:,} not taken in yet"

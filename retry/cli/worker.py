@@ -44,7 +44,7 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool,
     """Run one worker, or several, until stopped. Settings come from RETRY_* variables; see docs/reference/settings.md."""
 
     if processes > 1:
-        sys.exit(_together(processes, adopt=adopt, timers_only=timers_only, allow_empty=allow_empty))
+        sys.exit(_run_processes(processes, adopt=adopt, timers_only=timers_only, allow_empty=allow_empty))
     _alone(adopt=adopt, timers_only=timers_only, allow_empty=allow_empty, listening=supervised)
 
 
@@ -53,7 +53,7 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
     from retry.errors import SettingsInvalid
     from retry.scheduling.entry_sources import entry_source_factory
     from retry.worker import process_tuning
-    from retry.worker.certificate_renewal import renewed, show
+    from retry.worker.certificate_renewal import register_gauges, renew_on_change
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
@@ -71,16 +71,16 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
         raise SettingsInvalid("RETRY_POLICIES", fault)
     # A copy: the file itself stays open for this process begun anew.
     own = socket.socket(fileno=os.dup(listening)) if listening is not None else None
-    with renewed(settings, partial(demand_startable, settings)) as certificate:
+    with renew_on_change(settings, partial(demand_startable, settings)) as certificate:
         with ThreadPoolExecutor(1) as beside:
             # Faust takes as long to import as the brokers take to answer what is asked of them here.
             shell = beside.submit(import_module, "retry.worker.faust_app")
             engine = build(settings, adopt=adopt, make_sources=entry_source_factory(settings), allow_empty=allow_empty)
-        show(certificate, engine.metrics.registry)
+        register_gauges(certificate, engine.metrics.registry)
         shell.result().run(engine, settings, own)
 
 
-def _together(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
+def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
     from retry import settings as environment
     from retry.worker.logs import LOGGING
     from retry.worker.self_restart import ONCE

@@ -33,8 +33,8 @@ from retry.http_server.host_names import is_loopback
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.worker import insecure_settings, process_tuning
-from retry.worker.certificate_renewal import renewed, show
-from retry.worker.policy_reload import loaded, newest
+from retry.worker.certificate_renewal import register_gauges, renew_on_change
+from retry.worker.policy_reload import load_policies, watch_policies
 from retry.worker.self_restart import THIS_PROCESS
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ def run(settings: Settings) -> None:
     demand_safe(settings, is_open=sign_in.is_open)
     folder = settings.data_dir / "console"
     folder.mkdir(parents=True, exist_ok=True)
-    registry = newest(settings)
+    registry = watch_policies(settings)
     with ExitStack() as held:
         metrics = CollectorRegistry()
-        show(held.enter_context(renewed(settings, lambda _admin: _demand_startable(settings))), metrics)
+        register_gauges(held.enter_context(renew_on_change(settings, lambda _admin: _demand_startable(settings))), metrics)
         replica = held.enter_context(closing(Replica(settings, registry, folder / "replica.sqlite")))
         audit = held.enter_context(closing(AuditTrail(settings)))
         previews = held.enter_context(closing(Previews()))
@@ -70,7 +70,7 @@ def run(settings: Settings) -> None:
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
         certificate = _certificate(settings)
-        server = _server(settings, application(console, assets, [acting.routes], certificate, metrics), certificate)
+        server = _server(settings, application(console, assets, [acting.build_routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))
         replica.start()
         notifier.start()
@@ -79,7 +79,7 @@ def run(settings: Settings) -> None:
 
 def _demand_startable(settings: Settings) -> None:
     """See that what a start reads can be used, as far as a console that runs has what was read before."""
-    loaded(settings)
+    load_policies(settings)
     _sign_in(settings)
     _certificate(settings)
 
@@ -115,13 +115,13 @@ def demand_safe(settings: Settings, *, is_open: bool) -> None:
         return
     if is_open:
         reason = "make a token with retry console token, or set RETRY_CONSOLE_OIDC_ISSUER"
-        raise SettingsInvalid("RETRY_CONSOLE_TOKENS", f"not set, and {_reached(settings, host)}; {reason}")
+        raise SettingsInvalid("RETRY_CONSOLE_TOKENS", f"not set, and {_find_address(settings, host)}; {reason}")
     if not (settings.console_tls_cert or settings.console_tls_proxy):
         reason = "set it and RETRY_CONSOLE_TLS_KEY, or RETRY_CONSOLE_TLS_PROXY=1 where a proxy in front speaks TLS"
-        raise SettingsInvalid("RETRY_CONSOLE_TLS_CERT", f"not set, and {_reached(settings, host)}; {reason}")
+        raise SettingsInvalid("RETRY_CONSOLE_TLS_CERT", f"not set, and {_find_address(settings, host)}; {reason}")
 
 
-def _reached(settings: Settings, host: str) -> str:
+def _find_address(settings: Settings, host: str) -> str:
     return f"{host} is not loopback" if not is_loopback(host) else f"others come in at {settings.console_url}"
 
 

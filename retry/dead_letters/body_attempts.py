@@ -18,7 +18,7 @@ _BYTES_MAX = 64 << 10
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def counted(value: bytes | None, names: Iterable[str]) -> int:
+def count_attempts(value: bytes | None, names: Iterable[str]) -> int:
     """The largest count that a JSON body has under those of `names` that are paths, like `$.meta.tries`; 0 where it has none.
 
     A count is a whole number from 0 to 2**31 - 1, written in digits alone. Whatever else stands there, a body that is no JSON
@@ -29,10 +29,10 @@ def counted(value: bytes | None, names: Iterable[str]) -> int:
     """
     if not value or len(value) > _BYTES_MAX:
         return 0
-    return max((_at(value, name.split(".")[1:]) for name in names if name.startswith(_MARK)), default=0)
+    return max((_read_path(value, name.split(".")[1:]) for name in names if name.startswith(_MARK)), default=0)
 
 
-def _at(value: bytes, path: list[str]) -> int:
+def _read_path(value: bytes, path: list[str]) -> int:
     raw = value
     try:
         for name in path:

@@ -10,7 +10,7 @@ import msgspec
 from retry.dead_letters import body_attempts
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import Failure
-from retry.dead_letters.frameworks import KNOWN, Aliases, may_be, recognise, unknown
+from retry.dead_letters.frameworks import KNOWN, Aliases, make_unknown_failure, may_be, recognise
 from retry.dead_letters.retry_headers import OURS
 from retry.record import Header, Headers, Record
 
@@ -140,10 +140,10 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     kind, timestamp_ms = message.timestamp()
     stamp_ms = timestamp_ms if timestamp_ms > 0 and kind in (_CREATE, _APPEND) else None
     source = b"%b/%d/%d" % (topic.encode(), partition, offset)
-    lineage, made, first_ms, due_ms, wish_ms = _history(ours) if ours else (None, 0, None, None, None)
+    lineage, made, first_ms, due_ms, wish_ms = _read_retry_headers(ours) if ours else (None, 0, None, None, None)
     # What tells nothing is not asked any further: the letters of many clients are like that.
-    failure = recognise(telling, topic, value, aliases) if telling or may_be(value) else unknown(topic)
-    counted = body_attempts.counted(value, aliases.get("attempts", ())) if aliases else 0
+    failure = recognise(telling, topic, value, aliases) if telling or may_be(value) else make_unknown_failure(topic)
+    counted = body_attempts.count_attempts(value, aliases.get("attempts", ())) if aliases else 0
     if counted > failure.attempts:
         failure = msgspec.structs.replace(failure, attempts=counted)
     # By position, in the order of the attributes: by keyword, reading a letter takes 1.1 to 1.7 times as long.
@@ -169,17 +169,17 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     )
 
 
-def filled(pointer: Letter, record: Message | Any) -> Letter:
+def fill_pointer(pointer: Letter, record: Message | Any) -> Letter:
     """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when.
 
     Raises:
       SystemError: the client cannot tell the headers of that record.
     """
-    letter = read(_copied(pointer, record))
+    letter = read(_copy_record(pointer, record))
     return msgspec.structs.replace(letter, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
 
 
-def _copied(pointer: Letter, record: Message | Any) -> Record:
+def _copy_record(pointer: Letter, record: Message | Any) -> Record:
     """A record as if its framework had copied it: its own headers, then the pointer's.
 
     What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
@@ -190,7 +190,7 @@ def _copied(pointer: Letter, record: Message | Any) -> Record:
     return Record(place, record.key(), record.value(), headers, record.timestamp())
 
 
-def _history(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
+def _read_retry_headers(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
     """Read lineage id, retries made, first failure, due time and wish from headers of ours; times are ms since 1970."""
     wish = ours.get(names.RETRY_AT_MS)
     return (

@@ -248,7 +248,7 @@ def check_members(found: Slice) -> None:
       EntryUnreadable: one of them names no letter.
     """
     for member in found.members:
-        (returned_offsets.place if returned_offsets.is_place(member.key) else entry_keys.source)(member.key)
+        (returned_offsets.decode_place if returned_offsets.is_place(member.key) else entry_keys.source)(member.key)
 
 
 def check_slice(value: bytes) -> None:
@@ -262,7 +262,7 @@ def check_slice(value: bytes) -> None:
     except (*DECODE_ERRORS, IndexError):
         return
     if format_versions.ACTION.newer(version):
-        raise EntryNewer(format_versions.ACTION.told(version))
+        raise EntryNewer(format_versions.ACTION.describe_version(version))
 
 
 def encode(record: Action | Order | Tally) -> bytes:

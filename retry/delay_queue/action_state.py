@@ -64,25 +64,25 @@ class ActionState(NamedTuple):
 
     def has_ended(self, shard: int) -> bool:
         """Whether nothing of it is left to be done in that shard; one judges the steps of a ramp besides."""
-        return not self.left(shard) and not (self.climbs and shard == HOME)
+        return not self.count_left(shard) and not (self.climbs and shard == HOME)
 
-    def slices(self, shard: int) -> int:
+    def count_slices(self, shard: int) -> int:
         """How many slices the shard had; none where there was no such shard yet."""
         return self.action.slices[shard] if shard < len(self.action.slices) else 0
 
-    def left(self, shard: int) -> int:
+    def count_left(self, shard: int) -> int:
         """How many of them are not done."""
-        return max(0, self.slices(shard) - self.tally.slices)
+        return max(0, self.count_slices(shard) - self.tally.slices)
 
 
-def states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
+def read_states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
     """The actions that control records tell of, those that were asked for first first.
 
     Raises:
       EntryUnreadable: one of them says what no version says.
     """
     heads = [key for key in controls if key.startswith(PREFIX) and key.count(b"/") == 1]
-    found = [_state(controls, key) for key in heads]
+    found = [_read_action_state(controls, key) for key in heads]
     return sorted(found, key=lambda each: (each.action.asked_at_ms, each.id))
 
 
@@ -97,7 +97,7 @@ def check(key: bytes, value: bytes) -> None:
     decode = _DECODERS.get(what.partition(b"/")[0])
     if decode is None:
         raise EntryUnreadable(f"no record of an action has the key {key!r:.100}")
-    _decoded(value, decode)
+    _decode_record(value, decode)
 
 
 def _id_of(action: bytes) -> bytes:
@@ -107,12 +107,12 @@ def _id_of(action: bytes) -> bytes:
         raise EntryUnreadable(f"no action is called {action!r:.100}") from error
 
 
-def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
+def _read_action_state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
     action = _id_of(head[len(PREFIX) :])
     held, resumed = _read(controls, held_key(action), decode_order), _read(controls, resumed_key(action), decode_order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
-    asked = _decoded(controls[head], decode_action)
+    asked = _decode_record(controls[head], decode_action)
     cancelled = _read(controls, cancelled_key(action), decode_order)
     tally = _read(controls, tally_key(action), decode_tally) or Tally()
     if asked.ramp is None:
@@ -127,10 +127,10 @@ def _state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
 
 def _read(controls: Mapping[bytes, bytes], key: bytes, decode: Callable[[bytes], _Record]) -> _Record | None:
     value = controls.get(key)
-    return None if value is None else _decoded(value, decode)
+    return None if value is None else _decode_record(value, decode)
 
 
-def _decoded(value: bytes, decode: Callable[[bytes], _Record]) -> _Record:
+def _decode_record(value: bytes, decode: Callable[[bytes], _Record]) -> _Record:
     try:
         return decode(value)
     except DECODE_ERRORS as error:

@@ -48,7 +48,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether it has not ended by itself."""
         return self.until_ms is None or now_ms < self.until_ms
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Until when, why, and by whom, as far as that is known."""
         until = "" if self.until_ms is None else f" until {iso(self.until_ms)}"
         return until + (f": {self.reason}" if self.reason else "") + (f" ({self.by})" if self.by else "")
@@ -88,14 +88,14 @@ def check(key: bytes, value: bytes) -> None:
       EntryUnreadable: no version wrote it.
     """
     if not key.startswith(_PREFIXES):
-        raise EntryNewer(format_versions.CONTROL.told(key[1:60].decode("utf-8", "replace")))
+        raise EntryNewer(format_versions.CONTROL.describe_version(key[1:60].decode("utf-8", "replace")))
     try:
         version = _decode_version(value).v
     except DECODE_ERRORS as error:
         raise EntryUnreadable(f"a control record cannot be read: {error}") from error
     known = format_versions.ACTION if key.startswith(_ACTION) else format_versions.CONTROL
     if known.newer(version):
-        raise EntryNewer(known.told(version))
+        raise EntryNewer(known.describe_version(version))
     if key.startswith(_PAUSE):
         _read(value, _decode_pause)
     elif key.startswith(_RESCHEDULE):
@@ -112,14 +112,14 @@ def reschedule_key(since_ms: int) -> bytes:
     return _RESCHEDULE + b"%d" % since_ms
 
 
-def paused(controls: Mapping[bytes, bytes], team: str, topic: str, target: str, now_ms: int) -> str | None:
+def find_pause(controls: Mapping[bytes, bytes], team: str, topic: str, target: str, now_ms: int) -> str | None:
     """Why nothing goes now from this dead-letter topic of this team to this target, or None where it may."""
     if not controls:
         return None
     for scope, name in (("all", ""), ("team", team), ("topic", topic), ("target", target)):
         value = controls.get(pause_key(scope, name))
         if value is not None and (pause := _read(value, _decode_pause)).stands(now_ms):
-            return f"paused by {scope} {name}".rstrip() + pause.told()
+            return f"paused by {scope} {name}".rstrip() + pause.describe()
     return None
 
 

@@ -10,9 +10,9 @@ begin anew, and the incarnation is the next number: a letter never takes the pla
 behind it in a queue.
 
 A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
-is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
+is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `hash_record_key`, a hash of that key.
 
-A named entry (0x03) can be replaced and cancelled. In the place of `order` it has
+A named entry (0x03) can be replaced and cancelled. In the place of `hash_record_key` it has
 
     name, 16 bytes | version, 8 bytes big-endian
 
@@ -100,7 +100,7 @@ def named_lane(team: str, topic: str, destination: str) -> bytes:
     return bytes([NAMED]) + lane(team, topic, destination)[1:]
 
 
-def name(source: str, topic: str, given: bytes) -> bytes:
+def hash_name(source: str, topic: str, given: bytes) -> bytes:
     """16 bytes for the name that was given to an entry from this topic; each kind of entry source has names of its own."""
     return hashlib.blake2b(given, digest_size=NAME_BYTES, key=_namespace(source, topic)).digest()
 
@@ -120,19 +120,19 @@ def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: in
 
     Args:
       version: of those of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.record_versions`.
-      stem, offset: where it came from, as for `key`.
+      stem, offset: where it came from, as for `build_key`.
     """
     return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
 
 
-def order(team: str, topic: str, record_key: bytes) -> bytes:
+def hash_record_key(team: str, topic: str, record_key: bytes) -> bytes:
     """Hash a record key of a team and topic to the 8 bytes of its queue, which go before the stem of an ordered key."""
     return hashlib.blake2b(record_key, digest_size=8, key=hashlib.sha256(f"{team}\0{topic}".encode()).digest()).digest()
 
 
 @lru_cache(10_000)
 def key_stem(topic: str, partition: int) -> bytes:
-    """The part of the key that all letters of one partition share; `key` takes it ready-made."""
+    """The part of the key that all letters of one partition share; `build_key` takes it ready-made."""
     return topic.encode() + b"\0" + partition.to_bytes(4, "big")
 
 
@@ -151,13 +151,13 @@ def incarnation(entry_key: bytes) -> int:
     return letter_number(entry_key) >> _OFFSET_BITS
 
 
-def key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
+def build_key(due_at_ms: int, stem: bytes, offset: int, lane: bytes = COMMON) -> bytes:
     """The key of the entry made from the letter at `offset`. `due_at_ms` is clamped to 63 bits."""
     return due_bound(due_at_ms, lane) + stem + offset.to_bytes(8, "big")
 
 
 def keys_of(stem: bytes, lane: bytes) -> Callable[[Iterable[int], Iterable[int]], list[bytes]]:
-    """(due times, offsets) → `key` of each, of letters of one partition in one lane; the due times need no clamping."""
+    """(due times, offsets) → `build_key` of each, of letters of one partition in one lane; the due times need no clamping."""
     pack = struct.Struct(f">{len(lane)}sQ{len(stem)}sQ").pack
     return lambda due_at_ms, offsets: [pack(lane, at + _BIAS, stem, n) for at, n in zip(due_at_ms, offsets, strict=True)]
 
@@ -215,12 +215,12 @@ def is_held(entry_key: bytes) -> bool:
     return entry_key[:LANE_BYTES] == HELD.get(entry_key[0])
 
 
-def held(entry_key: bytes) -> bytes:
+def make_held_key(entry_key: bytes) -> bytes:
     """The key of the same entry where it is held."""
     return in_lane(entry_key, HELD[entry_key[0]])
 
 
-def postponed(entry_key: bytes, due_at_ms: int) -> bytes:
+def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
     """The key of the same entry at another due time."""
     return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
@@ -236,7 +236,7 @@ def untaken(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) 
         if at_ms + step_ms > DUE_MS_MAX:
             step_ms = -step_ms
         at_ms += step_ms
-        entry_key = postponed(entry_key, at_ms)
+        entry_key = make_key_due_at(entry_key, at_ms)
     return entry_key
 
 
@@ -271,7 +271,7 @@ def written_at_ms(named_key: bytes) -> int | None:
     return written_ms if written_ms >= _WRITTEN_MS_MIN else None
 
 
-def letter(entry_key: bytes) -> bytes:
+def extract_letter(entry_key: bytes) -> bytes:
     """The part of a key that names the letter: `key_stem` and the offset, whatever the lane and the due time."""
     return entry_key[_LETTER_AT[entry_key[0]] :]
 

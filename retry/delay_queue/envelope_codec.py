@@ -70,7 +70,7 @@ class EnvelopeCodec:
         if key[0] == NAMED:
             return self.decode_named(key, envelope)
         found = envelopes.routing(envelope)
-        return _agreed(found, envelopes.decode(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+        return _check_agreement(found, envelopes.decode(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
 
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
         """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
@@ -91,9 +91,9 @@ class EnvelopeCodec:
           SealUnopened, EntryNewer, EntryForeign: as `decode`.
         """
         found = envelopes.named_routing(envelope)
-        return _agreed(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+        return _check_agreement(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
 
-    def shown(self, key: bytes, envelope: bytes) -> Entry:
+    def decode_to_show(self, key: bytes, envelope: bytes) -> Entry:
         """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.
 
         Raises:
@@ -122,7 +122,7 @@ class EnvelopeCodec:
         return self._ring.open(sealed.key_id, sealed.wrapped, sealed.nonce, sealed.content, entry_keys.identity(key))
 
 
-def _agreed(sealed: SealedEnvelope, entry: _Entry) -> _Entry:
+def _check_agreement(sealed: SealedEnvelope, entry: _Entry) -> _Entry:
     said = sealed.destination, sealed.team, sealed.timestamp_ms, sealed.failed_at_ms
     if said != (entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms):
         raise SealUnopened(sealed.key_id, f"it was sealed under key {sealed.key_id}, and what it says in clear is changed")
@@ -133,7 +133,7 @@ def _agreed(sealed: SealedEnvelope, entry: _Entry) -> _Entry:
 PLAIN = EnvelopeCodec()
 
 
-def configured(settings: Settings) -> EnvelopeCodec:
+def make_codec(settings: Settings) -> EnvelopeCodec:
     """With the keys that the settings name, where they do.
 
     Raises:

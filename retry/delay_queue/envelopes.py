@@ -212,7 +212,7 @@ def check_version(envelope: bytes) -> None:
     except (*DECODE_ERRORS, IndexError):
         return
     if format_versions.ENVELOPE.newer(version):
-        raise EntryNewer(format_versions.ENVELOPE.told(version))
+        raise EntryNewer(format_versions.ENVELOPE.describe_version(version))
 
 
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:

@@ -185,6 +185,6 @@ def check_failed(value: bytes) -> None:
       EntryUnreadable: it is no mark.
     """
     if value and format_versions.ACTION.newer(value[0]):
-        raise EntryNewer(format_versions.ACTION.told(value[0]))
+        raise EntryNewer(format_versions.ACTION.describe_version(value[0]))
     if len(value) != _FAILED_AT.size:
         raise EntryUnreadable(f"{len(value)} bytes are no mark of a letter that failed again")

@@ -8,7 +8,7 @@ from backoff import PolicyInvalid, recurrence
 from backoff.recurrence import ONCE, Run, passed_over
 from retry.errors import EntryUnreadable
 
-__all__ = ["DUE_MS", "RUN", "Recurrence", "following", "headers_of_run", "passed_over"]
+__all__ = ["DUE_MS", "RUN", "Recurrence", "find_next_run", "headers_of_run", "passed_over"]
 
 # Headers of what recurs: which run a record is, and when that was due.
 RUN, DUE_MS = "task-run", "task-due-ms"
@@ -36,13 +36,13 @@ def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: in
     return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
 
 
-def following(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
-    """Due time and number of the run after the one that waits, see `backoff.recurrence.following`.
+def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
+    """Due time and number of the run after the one that waits, see `backoff.recurrence.find_next_run`.
 
     Raises:
       EntryUnreadable: this machine does not know the time zone.
     """
     try:
-        return recurrence.following(plan, due_ms, now_ms)
+        return recurrence.find_next_run(plan, due_ms, now_ms)
     except PolicyInvalid as invalid:
         raise EntryUnreadable(f"{invalid}; install time zones, or the package tzdata, as other workers have them") from None

@@ -54,7 +54,7 @@ def is_place(member_key: bytes) -> bool:
     return member_key[:1] == RETURNED
 
 
-def place(member_key: bytes) -> ParkedPlace:
+def decode_place(member_key: bytes) -> ParkedPlace:
     """Decode the place of a letter that rests from the key of a member.
 
     Raises:
@@ -65,9 +65,9 @@ def place(member_key: bytes) -> ParkedPlace:
     return ParkedPlace(member_key[1 : 1 + TOPIC_BYTES], *_PLACE.unpack(member_key[1 + TOPIC_BYTES :]))
 
 
-def told(member_key: bytes, parking: Mapping[str, str]) -> str:
+def describe_place(member_key: bytes, parking: Mapping[str, str]) -> str:
     """Format the place of a member as `topic/partition/offset`; `parking` has the names of topics by their hashes."""
-    where = place(member_key)
+    where = decode_place(member_key)
     return f"{parking.get(where.topic.hex(), where.topic.hex())}/{where.partition}/{where.offset}"
 
 
@@ -79,18 +79,18 @@ def check(bitmap: bytes) -> None:
       EntryUnreadable: it is no bitmap.
     """
     if bitmap and format_versions.ACTION.newer(bitmap[0]):
-        raise EntryNewer(format_versions.ACTION.told(bitmap[0]))
+        raise EntryNewer(format_versions.ACTION.describe_version(bitmap[0]))
     if len(bitmap) != _VALUE_BYTES:
         raise EntryUnreadable(f"{len(bitmap)} bytes are no bitmap of returned letters")
 
 
-def has(bitmap: bytes | None, offset: int) -> bool:
+def is_offset_returned(bitmap: bytes | None, offset: int) -> bool:
     """Whether a bitmap says that the letter at this offset was returned; None is an empty one."""
     at = offset % OFFSETS_A_BLOCK
     return bitmap is not None and bool(bitmap[1 + at // 8] >> at % 8 & 1)
 
 
-def marked(bitmap: bytes | None, offset: int) -> bytes:
+def mark_offset(bitmap: bytes | None, offset: int) -> bytes:
     """Return a copy of a bitmap in which the letter at this offset is marked; None is an empty bitmap."""
     at, anew = offset % OFFSETS_A_BLOCK, bytearray(_EMPTY if bitmap is None else bitmap)
     anew[1 + at // 8] |= 1 << at % 8

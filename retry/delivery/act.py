@@ -36,7 +36,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import act_outcomes, move_entries, return_slice, slice_work
-from retry.delivery.act_audit import Result, audited
+from retry.delivery.act_audit import Result, make_audit_records
 from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
 from retry.delivery.climb import Climbing
 from retry.delivery.named_policies import NamedPolicies
@@ -80,7 +80,7 @@ class Acting:
         # Members that cannot be kept as they were; in memory only, so that whoever owns the shard next finds out anew.
         self._refused: set[bytes] = set()
 
-    def step(self, context: ActContext) -> int:
+    def run_slice(self, context: ActContext) -> int:
         """Do one slice of what is asked for, and say for how many letters something was done.
 
         Raises:
@@ -89,7 +89,7 @@ class Acting:
         """
         if context.now_ms < self._again_at_ms or not self._is_settled(context.end):
             return 0
-        work = self._next(context)
+        work = self._choose_work(context)
         if work is None or (work.state is not None and self._is_closed(context)):
             return 0
         try:
@@ -101,7 +101,7 @@ class Acting:
             if not self._find_refused(context, work):
                 self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
-        self.settle()
+        self.await_fold()
         return sum(not isinstance(result, Refusal) for _, result in work.results)
 
     def _find_refused(self, context: ActContext, work: SliceWork) -> bool:
@@ -114,7 +114,7 @@ class Acting:
             log.warning("shard %d: letters cannot be kept as they were: %s", self._changelog.partition, why)
         return bool(found)
 
-    def settle(self) -> None:
+    def await_fold(self) -> None:
         """Entries were moved, and the fold is to tell where they are now."""
         self._settled_at = None
 
@@ -125,60 +125,60 @@ class Acting:
 
     def _is_closed(self, context: ActContext) -> bool:
         """Whether what is told of an action could not be written just now."""
-        closed = context.gate.closed({context.audit, context.outcomes, context.actions.discarded})
+        closed = context.gate.find_closed({context.audit, context.outcomes, context.actions.discarded})
         if closed:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
         return bool(closed)
 
-    def _next(self, context: ActContext) -> SliceWork | None:
+    def _choose_work(self, context: ActContext) -> SliceWork | None:
         shard, now_ms = self._changelog.partition, context.now_ms
-        for state in self._known():
-            if work := self._climbing.judged(state, context):
+        for state in self._list_known():
+            if work := self._climbing.judge_ramp(state, context):
                 return work
             if state.has_ended(shard):
                 if now_ms - state.action.asked_at_ms > ENDED_MS:
                     return SliceWork(None, _forgotten(state.id, self._table.controls), [])
             elif state.cancelled is not None:
-                return self._dropped(state)
-            elif state.held is None and (order := self._hold(state, context)):
-                return _held(state, order)
-            elif state.held is None and not self._named.wait(state) and (found := self._first(state)):
+                return self._drop_rest(state)
+            elif state.held is None and (order := self._build_hold_order(state, context)):
+                return _make_hold(state, order)
+            elif state.held is None and not self._named.wait(state) and (found := self._find_open_slice(state)):
                 # None while its records are being read: another question would take the place of that one.
                 return self._slice(*found, context)
-            if work := self._climbing.sent(state):
+            if work := self._climbing.count_sent(state):
                 return work
-        orphans = self._orphans.found(self._table, shard, self._states, now_ms)
+        orphans = self._orphans.find_orphans(self._table, shard, self._states, now_ms)
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
 
-    def _known(self) -> list[ActionState]:
+    def _list_known(self) -> list[ActionState]:
         """All actions; read anew only when something was told of one, since ended ones are known for a month."""
         if (controls := self._table.controls) is not self._controls:
-            self._controls, self._states = controls, action_state.states(controls)
+            self._controls, self._states = controls, action_state.read_states(controls)
         return self._states
 
-    def _hold(self, state: ActionState, context: ActContext) -> Order | None:
+    def _build_hold_order(self, state: ActionState, context: ActContext) -> Order | None:
         """Why the shard has to wait, if it has."""
         if not self._is_complete(state):
             return Order("worker", context.now_ms, INCOMPLETE)
         if state.action.parking and context.shards not in (0, len(state.action.slices)):
             # What is returned would lie elsewhere than what intake has taken in of the same key.
             return Order("worker", context.now_ms, GROWN.format(asked=len(state.action.slices), now=context.shards))
-        return self._named.hold(state, context.actions.judge.digest, context.now_ms)
+        return self._named.build_policy_hold(state, context.actions.judge.digest, context.now_ms)
 
-    def about(self, digest: str) -> str:
+    def describe_waiting(self, digest: str) -> str:
         """Describe what actions wait for, for the health report; empty where none waits.
 
         Args:
           digest: of the worker's policy file.
         """
-        return self._named.about(self._states, digest)
+        return self._named.describe_waiting(self._states, digest)
 
     def _is_complete(self, state: ActionState) -> bool:
         """Whether all its slices are here, or done; looked at once, as they come before their head."""
         if state.id not in self._counted:
-            found, at, wanted = 0, b"", state.left(self._changelog.partition)
-            while found < wanted and (page := self._table.slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
+            found, at, wanted = 0, b"", state.count_left(self._changelog.partition)
+            while found < wanted and (page := self._table.list_slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
                 found, at = found + len(page), page[-1][0]
             if found < wanted:
                 return False
@@ -190,32 +190,32 @@ class Acting:
         results: Sequence[tuple[Member, Result]]
         bitmaps: list[ChangelogRow] = []
         if members.members and returned_offsets.is_place(members.members[0].key):
-            if (back := self._returned(state, members, context)) is None:
+            if (back := self._return_slice(state, members, context)) is None:
                 return None
             results, bitmaps = back
         else:
-            results = self._acted(state, members, context)
+            results = self._act_on_members(state, members, context)
         left = members.members[len(results) :]
         rest = action_records.encode_slice(left, members.written_at_ms) if left else None
-        tally = _tallied(state.tally, results, slices=not left)
+        tally = _add_to_tally(state.tally, results, slices=not left)
         put: list[ChangelogRow] = []
         elsewhere: list[tuple[int, ChangelogRow]] = []
         if state.at_step is not None:
-            tally, put, elsewhere = self._climbing.put(state, tally, results, context.now_ms)
+            tally, put, elsewhere = self._climbing.list_puts(state, tally, results, context.now_ms)
         rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps, *put]
         return SliceWork(state, rows, results, elsewhere)
 
-    def _returned(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
+    def _return_slice(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
         actions = context.actions
         returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
-        return return_slice.returned(
+        return return_slice.return_members(
             state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max, refused=self._refused
         )
 
-    def _acted(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
+    def _act_on_members(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
         results: list[tuple[Member, Result]] = []
         bytes_left, met, taken = context.bytes_max, set[bytes](), move_entries.TakenKeys(self._table)
-        actions = context.actions.beside(taken)
+        actions = context.actions.with_taken(taken)
         for member in members.members:
             if bytes_left <= 0:
                 break
@@ -223,21 +223,21 @@ class Acting:
             envelope = None if member.key in met else self._table.get(member.key)
             result: Result = Refusal(GONE if state.action.kind != action_records.EDIT else CHANGED)
             if envelope is not None:
-                result = actions.acted(state, member, envelope, context.now_ms)
+                result = actions.act_on_entry(state, member, envelope, context.now_ms)
                 if member.key in self._refused and not isinstance(result, Refusal):
                     result = Refusal(REFUSED)
-            elif self._table.get(entry_keys.held(member.key)) is not None:
+            elif self._table.get(entry_keys.make_held_key(member.key)) is not None:
                 result = Refusal(SEALED)
             met.add(member.key)
             results.append((member, result))
             if isinstance(result, ActedEntry):
-                taken.add(result.move)
+                taken.add_move(result.move)
                 bytes_left -= result.size
         return results
 
-    def _first(self, state: ActionState) -> tuple[ActionState, bytes, Slice] | None:
+    def _find_open_slice(self, state: ActionState) -> tuple[ActionState, bytes, Slice] | None:
         """The first slice, if its step is open, and the action at that step."""
-        if not (found := self._table.slices(action_records.slices_of(state.id), 1)):
+        if not (found := self._table.list_slices(action_records.slices_of(state.id), 1)):
             # All of them are done, and a ramp is still to be judged.
             return None
         key, value = found[0]
@@ -247,12 +247,12 @@ class Acting:
             state = state._replace(at_step=step)
         return state, key, action_records.decode_slice(value)
 
-    def _dropped(self, state: ActionState) -> SliceWork:
+    def _drop_rest(self, state: ActionState) -> SliceWork:
         """The rest of an action that was cancelled, with the last of it whatever is missing."""
-        slices = self._table.slices(action_records.slices_of(state.id), _SLICES_MAX)
+        slices = self._table.list_slices(action_records.slices_of(state.id), _SLICES_MAX)
         results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
-        ended = len(slices) if len(slices) == _SLICES_MAX else state.left(self._changelog.partition)
-        tally = _tallied(state.tally, results, slices=ended)
+        ended = len(slices) if len(slices) == _SLICES_MAX else state.count_left(self._changelog.partition)
+        tally = _add_to_tally(state.tally, results, slices=ended)
         rows: list[ChangelogRow] = [(key, None) for key, _ in slices]
         return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
@@ -261,28 +261,28 @@ class Acting:
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
         back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
         moves = [each.move for each in acted]
-        rows = [*move_entries.replaced(self._table, moves), *work.rows]
+        rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.actions.judge.lineages
-        for by_partition in (_moved(lineages, acted), _sent(lineages, acted, back)):
+        for by_partition in (_pack_moves(lineages, acted), _pack_sends(lineages, acted, back)):
             for partition, told_of in by_partition.items():
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
-            writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.records(work.state, work.results, now_ms))
+            writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.build_outcomes(work.state, work.results, now_ms))
             kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.gate, now_ms)
             codec = context.actions.judge.packer.codec
-            told = [*kept, *audited(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
+            told = [*kept, *make_audit_records(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
             entries, shards = return_slice.puts(back, self._changelog.topic)
             entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
             shards += [shard for shard, _ in work.elsewhere]
             writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
             await_arrival(told, writer, context.gate)
         writer.commit()
-        self._table.drop([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
+        self._table.delete_rows([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
 
 
-def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices: int) -> Tally:
+def _add_to_tally(before: Tally, results: Sequence[tuple[Member, Result]], *, slices: int) -> Tally:
     refused = Counter(before.refused)
     refused.update(result.reason for _, result in results if isinstance(result, Refusal))
     gone = refused.pop(GONE, 0)
@@ -292,7 +292,7 @@ def _tallied(before: Tally, results: Sequence[tuple[Member, Result]], *, slices:
     )
 
 
-def _held(state: ActionState, order: Order) -> SliceWork:
+def _make_hold(state: ActionState, order: Order) -> SliceWork:
     """The shard waits, by an order that what was resumed before, by a clock that was ahead, does not end."""
     at_ms = order.at_ms if state.resumed is None else max(order.at_ms, state.resumed.hold + 1)
     value = action_records.encode(msgspec.structs.replace(order, at_ms=at_ms))
@@ -305,12 +305,12 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
 
-def _moved(lineages: attempts.LineageTopic, acted: Sequence[ActedEntry]) -> dict[int, list[dict[str, Any]]]:
+def _pack_moves(lineages: attempts.LineageTopic, acted: Sequence[ActedEntry]) -> dict[int, list[dict[str, Any]]]:
     """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
     return lineages.pack_by_partition((each.moved for each in acted if each.moved is not None), moves=True)
 
 
-def _sent(
+def _pack_sends(
     lineages: attempts.LineageTopic, acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]
 ) -> dict[int, list[dict[str, Any]]]:
     """Pack rows for the record of lineages, by partition, of sends that it does not know of yet."""

@@ -38,7 +38,7 @@ DONE = "done"
 Result = ActedEntry | ReturnedLetter | WithdrawnPlace | Refusal
 
 
-def audited(
+def make_audit_records(
     state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
 ) -> list[Entry]:
     """Make the records of the audit topic that say what became of each letter, at most 500 letters in one.
@@ -81,14 +81,14 @@ def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, objec
     if kind not in (action_records.EDIT, action_records.PATCH):
         return {}
     if isinstance(result, ActedEntry):
-        return {"before": _digest(result.move.entry, codec), "after": _digest(result.entry, codec)}
+        return {"before": _digest_entry(result.move.entry, codec), "after": _digest_entry(result.entry, codec)}
     if not isinstance(result, ReturnedLetter):
         return {}
-    before = {} if result.kept is None else {"before": _digest(result.kept, codec)}
-    return {**before, "after": _digest(result.entry, codec)}
+    before = {} if result.kept is None else {"before": _digest_entry(result.kept, codec)}
+    return {**before, "after": _digest_entry(result.entry, codec)}
 
 
-def _digest(entry: Entry, codec: EnvelopeCodec) -> str:
+def _digest_entry(entry: Entry, codec: EnvelopeCodec) -> str:
     return content_digest(entry.key, entry.value, entry.headers, codec)
 
 
@@ -107,7 +107,7 @@ def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[
 
 
 def _returned_result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
-    told: dict[str, object] = {"parked": returned_offsets.told(member.key, parking)}
+    told: dict[str, object] = {"parked": returned_offsets.describe_place(member.key, parking)}
     if not isinstance(result, ReturnedLetter):
         return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
     topic, partition, offset = result.source

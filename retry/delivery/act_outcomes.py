@@ -25,19 +25,19 @@ _GIVEN_UP = {
 }  # fmt: skip
 
 
-def records(state: ActionState, results: Sequence[tuple[Member, Result]], now_ms: int) -> list[dict[str, Any]]:
+def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]], now_ms: int) -> list[dict[str, Any]]:
     """Rows for the topic of outcomes: of each letter for which something was done, under the id of the action."""
     letters: LettersByShared = defaultdict(list)
     for _, result in results:
         if isinstance(result, ActedEntry):
-            _add(letters, state, result.move.packed.key, result.entry, result.move.entry, outcomes.RETRY)
+            _add_outcome(letters, state, result.move.packed.key, result.entry, result.move.entry, outcomes.RETRY)
         elif isinstance(result, ReturnedLetter):
-            _add(letters, state, result.key, result.entry, result.entry, outcomes.RETURN)
+            _add_outcome(letters, state, result.key, result.entry, result.entry, outcomes.RETURN)
     by = ActionOutcome(state.id.hex(), state.action.kind)
-    return [{"key": by.id.encode(), "value": value} for value in outcomes.records(letters, now_ms, by)]
+    return [{"key": by.id.encode(), "value": value} for value in outcomes.encode_outcomes(letters, now_ms, by)]
 
 
-def _add(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry, was: Entry, sent: str) -> None:
+def _add_outcome(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry, was: Entry, sent: str) -> None:
     """Add the outcome of one letter to `letters`.
 
     Args:

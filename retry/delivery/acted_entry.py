@@ -30,7 +30,7 @@ from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import erased_letter, move_entries, redecide
-from retry.delivery.patch import fault, patched
+from retry.delivery.patch import fault, patch_entry
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
@@ -77,7 +77,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def digest(envelope: bytes) -> bytes:
+def hash_envelope(envelope: bytes) -> bytes:
     """Hash an envelope, so that an edit applies only to what it was made from; of sealed content the hash tells nothing."""
     return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
 
@@ -101,7 +101,7 @@ class EntryActions:
     def __init__(self, judge: Redecider, discarded: str, taken: Taken = untaken) -> None:
         self.judge, self.discarded, self._taken = judge, discarded, taken
 
-    def beside(self, taken: Taken) -> EntryActions:
+    def with_taken(self, taken: Taken) -> EntryActions:
         """Return a copy that moves nothing under a key that is taken."""
         return EntryActions(self.judge, self.discarded, taken)
 
@@ -109,7 +109,7 @@ class EntryActions:
     def _codec(self) -> EnvelopeCodec:
         return self.judge.packer.codec
 
-    def acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+    def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
 
         Raises:
@@ -120,54 +120,54 @@ class EntryActions:
         if entry_keys.is_held(member.key):
             return Refusal(SEALED)
         try:
-            result = self._acted(state, member, envelope, now_ms)
+            result = self._apply_action(state, member, envelope, now_ms)
         except SealUnopened:
             return Refusal(SEALED)
-        return result if isinstance(result, Refusal) or self._fits(result) else Refusal("too_large")
+        return result if isinstance(result, Refusal) or self._is_taken_by_topics(result) else Refusal("too_large")
 
-    def _fits(self, acted: ActedEntry) -> bool:
+    def _is_taken_by_topics(self, acted: ActedEntry) -> bool:
         """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
-        kept = acted.kept is None or self.judge.fits(envelopes.encode(acted.kept), acted.kept, may_compress=False)
-        return kept and self.judge.fits(acted.move.packed.envelope, acted.entry)
+        kept = acted.kept is None or self.judge.is_taken_by_topics(envelopes.encode(acted.kept), acted.kept, may_compress=False)
+        return kept and self.judge.is_taken_by_topics(acted.move.packed.envelope, acted.entry)
 
-    def _acted(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+    def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         entry, kind = self._codec.decode(member.key, envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
         if kind == action_records.ERASE:
-            return self._erased(state, member.key, entry, now_ms)
+            return self._erase_entry(state, member.key, entry, now_ms)
         if entry.destination == self.discarded:
             return Refusal(DISCARDED)
-        if redecide.history(entry) is None:
+        if redecide.read_letter_history(entry) is None:
             return Refusal("parks")
         if kind == action_records.PARK:
-            return self._parked(state, member.key, envelope, now_ms)
+            return self._park_entry(state, member.key, envelope, now_ms)
         if kind == action_records.RETRY:
-            return self._moved(state, member.key, entry, entry, member.due_at_ms)
+            return self._move_entry(state, member.key, entry, entry, member.due_at_ms)
         if kind == action_records.REDIRECT:
-            return self._redirected(state, member, entry)
+            return self._redirect_entry(state, member, entry)
         if kind == action_records.DISCARD:
-            return self._discarded(state, member.key, entry, now_ms)
+            return self._discard_entry(state, member.key, entry, now_ms)
         if kind == action_records.EDIT:
-            return self._edited(state, member, entry, envelope)
-        return self._patched(state, member.key, entry)
+            return self._edit_entry(state, member, entry, envelope)
+        return self._patch_entry(state, member.key, entry)
 
-    def _moved(
+    def _move_entry(
         self, state: ActionState, key: bytes, was: Entry, entry: Entry, due_at_ms: int, lane: bytes | None = None
     ) -> ActedEntry:
         """The entry in another place: in a lane of the same kind or of none that keeps an order, never under a key of before."""
         lane = entry_keys.lane_of(key) if lane is None else lane
-        new = _key(key, lane, due_at_ms, was.team, was.key)
+        new = _move_key(key, lane, due_at_ms, was.team, was.key)
         new = entry_keys.untaken(new, lambda each: each == key or self._taken(each))
-        headers = names.set_in(_due(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
+        headers = names.set_in(_set_due_header(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
         entry = msgspec.structs.replace(entry, headers=headers)
         reason = DISCARDED if entry.destination == self.discarded else None
         packed = BuiltEntry(new, self._codec.encode(new, entry), entry, reason)
-        move = Redecision(key, was, redecide.history(was) or _UNKNOWN, packed, "", Move.LATER)
-        return ActedEntry(move, entry, move_entries.remembered(move))
+        move = Redecision(key, was, redecide.read_letter_history(was) or _UNKNOWN, packed, "", Move.LATER)
+        return ActedEntry(move, entry, move_entries.make_lineage_row(move))
 
-    def _parked(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
-        move = self.judge.parked(key, envelope, now_ms, BY_OPERATOR, self._taken)
+    def _park_entry(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+        move = self.judge.park_entry(key, envelope, now_ms, BY_OPERATOR, self._taken)
         if move is None or move.packed.key == key:
             return Refusal("parks")
         entry, was = move.packed.entry, move.entry
@@ -179,23 +179,23 @@ class EntryActions:
         entry = msgspec.structs.replace(entry, headers=headers)
         packed = msgspec.structs.replace(move.packed, envelope=self._codec.encode(move.packed.key, entry), entry=entry)
         move = move._replace(packed=packed)
-        return ActedEntry(move, entry, move_entries.remembered(move))
+        return ActedEntry(move, entry, move_entries.make_lineage_row(move))
 
-    def _redirected(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
+    def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
         topic, target = entry_keys.source(member.key).topic, state.action.target or ""
         if not self.judge.may_go_to(topic, target):
             return Refusal("not_allowed")
         lane = entry_keys.lane(entry.team, topic, target, member.key[0] == ORDERED)
         anew = msgspec.structs.replace(entry, destination=target)
-        return self._moved(state, member.key, entry, anew, member.due_at_ms, lane)
+        return self._move_entry(state, member.key, entry, anew, member.due_at_ms, lane)
 
-    def _discarded(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry:
+    def _discard_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry:
         topic = entry_keys.source(key).topic
         before = f"{entry_keys.due_at_ms(key)} {int(key[0] == ORDERED)} {entry.destination}"
         headers = names.set_in(entry.headers, (names.ACTION_BEFORE, before.encode()))
         anew = msgspec.structs.replace(entry, destination=self.discarded, headers=headers)
         lane = entry_keys.lane(entry.team, topic, self.discarded)
-        return self._moved(state, key, entry, anew, now_ms + UNDO_MS, lane)
+        return self._move_entry(state, key, entry, anew, now_ms + UNDO_MS, lane)
 
     def _undone(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
         ours = dict(entry.headers)
@@ -208,12 +208,12 @@ class EntryActions:
         headers = names.set_in(entry.headers, (names.ACTION_BEFORE, None))
         anew = msgspec.structs.replace(entry, destination=destination, headers=headers)
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
-        acted = self._moved(state, key, entry, anew, due_at_ms, lane)
+        acted = self._move_entry(state, key, entry, anew, due_at_ms, lane)
         # To be discarded it counted as one that is not sent.
-        return acted._replace(moved=None, sent_again=_sent(acted.move, anew))
+        return acted._replace(moved=None, sent_again=_pack_send(acted.move, anew))
 
-    def _edited(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
-        if digest(envelope) != member.digest:
+    def _edit_entry(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
+        if hash_envelope(envelope) != member.digest:
             return Refusal(CHANGED)
         try:
             edited = self._codec.decode(member.key, member.envelope)
@@ -221,55 +221,55 @@ class EntryActions:
             # An operator's mistake, which says nothing of what waits here.
             return Refusal("unreadable")
         changed = with_content(entry, edited)
-        return Refusal("unchanged") if changed == entry else self._changed(state, member.key, entry, changed)
+        return Refusal("unchanged") if changed == entry else self._change_entry(state, member.key, entry, changed)
 
-    def _patched(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
+    def _patch_entry(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
         patch = state.action.patch
         if patch is None or fault(patch) is not None:
             return Refusal("no_patch")
-        changed = patched(entry, patch)
-        return Refusal(changed) if isinstance(changed, str) else self._changed(state, key, entry, changed)
+        changed = patch_entry(entry, patch)
+        return Refusal(changed) if isinstance(changed, str) else self._change_entry(state, key, entry, changed)
 
-    def _changed(self, state: ActionState, key: bytes, entry: Entry, changed: Entry) -> ActedEntry | Refusal:
+    def _change_entry(self, state: ActionState, key: bytes, entry: Entry, changed: Entry) -> ActedEntry | Refusal:
         if key[0] == ORDERED and changed.key != entry.key:
             # It would be overtaken in the queue of its new key, which may be in another shard.
             return Refusal("keeps_order")
-        acted = self._moved(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
+        acted = self._move_entry(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
         marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, SUPERSEDED.encode())]
         kept = msgspec.structs.replace(entry, destination=self.discarded, headers=names.set_in(entry.headers, *marks))
         if (changed.key, changed.value) == (entry.key, entry.value):
             return acted._replace(kept=kept)
         # It is known by its value where it comes back without headers, so the send of the former one ends.
         ended = acted.move._replace(packed=msgspec.structs.replace(acted.move.packed, reason=SUPERSEDED))
-        return acted._replace(moved=move_entries.remembered(ended), sent_again=_sent(acted.move, changed), kept=kept)
+        return acted._replace(moved=move_entries.make_lineage_row(ended), sent_again=_pack_send(acted.move, changed), kept=kept)
 
-    def _erased(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry | Refusal:
+    def _erase_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry | Refusal:
         """Also where it is about to be parked or discarded: of these the record of lineages knows that nothing is sent."""
         if entry_keys.lane_of(key) in UNDELIVERED:
             # A null that cancels others: it is parked as soon as it has.
             return Refusal("parks")
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, self.discarded)
-        acted = self._moved(state, key, entry, erased_letter.redacted(entry, self.discarded), now_ms, lane)
-        waits = entry.destination != self.discarded and redecide.history(entry) is not None
+        acted = self._move_entry(state, key, entry, erased_letter.redact_entry(entry, self.discarded), now_ms, lane)
+        waits = entry.destination != self.discarded and redecide.read_letter_history(entry) is not None
         return acted if waits else acted._replace(moved=None)
 
 
-def _key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
+def _move_key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
     """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
     if lane[0] == key[0]:
-        return entry_keys.postponed(entry_keys.in_lane(key, lane), due_at_ms)
-    order = entry_keys.order(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
-    return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.letter(key)
+        return entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), due_at_ms)
+    order = entry_keys.hash_record_key(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
+    return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)
 
 
-def _due(headers: Headers, due_at_ms: int) -> Headers:
+def _set_due_header(headers: Headers, due_at_ms: int) -> Headers:
     return [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in headers]
 
 
-def _sent(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:
+def _pack_send(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:
     """Pack the row for the record of lineages of a send that it does not know of yet; return it with its team."""
     topic, due_at_ms = entry_keys.source(move.key).topic, entry_keys.due_at_ms(move.packed.key)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms
-    row = attempts.row(move.history.number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
+    row = attempts.build_fields(move.history.number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
     return entry.team, row

@@ -57,7 +57,7 @@ class Admission:
         self.record_limits = record_limits or RecordLimits()
         self.refused_entries = RefusedEntries()
         self._blocked: dict[Lane, tuple[Reason, str, int]] = {}
-        self._parking, self._closed, self._share, self.look = parking, closed, share, look or closed
+        self._parking, self._closed, self._share, self.probe_targets = parking, closed, share, look or closed
         self._lock, self._doubts_until_ms = threading.Lock(), 0
         self.use(registry, through)
 
@@ -70,15 +70,15 @@ class Admission:
             self._targets = {target: Bucket(limit) for target, limit in registry.target_limits.items()}
             self.breakers = TargetCircuitBreakers(registry.breakers)
 
-    def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        refusal = self._refusal(lane, standing, now_ms)
+    def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
+        refusal = self._find_blocking_reason(lane, standing, now_ms)
         if refusal:
             self.block(lane, *refusal, now_ms)
             return 0
-        let_through, why = self.breakers.allowed(lane.destination, now_ms)
+        let_through, why = self.breakers.count_allowed(lane.destination, now_ms)
         allowed = min(wanted, let_through)
         if buckets := self._buckets(lane):
-            allowed = self._taken(buckets, allowed, now_ms)
+            allowed = self._take_permits(buckets, allowed, now_ms)
         if allowed:
             self._blocked.pop(lane, None)
         elif let_through:
@@ -92,20 +92,20 @@ class Admission:
         """Whether a lane's policy lets what is too old go; see `retry.delivery.due_batch.Admitting`."""
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
-    def closed(self, destinations: set[str]) -> dict[str, str]:
+    def find_closed(self, destinations: set[str]) -> dict[str, str]:
         """Return the destinations that cannot be written to now, each with the reason, as far as it is known."""
         return self._closed(destinations)
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""
-        refusal = self._refusal(lane, standing, now_ms)
+        refusal = self._find_blocking_reason(lane, standing, now_ms)
         return refusal[1] if refusal else None
 
-    def _refusal(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> tuple[Reason, str] | None:
-        paused = control_records.paused(standing, *lane, now_ms)
+    def _find_blocking_reason(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> tuple[Reason, str] | None:
+        paused = control_records.find_pause(standing, *lane, now_ms)
         if paused is not None:
             return Reason.PAUSED, paused
-        if not self._permitted(lane):
+        if not self._is_permitted(lane):
             why = f"the policy file does not allow team {lane.team} to send to {lane.destination} any more"
             return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
         if lane.calls:
@@ -113,9 +113,9 @@ class Admission:
         closed = self._closed({lane.destination}).get(lane.destination)
         return (Reason.REFUSED, closed) if closed else None
 
-    def _permitted(self, lane: Lane) -> bool:
+    def _is_permitted(self, lane: Lane) -> bool:
         to = lane.destination
-        return to in self._parked or entry_source.permits(self._registry, self._sources, lane.team, to)
+        return to in self._parked or entry_source.is_target_permitted(self._registry, self._sources, lane.team, to)
 
     def give_back(self, lane: Lane, entries: int) -> None:
         with self._lock:
@@ -123,7 +123,7 @@ class Admission:
                 bucket.give_back(entries)
         self.breakers.unsent(lane.destination)
 
-    def blocked(self, now_ms: int) -> dict[Lane, str]:
+    def list_blocked(self, now_ms: int) -> dict[Lane, str]:
         """Why lanes wait that have something due and may send none of it."""
         return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
@@ -137,16 +137,16 @@ class Admission:
     def doubts(self, now_ms: int) -> bool:
         return now_ms < self._doubts_until_ms
 
-    def refused(self, destination: str, why: str, now_ms: int) -> None:
-        self.breakers.refused(destination, why, now_ms)
+    def note_refused(self, destination: str, why: str, now_ms: int) -> None:
+        self.breakers.note_refused(destination, why, now_ms)
 
-    def delivered(self, destinations: Iterable[str]) -> None:
+    def note_delivered(self, destinations: Iterable[str]) -> None:
         for destination in destinations:
-            self.breakers.delivered(destination)
+            self.breakers.note_delivered(destination)
 
-    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+    def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
         """List the destinations whose circuit breaker is open, in the order of their names."""
-        states = self.breakers.states(now_ms)
+        states = self.breakers.describe_targets(now_ms)
         return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 
     def _buckets(self, lane: Lane) -> list[Bucket]:
@@ -155,14 +155,14 @@ class Admission:
         target = self._targets.get(lane.destination)
         return [*self._teams.get(lane.team, []), *([target] if target else [])]
 
-    def _taken(self, buckets: list[Bucket], wanted: int, now_ms: int) -> int:
+    def _take_permits(self, buckets: list[Bucket], wanted: int, now_ms: int) -> int:
         """Take as many tokens as every bucket has, at most `wanted`, and return how many; no bucket loses more than that."""
         share = max(_SHARE_MIN, min(1.0, self._share()))
         with self._lock:
             got = []
             for bucket in buckets:
                 bucket.share = share
-                got.append(bucket.take(wanted, now_ms))
+                got.append(bucket.take_tokens(wanted, now_ms))
             for bucket, taken in zip(buckets, got, strict=True):
                 bucket.give_back(taken - min(got))
         return min(got)

@@ -60,20 +60,20 @@ class Cancelling:
         self._settled_at: int | None = 0
         self._again_at_ms, self._waits_for = 0, ""
 
-    def settle(self) -> None:
+    def await_fold(self) -> None:
         """Entries were moved, and the fold is to tell where they are now."""
         self._settled_at = None
 
     def restart(self) -> None:
         """Entries are being moved to any place: what was looked at says nothing any more."""
         self._nulls = []
-        self.settle()
+        self.await_fold()
 
-    def told(self) -> str:
+    def describe_progress(self) -> str:
         """How far the last nulls have come."""
         return f"{self.seen} entries looked at, {self.moved} letters cancelled"
 
-    def step(self, context: MoveContext, rows_max: int, bytes_max: int, end: Callable[[], int]) -> bool:
+    def cancel_batch(self, context: MoveContext, rows_max: int, bytes_max: int, end: Callable[[], int]) -> bool:
         """Do one batch of what nulls ask for, and say whether that was the last for them.
 
         Args:
@@ -87,7 +87,7 @@ class Cancelling:
         if now_ms < self._again_at_ms:
             return False
         try:
-            if not self._nulls and not self._begin(table, context.judge, rows_max, bytes_max):
+            if not self._nulls and not self._take_nulls(table, context.judge, rows_max, bytes_max):
                 return False
             if self._settled_at is None:
                 self._settled_at = end()
@@ -110,9 +110,9 @@ class Cancelling:
             self._nulls = []
         return ended
 
-    def _begin(self, table: Table, judge: Redecider, rows_max: int, bytes_max: int) -> bool:
+    def _take_nulls(self, table: Table, judge: Redecider, rows_max: int, bytes_max: int) -> bool:
         """Take the nulls that wait, for which one look at all entries does."""
-        self._nulls = table.due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
+        self._nulls = table.find_due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
             where, record_key = entry_keys.source(key), _record_key(judge, key, envelope)
@@ -127,7 +127,7 @@ class Cancelling:
         table, judge, now_ms = context.table, context.judge, context.now_ms
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
-        while page := self._page(table, at, min(_PAGE, rows_max - seen)):
+        while page := self._scan_entries(table, at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
                 if bytes_max <= 0 and cursor != at:
                     return moves, seen, at
@@ -140,18 +140,18 @@ class Cancelling:
                     # All of a lane are from one topic, but where lie those that cannot be opened.
                     at = entry_keys.lane_end(entry_keys.lane_of(cursor))
                     break
-                if wanted and (parked := self._cancelled(judge, key, envelope, now_ms, taken)) is not None:
+                if wanted and (parked := self._cancel_entry(judge, key, envelope, now_ms, taken)) is not None:
                     moves.append(parked)
-                    taken.add(parked)
+                    taken.add_move(parked)
                     bytes_max -= len(parked.packed.envelope)
             if seen >= rows_max or bytes_max <= 0:
                 return moves, seen, at
         return moves, seen, None
 
-    def _page(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        return table.page(after, rows_max) if self._pass == _IN_FRONT else table.behind(after, rows_max)
+    def _scan_entries(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        return table.scan_entries(after, rows_max) if self._pass == _IN_FRONT else table.page_behind(after, rows_max)
 
-    def _cancelled(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
+    def _cancel_entry(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
         """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
@@ -160,7 +160,7 @@ class Cancelling:
         record_key = _record_key(judge, key, envelope)
         if record_key is None or entry_keys.letter_number(key) >= below.get(record_key, 0):
             return None
-        anew = judge.parked(key, envelope, now_ms, taken=taken)
+        anew = judge.park_entry(key, envelope, now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
     def _commit(self, context: MoveContext, moves: list[Redecision], ended: list[tuple[bytes, bytes]]) -> None:
@@ -170,9 +170,9 @@ class Cancelling:
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
         move_entries.commit(context, moves, nulls)
-        context.table.drop([each.key for each in moves])
+        context.table.delete_rows([each.key for each in moves])
         if ended:
-            context.table.forget([key for key, _ in ended])
+            context.table.delete_scanned_rows([key for key, _ in ended])
 
 
 def _record_key(judge: Redecider, key: bytes, envelope: bytes) -> bytes | None:
@@ -192,5 +192,5 @@ def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
     try:
         entry = envelopes.routing(envelope)
     except EntryForeign:
-        return entry_keys.held(key)
+        return entry_keys.make_held_key(key)
     return entry_keys.in_lane(key, entry_keys.lane(entry.team, entry_keys.source(key).topic, entry.destination))

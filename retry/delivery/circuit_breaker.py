@@ -41,6 +41,6 @@ class CircuitBreaker:
         self.until_ms, self.probing = now_ms + self.open_ms, False
 
 
-def states(breakers: Mapping[str, CircuitBreaker], now_ms: int) -> dict[str, str]:
+def describe_breakers(breakers: Mapping[str, CircuitBreaker], now_ms: int) -> dict[str, str]:
     """Return the state of each circuit breaker that is not closed, by name: `open` or `half-open`."""
     return {name: OPEN if b.is_open(now_ms) else HALF_OPEN for name, b in breakers.items() if b.until_ms}

@@ -1,7 +1,7 @@
 """Climbing: the owner's side of a ramp, which is an action that goes on in steps. See `retry.delay_queue.ramp_records`.
 
 Each owner works off slices of the steps that are open, and writes down, in the same transaction, under which keys their letters
-wait to be sent (`put`). Once none of those waits any more they are counted as sent (`sent`). The owner of shard 0 alone judges:
+wait to be sent (`list_puts`). Once none of those waits any more they are counted as sent (`count_sent`). The owner of shard 0 alone judges:
 where all letters of a step were sent, and consumers have passed them, it opens the next one; where too few recover, or a target's
 breaker is open, it holds the ramp. Until the fold has told of what was written, nothing more is: all is told from the table.
 What is kept in memory is how long nothing has changed; whoever takes over begins to wait anew.
@@ -22,7 +22,7 @@ from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_audit import Result
 from retry.delivery.acted_entry import ActedEntry
-from retry.delivery.ramp import StepCounts, counted, too_few
+from retry.delivery.ramp import StepCounts, count_steps, too_few
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.delivery.slice_work import ActContext, Passing, SliceWork
 from retry.intake import attempts
@@ -62,16 +62,16 @@ class Climbing:
         self._waiting: dict[bytes, _Waiting] = {}
         self._marks: dict[bytes, _Marks] = {}
 
-    def judged(self, state: ActionState, context: ActContext) -> SliceWork | None:
+    def judge_ramp(self, state: ActionState, context: ActContext) -> SliceWork | None:
         """Open the next step, or hold the ramp; tidy up after one that has ended. None where there is nothing of that."""
         ramp = state.action.ramp
         if ramp is None:
             return None
         if not state.climbs:
-            return self._ended(state) if self._table.has_slices else None
-        return self._judged(state, ramp, context) if self._shard == HOME else None
+            return self._end_work(state) if self._table.has_slices else None
+        return self._judge_step(state, ramp, context) if self._shard == HOME else None
 
-    def put(
+    def list_puts(
         self, state: ActionState, tally: Tally, results: Sequence[tuple[Member, Result]], now_ms: int
     ) -> tuple[Tally, list[ChangelogRow], list[tuple[int, ChangelogRow]]]:
         """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs.
@@ -85,28 +85,28 @@ class Climbing:
         back = [result for _, result in results if isinstance(result, ReturnedLetter)]
         to = {*tally.targets, *(each.destination for each in here), *(each.destination for each in back)}
         done = StepTally(len(results), len(here) + len(back))
-        tally = msgspec.structs.replace(tally, steps=_added(tally.steps, step, done), targets=sorted(to))
+        tally = msgspec.structs.replace(tally, steps=_add_tally(tally.steps, step, done), targets=sorted(to))
         key = ramp_records.sending_key(state.id, step, self._shard, number)
-        rows: list[ChangelogRow] = [(key, _keys((each.key for each in here), now_ms))] if here else []
+        rows: list[ChangelogRow] = [(key, _encode_members((each.key for each in here), now_ms))] if here else []
         by_shard: dict[int, list[bytes]] = {}
         for each in back:
             by_shard.setdefault(each.shard, []).append(each.key)
-        elsewhere = [(shard, (key, _keys(keys, now_ms))) for shard, keys in by_shard.items()]
-        return tally, rows, [*elsewhere, *self._copied(state, tally)]
+        elsewhere = [(shard, (key, _encode_members(keys, now_ms))) for shard, keys in by_shard.items()]
+        return tally, rows, [*elsewhere, *self._copy_tally(state, tally)]
 
-    def _copied(self, state: ActionState, tally: Tally) -> list[tuple[int, ChangelogRow]]:
+    def _copy_tally(self, state: ActionState, tally: Tally) -> list[tuple[int, ChangelogRow]]:
         """The tally, for whoever judges."""
         key = ramp_records.tally_copy_key(state.id, self._shard)
         return [] if self._shard == HOME else [(HOME, (key, action_records.encode(tally)))]
 
-    def _ended(self, state: ActionState) -> SliceWork | None:
+    def _end_work(self, state: ActionState) -> SliceWork | None:
         """Nothing is waited for any more, whether it was cancelled or has come to its end."""
         for kept in (self._waits, self._waiting, self._marks):
             kept.pop(state.id, None)
-        left = self._table.slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
+        left = self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
         return SliceWork(None, [(key, None) for key, _ in left], []) if left else None
 
-    def sent(self, state: ActionState) -> SliceWork | None:
+    def count_sent(self, state: ActionState) -> SliceWork | None:
         """Count letters that do not wait any more where they were put; in their order, those of some transactions at a time."""
         if not state.climbs:
             return None
@@ -114,58 +114,58 @@ class Climbing:
         if waits and self._is_there(waits):
             return None
         steps, rows = state.tally.steps, list[ChangelogRow]()
-        for key, value in self._table.slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE):
+        for key, value in self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE):
             members = action_records.decode_slice(value).members
             waits = next((member.key for member in members if self._is_there(member.key)), b"")
             if waits:
                 self._waits[state.id] = waits
                 break
             rows.append((key, None))
-            steps = _added(steps, ramp_records.step_of(key), StepTally(sent=len(members)))
+            steps = _add_tally(steps, ramp_records.step_of(key), StepTally(sent=len(members)))
         if not rows:
             return None
         tally = msgspec.structs.replace(state.tally, steps=steps)
         rows.append((action_records.tally_key(state.id), action_records.encode(tally)))
-        return SliceWork(state, rows, [], self._copied(state, tally))
+        return SliceWork(state, rows, [], self._copy_tally(state, tally))
 
     def _is_there(self, key: bytes) -> bool:
-        return self._table.get(key) is not None or self._table.get(entry_keys.held(key)) is not None
+        return self._table.get(key) is not None or self._table.get(entry_keys.make_held_key(key)) is not None
 
-    def _judged(self, state: ActionState, ramp: Ramp, context: ActContext) -> SliceWork | None:
+    def _judge_step(self, state: ActionState, ramp: Ramp, context: ActContext) -> SliceWork | None:
         """Open the next step, or hold the ramp; None where it is too early for either."""
         step, now_ms = state.step, context.now_ms
         if state.held is not None:
             self._waiting.pop(state.id, None)
             return None
-        counts = self._counts(state, ramp, now_ms)
+        counts = self._count_steps(state, ramp, now_ms)
         if step.held_ms:
             # An operator lets it go on: what was before does not count any more.
             now = counts[step.step]
             following = Step(step.step + 1, step.step + 1)
-            return self._opened(state, following if now.is_put else Step(step.step, step.step, (now.put, now.failed)))
-        if why := self._stopped(state, ramp, counts, context):
+            return self._open_step(state, following if now.is_put else Step(step.step, step.step, (now.put, now.failed)))
+        if why := self._hold_if_failing(state, ramp, counts, context):
             return why
         if not counts[step.step].is_sent:
             return None
-        passing = self._passed(state, ramp, counts, context)
+        passing = self._read_passing(state, ramp, counts, context)
         if passing is None:
             return None
-        counts = self._counts(state, ramp, now_ms, fresh=True)
-        stopped = self._stopped(state, ramp, counts, context)
-        return stopped or self._opened(state, msgspec.structs.replace(step, step=step.step + 1, silent=passing.silent))
+        counts = self._count_steps(state, ramp, now_ms, fresh=True)
+        stopped = self._hold_if_failing(state, ramp, counts, context)
+        return stopped or self._open_step(state, msgspec.structs.replace(step, step=step.step + 1, silent=passing.silent))
 
-    def _counts(self, state: ActionState, ramp: Ramp, now_ms: int, *, fresh: bool = False) -> list[StepCounts]:
-        failed = self._failed(state, len(ramp.steps), now_ms, fresh=fresh)
-        return counted(ramp, (state.tally, *state.others), failed)
+    def _count_steps(self, state: ActionState, ramp: Ramp, now_ms: int, *, fresh: bool = False) -> list[StepCounts]:
+        failed = self._count_failed(state, len(ramp.steps), now_ms, fresh=fresh)
+        return count_steps(ramp, (state.tally, *state.others), failed)
 
-    def _failed(self, state: ActionState, steps: int, now_ms: int, *, fresh: bool) -> list[int]:
+    def _count_failed(self, state: ActionState, steps: int, now_ms: int, *, fresh: bool) -> list[int]:
         """How many marks each step has; counted anew at once, or where some time has passed."""
         marks, offset = self._marks.get(state.id), self._table.next_offset
         if marks is not None and (marks.offset == offset or (not fresh and now_ms < marks.again_ms)):
             return marks.failed
         found, at = Counter[int](), b""
         prefix, teams = ramp_records.failed_of(state.id), {attempts.short_team_number(team) for team in state.action.teams}
-        while rows := self._table.slices(prefix, _MARKS_AT_ONCE, at):
+        while rows := self._table.list_slices(prefix, _MARKS_AT_ONCE, at):
             # What letters of others say of it is no more than what their headers say.
             counted_keys = [key for key, _ in rows if not teams or ramp_records.team_of_failed(key) in teams]
             found.update(map(ramp_records.step_of, counted_keys))
@@ -175,7 +175,7 @@ class Climbing:
         self._marks[state.id] = _Marks(failed, again_ms, offset)
         return failed
 
-    def _stopped(
+    def _hold_if_failing(
         self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
     ) -> SliceWork | None:
         """Hold it where too few letters recover, or where a target takes none; not where nothing is left to be held."""
@@ -185,12 +185,12 @@ class Climbing:
         targets = {target for tally in (state.tally, *state.others) for target in tally.targets}
         at_ms = context.now_ms if state.resumed is None else max(context.now_ms, state.resumed.hold + 1)
         if why := too_few(ramp, counts, step):
-            return self._held(state, Order("worker", at_ms, why), msgspec.structs.replace(step, held_ms=at_ms))
-        if tripped := context.gate.tripped(targets, context.now_ms):
-            return self._held(state, Order("worker", at_ms, f"the breaker of {', '.join(tripped)} is open"), step)
+            return self._hold_ramp(state, Order("worker", at_ms, why), msgspec.structs.replace(step, held_ms=at_ms))
+        if tripped := context.gate.list_tripped(targets, context.now_ms):
+            return self._hold_ramp(state, Order("worker", at_ms, f"the breaker of {', '.join(tripped)} is open"), step)
         return None
 
-    def _passed(
+    def _read_passing(
         self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
     ) -> Passing | None:
         """Return what consumers say of a step that was sent, once that has held for long enough; None before."""
@@ -214,11 +214,11 @@ class Climbing:
                 return None
         return passing
 
-    def _opened(self, state: ActionState, step: Step) -> SliceWork:
+    def _open_step(self, state: ActionState, step: Step) -> SliceWork:
         self._waiting.pop(state.id, None)
         return _everywhere(state, [(ramp_records.step_key(state.id), msgspec.json.encode(step))])
 
-    def _held(self, state: ActionState, order: Order, step: Step) -> SliceWork:
+    def _hold_ramp(self, state: ActionState, order: Order, step: Step) -> SliceWork:
         # A step that was judged must never be read without the hold: that would end it.
         held = (action_records.held_key(state.id), action_records.encode(order))
         return _everywhere(state, [held, (ramp_records.step_key(state.id), msgspec.json.encode(step))])
@@ -229,7 +229,7 @@ def _everywhere(state: ActionState, rows: list[ChangelogRow]) -> SliceWork:
     return SliceWork(state, rows, [], [(shard, row) for shard in others for row in rows])
 
 
-def _added(steps: Sequence[StepTally], step: int, more: StepTally) -> list[StepTally]:
+def _add_tally(steps: Sequence[StepTally], step: int, more: StepTally) -> list[StepTally]:
     """Tallies of all steps, with more of one."""
     grown = [*steps, *(StepTally() for _ in range(step + 1 - len(steps)))]
     was = grown[step]
@@ -237,5 +237,5 @@ def _added(steps: Sequence[StepTally], step: int, more: StepTally) -> list[StepT
     return grown
 
 
-def _keys(keys: Iterable[bytes], now_ms: int) -> bytes:
+def _encode_members(keys: Iterable[bytes], now_ms: int) -> bytes:
     return action_records.encode_slice((Member(key, 0) for key in keys), now_ms)

@@ -59,7 +59,7 @@ class DisregardedChanges:
         for key, by in pairs:
             if key.startswith(CANCEL):
                 sentence = "has no effect: by its timestamp it is older than %s, which was written at %s in another partition"
-                self._tell("older_cancel", key, sentence, by)
+                self._report_change("older_cancel", key, sentence, by)
             else:
                 self._count("ended_elsewhere", 1)
 
@@ -67,14 +67,14 @@ class DisregardedChanges:
         """Say what was written in time and taken in too late."""
         of_cancel = key.startswith(CANCEL)
         sentence = "was written before %s was due, and taken in after that had been sent; that one was written at %s"
-        self._tell("late_cancel" if of_cancel else "late_replacement", key, sentence, sent)
+        self._report_change("late_cancel" if of_cancel else "late_replacement", key, sentence, sent)
 
     def tell_older_than_sent(self, key: bytes, sent: bytes) -> None:
         """Say what will be sent behind one that was written later."""
         sentence = "waits, and will be sent too: it was taken in after %s had been sent, which was written later, at %s"
-        self._tell("older_than_sent", key, sentence, sent)
+        self._report_change("older_than_sent", key, sentence, sent)
 
-    def _tell(self, kind: str, key: bytes, sentence: str, other: bytes) -> None:
+    def _report_change(self, kind: str, key: bytes, sentence: str, other: bytes) -> None:
         self._count(kind, 1)
         if self._again.is_due():
             if self._unlogged:
@@ -86,7 +86,7 @@ class DisregardedChanges:
             return
         self._logged += 1
         what = "cancel" if key.startswith(CANCEL) else "entry"
-        arguments = what, _place(key), _format_time(key), _place(other), _format_time(other)
+        arguments = what, _format_source(key), _format_time(key), _format_source(other), _format_time(other)
         log.warning("the %s of %s, written at %s, " + sentence, *arguments)
 
 
@@ -132,7 +132,7 @@ class SentNames:
             self._disregarded.tell_older_than_sent(key, sent)
 
 
-def _place(key: bytes) -> str:
+def _format_source(key: bytes) -> str:
     source = entry_keys.source(key)
     return f"{source.topic}/{source.partition}/{source.offset}"
 

@@ -37,7 +37,7 @@ class Admitting(Protocol):
     record_limits: RecordLimits
     refused_entries: RefusedEntries
 
-    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+    def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
         ...
 
@@ -46,10 +46,10 @@ class Admitting(Protocol):
         ...
 
     def give_back(self, lane: Lane, entries: int) -> None:
-        """Release what `take` let through, for so many entries that did not go."""
+        """Release what `acquire_permits` let through, for so many entries that did not go."""
         ...
 
-    def look(self, destinations: set[str]) -> dict[str, str]:
+    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         """Ask the cluster which destinations cannot be written to just now, and why."""
         ...
 
@@ -61,11 +61,11 @@ class Admitting(Protocol):
         """Whether such a failure was noted not long ago."""
         ...
 
-    def refused(self, destination: str, why: str, now_ms: int) -> None:
+    def note_refused(self, destination: str, why: str, now_ms: int) -> None:
         """Note that a destination took nothing of what was written to it."""
         ...
 
-    def delivered(self, destinations: Iterable[str]) -> None:
+    def note_delivered(self, destinations: Iterable[str]) -> None:
         """Note that these destinations took what they were given."""
         ...
 
@@ -127,8 +127,8 @@ class _Wanted(NamedTuple):
 
 def _admit_rows(table: Table, gate: Admitting, wanted: _Wanted) -> list[DueRow]:
     lane = gate.lanes[wanted.prefix]
-    allowed = gate.take(lane, wanted.rows_max, wanted.now_ms, table.controls)
-    rows = table.due(wanted.now_ms, allowed, wanted.bytes_max, wanted.prefix) if allowed else []
+    allowed = gate.acquire_permits(lane, wanted.rows_max, wanted.now_ms, table.controls)
+    rows = table.find_due(wanted.now_ms, allowed, wanted.bytes_max, wanted.prefix) if allowed else []
     if len(rows) < allowed:
         gate.give_back(lane, allowed - len(rows))
     return rows
@@ -137,11 +137,11 @@ def _admit_rows(table: Table, gate: Admitting, wanted: _Wanted) -> list[DueRow]:
 def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
     lane = gate.lanes[wanted.prefix]
     # One block more than asked for may come.
-    allowed = gate.take(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
+    allowed = gate.acquire_permits(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
     rows_max = max(0, allowed - ENTRIES_MAX)
-    rows = table.due(wanted.now_ms, rows_max, wanted.bytes_max, wanted.prefix) if rows_max else []
+    rows = table.find_due(wanted.now_ms, rows_max, wanted.bytes_max, wanted.prefix) if rows_max else []
     if not rows and allowed:
-        rows = table.due(wanted.now_ms, 1, wanted.bytes_max, wanted.prefix)
+        rows = table.find_due(wanted.now_ms, 1, wanted.bytes_max, wanted.prefix)
         if rows and count_entries(rows[0][0]) > allowed:
             if limited is not None:
                 limited += rows
@@ -155,7 +155,7 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
     """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
     lane = gate.lanes.get(prefix)
     if lane is None:
-        for cursor, key, envelope in table.page(prefix, 1)[:1]:
+        for cursor, key, envelope in table.scan_entries(prefix, 1)[:1]:
             if entry_keys.lane_of(cursor) == prefix:
                 try:
                     entry = envelopes.routing(envelope)
@@ -168,7 +168,7 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
 
 def foreign_rows(table: Table, prefixes: Iterable[bytes], now_ms: int, rows_max: int) -> list[DueRow]:
     """Find what is due and no entry at the front of some lanes; what lies behind it has its turn when that is out of the way."""
-    rows = (takewhile(_is_foreign, table.due(now_ms, rows_max, _BYTES_MAX, prefix)) for prefix in prefixes)
+    rows = (takewhile(_is_foreign, table.find_due(now_ms, rows_max, _BYTES_MAX, prefix)) for prefix in prefixes)
     return list(chain.from_iterable(rows))
 
 

@@ -23,7 +23,7 @@ class WithdrawnPlace(NamedTuple):
     key: bytes
 
 
-def redacted(entry: Entry, discarded: str) -> Entry:
+def redact_entry(entry: Entry, discarded: str) -> Entry:
     """Make the entry that replaces one that is erased: without its record key, its value, and headers that came with it."""
     headers = [header for header in entry.headers if header[0] in _KEPT]
     marked = names.set_in(headers, (names.ACTION_BEFORE, names.ERASED))

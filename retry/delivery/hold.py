@@ -65,7 +65,7 @@ class Held:
     def __len__(self) -> int:
         return self.by_key.total() + len(self.refused)
 
-    def add(self, error: SealUnopened) -> None:
+    def count_entry(self, error: SealUnopened) -> None:
         """Count one more entry that cannot be opened."""
         self.by_key[error.key_id] += 1
         self.why[str(error)] += 1
@@ -92,7 +92,7 @@ class Holding:
         self._cursor, self._found = b"", Held()
         self._generation, self._look_at_ms = -1, 0
 
-    def hold(self, writer: SweepWriter, rows: Sequence[DueRow], codec: EnvelopeCodec, end: End) -> int:
+    def quarantine_entries(self, writer: SweepWriter, rows: Sequence[DueRow], codec: EnvelopeCodec, end: End) -> int:
         """Move those of some entries that cannot be opened out of the way of others; how many those were.
 
         Args:
@@ -104,10 +104,10 @@ class Holding:
         if not self.is_settled(end):
             return 0
         found = Held()
-        rows = _unopened(rows, codec, found)
+        rows = _select_unopened(rows, codec, found)
         if EntryForeign.KEY_ID in found.by_key:
             _count_foreign(self._changelog, rows)
-        self._hold(writer, rows, found, "; ".join(sorted(found.why)))
+        self._quarantine_rows(writer, rows, found, "; ".join(sorted(found.why)))
         return len(rows)
 
     def hold_refused(self, writer: SweepWriter, rows: Sequence[DueRow], refused: Sequence[RefusedEntry]) -> None:
@@ -117,22 +117,22 @@ class Holding:
           TransactionFailed: nothing is known to be moved.
         """
         found = Held()
-        found.refused = {entry_keys.held(key): entry for (key, _), entry in zip(rows, refused, strict=True)}
-        self._hold(writer, rows, found, "; ".join(f"{each.letter}: {each.why}" for each in refused[:_NAMED_MAX]))
+        found.refused = {entry_keys.make_held_key(key): entry for (key, _), entry in zip(rows, refused, strict=True)}
+        self._quarantine_rows(writer, rows, found, "; ".join(f"{each.letter}: {each.why}" for each in refused[:_NAMED_MAX]))
 
-    def _hold(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
-        self._move(writer, [(entry_keys.held(key), key, envelope) for key, envelope in rows])
+    def _quarantine_rows(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
+        self._move_rows(writer, [(entry_keys.make_held_key(key), key, envelope) for key, envelope in rows])
         self.held.include(found)
         log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
 
-    def step(
+    def release_entries(
         self, writer: SweepWriter, codec: EnvelopeCodec, now_ms: int, rows_max: int, end: End,
         find_refused: FindRefused | None = None,
     ) -> int:  # fmt: skip
         """Look at some of what is held, if it is time for that, and let go of what can be sent; how many those were.
 
         Args:
-          end: as for `hold`.
+          end: as for `quarantine_entries`.
           find_refused: tells which are still refused; without it none is.
 
         Raises:
@@ -146,8 +146,8 @@ class Holding:
             return 0
         if not self._cursor:
             self._found = Held()
-        rows, cursor = self._next(rows_max)
-        held = {key for key, _ in _unopened(rows, codec, self._found)}
+        rows, cursor = self._read_next(rows_max)
+        held = {key for key, _ in _select_unopened(rows, codec, self._found)}
         opened = [row for row in rows if row[0] not in held]
         refused = find_refused(opened) if find_refused is not None and opened else {}
         for key, (destination, why) in refused.items():
@@ -155,7 +155,7 @@ class Holding:
             since_ms = now_ms if before is None else before.since_ms
             self._found.refused[key] = RefusedEntry(name_letter(key), destination, why, since_ms)
         free = [row for row in opened if row[0] not in refused]
-        self._move(writer, [(_released(*row), *row) for row in free])
+        self._move_rows(writer, [(_make_released_key(*row), *row) for row in free])
         if free:
             log.info("shard %d: %d entries are held no more", self._changelog.partition, len(free))
         self._cursor = cursor
@@ -164,7 +164,7 @@ class Holding:
             self._look_at_ms = now_ms + _LOOK_EVERY_MS + len(self.held) // _ROWS_A_MS
         return len(free)
 
-    def _next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
+    def _read_next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
         """The next entries that are held, and where to go on; empty at the end."""
         rows: list[DueRow] = []
         for lane in HELD.values():
@@ -172,7 +172,7 @@ class Holding:
             while at.startswith(lane):
                 if len(rows) >= rows_max:
                     return rows, at
-                page = self._table.page(at, min(_PAGE, rows_max - len(rows)))
+                page = self._table.scan_entries(at, min(_PAGE, rows_max - len(rows)))
                 here = [(key, envelope) for _, key, envelope in page if key.startswith(lane)]
                 rows += here
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
@@ -188,7 +188,7 @@ class Holding:
             self._settled_at = end()
         return self._table.next_offset >= self._settled_at
 
-    def _move(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+    def _move_rows(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         if not rows:
             return
         taken = move_entries.TakenKeys(self._table)
@@ -199,17 +199,17 @@ class Holding:
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in changes])
         writer.commit()
         self._settled_at = None
-        self._table.drop([key for _, key, _ in rows], [(new, envelope) for new, _, envelope in rows])
+        self._table.delete_rows([key for _, key, _ in rows], [(new, envelope) for new, _, envelope in rows])
 
 
-def _unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
+def _select_unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
     """Select the rows that cannot be opened, and count them in `held`."""
     unopened = []
     for row in rows:
         try:
             codec.decode(*row)
         except SealUnopened as error:
-            held.add(error)
+            held.count_entry(error)
             unopened.append(row)
     return unopened
 
@@ -223,11 +223,11 @@ def _count_foreign(changelog: ChangelogPartition, rows: Sequence[DueRow]) -> Non
             UNREADABLE.pass_over(*changelog, None, f"of {entry_keys.source(key)}, {error}")
 
 
-def _released(key: bytes, envelope: bytes) -> bytes:
+def _make_released_key(key: bytes, envelope: bytes) -> bytes:
     """The key of an entry in the lane that its envelope tells."""
     of, topic = envelopes.routing(envelope), entry_keys.source(key).topic
     if key[0] == NAMED:
         # A little later: of one version that counts which is due last, and the one that is held must not count without the other.
-        key = entry_keys.postponed(key, entry_keys.due_at_ms(key) + 1)
+        key = entry_keys.make_key_due_at(key, entry_keys.due_at_ms(key) + 1)
         return entry_keys.in_lane(key, entry_keys.named_lane(of.team, topic, of.destination))
     return entry_keys.in_lane(key, entry_keys.lane(of.team, topic, of.destination, key[0] == ORDERED))

@@ -19,14 +19,14 @@ from retry.delay_queue.table.interface import Table
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 
 
-def step(table: Table, writer: SweepWriter, changelog: ChangelogPartition, rows_max: int, bytes_max: int) -> int:
+def migrate_batch(table: Table, writer: SweepWriter, changelog: ChangelogPartition, rows_max: int, bytes_max: int) -> int:
     """Move one batch, and say how many that were; 0 where there is nothing left.
 
     Raises:
       TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
       TransactionFailed: nothing is known to be moved; merely aborted, the same batch is moved again.
     """
-    rows = table.due(DUE_MS_MAX, rows_max, bytes_max, LANELESS)
+    rows = table.find_due(DUE_MS_MAX, rows_max, bytes_max, LANELESS)
     if not rows:
         return 0
     told: list[dict[str, bytes | None]] = []
@@ -37,5 +37,5 @@ def step(table: Table, writer: SweepWriter, changelog: ChangelogPartition, rows_
     writer.begin()
     writer.write(changelog.topic, changelog.partition, told)
     writer.commit()
-    table.forget([key for key, _ in rows])
+    table.delete_scanned_rows([key for key, _ in rows])
     return len(rows)

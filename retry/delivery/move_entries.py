@@ -40,7 +40,7 @@ class TakenKeys:
         """Whether one does, or one that has left it is not gone from the changelog as far as that was read."""
         return key in self._put or is_taken(self._table, key)
 
-    def add(self, move: Redecision) -> None:
+    def add_move(self, move: Redecision) -> None:
         """An entry that is to be moved."""
         self._put.add(move.packed.key)
 
@@ -69,14 +69,14 @@ def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[Ch
     """
     table, writer, changelog, judge, now_ms = context
     leave = [each for each in moves if not _stays(each, changelog)]
-    changes = [*replaced(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
+    changes = [*list_replacements(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
     writer.begin()
     writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in changes])
     if leave:
         # Published and not written, see `retry.delivery.return_slice.puts`: others may own those shards.
         puts = [Entry(changelog.topic, each.packed.key, each.packed.envelope, [], None, each.entry.team) for each in leave]
         writer.publish(puts, now_ms, [cast(int, each.shard) for each in leave])
-    for lineage_partition, rows in judge.lineages.pack_by_partition(map(remembered, moves), moves=True).items():
+    for lineage_partition, rows in judge.lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():
         writer.write(judge.lineages.name, lineage_partition, rows)
     writer.commit()
 
@@ -89,14 +89,14 @@ def is_moving(move: Redecision, changelog: ChangelogPartition) -> bool:
 def drop_moved(context: MoveContext, moves: Sequence[Redecision]) -> None:
     """Have a table know at once of entries that were moved, ahead of the fold."""
     puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, context.changelog)]
-    context.table.drop([each.key for each in moves], puts)
+    context.table.delete_rows([each.key for each in moves], puts)
 
 
 def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:
     return move.shard in (None, changelog.partition)
 
 
-def replaced(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecision] | None = None) -> list[ChangelogRow]:
+def list_replacements(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecision] | None = None) -> list[ChangelogRow]:
     """The rows of the changelog that move entries.
 
     Args:
@@ -114,12 +114,12 @@ def replaced(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecisio
     return [*rows, *(row for row in ended if row[0] not in told)]
 
 
-def remembered(move: Redecision) -> tuple[str, attempts.LineageFields]:
+def make_lineage_row(move: Redecision) -> tuple[str, attempts.LineageFields]:
     """Make the row that tells the record of lineages of an entry's new due time, or of none; return it with the team."""
     topic, entry = entry_keys.source(move.key).topic, move.entry
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     due_ms = None if move.packed.reason else entry_keys.due_at_ms(move.packed.key)
-    return entry.team, attempts.moved(move.history.number, fingerprint, due_ms, (move.history.made or 0) + 1)
+    return entry.team, attempts.make_move_row(move.history.number, fingerprint, due_ms, (move.history.made or 0) + 1)
 
 
 def list_nulls(table: Table, keys: Sequence[bytes]) -> list[ChangelogRow]:

@@ -31,7 +31,7 @@ class NamedPolicies:
         """Whether its file was not there when that was asked last."""
         return state.id in self._since_ms
 
-    def hold(self, state: ActionState, digest: str, now_ms: int) -> Order | None:
+    def build_policy_hold(self, state: ActionState, digest: str, now_ms: int) -> Order | None:
         """The order to hold an action whose file did not come; None where it is there, or not needed, or waited for.
 
         Args:
@@ -46,12 +46,12 @@ class NamedPolicies:
         if now_ms - since_ms < WAIT_MS:
             return None
         del self._since_ms[state.id]
-        return Order("worker", now_ms, f"it {_told(state, digest)}", policies=digest)
+        return Order("worker", now_ms, f"it {_describe_state(state, digest)}", policies=digest)
 
-    def about(self, states: list[ActionState], digest: str) -> str:
+    def describe_waiting(self, states: list[ActionState], digest: str) -> str:
         """Describe which actions wait for a policy file, for the health report; empty where none does."""
-        return "; ".join(f"action {state.id.hex()} {_told(state, digest)}" for state in states if state.id in self._since_ms)
+        return "; ".join(f"action {state.id.hex()} {_describe_state(state, digest)}" for state in states if state.id in self._since_ms)
 
 
-def _told(state: ActionState, digest: str) -> str:
+def _describe_state(state: ActionState, digest: str) -> str:
     return f"waits for the policy file with sha256 {state.action.policies}; this worker's has {digest}"

@@ -21,7 +21,7 @@ class Orphans:
     def __init__(self) -> None:
         self._next_ms = 0
 
-    def found(self, table: Table, shard: int, states: Sequence[ActionState], now_ms: int) -> list[bytes]:
+    def find_orphans(self, table: Table, shard: int, states: Sequence[ActionState], now_ms: int) -> list[bytes]:
         """Keys of some of them; none where they were looked for just now.
 
         Args:
@@ -42,7 +42,7 @@ def _older(table: Table, kind: bytes, known: Collection[bytes], now_ms: int) -> 
     """Keys of some rows of a kind, written a while ago, of which no action is known."""
     written_at_ms = ramp_records.failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
     orphans, at = list[bytes](), b""
-    while len(orphans) < _ROWS_MAX and (found := table.slices(kind, 1, at)):
+    while len(orphans) < _ROWS_MAX and (found := table.list_slices(kind, 1, at)):
         (at, value), action = found[0], action_records.action_of(found[0][0])
         if action not in known and now_ms - written_at_ms(value) > ORPHAN_MS:
             orphans.append(at)

@@ -93,11 +93,11 @@ def judge_refused(
         if n not in refused:
             verdicts.settled.append(key)
         elif (why := refused[n]) is None:
-            put_back = taken.claim(entry_keys.postponed(key, context.now_ms + DEFER_MS))
+            put_back = taken.claim(entry_keys.make_key_due_at(key, context.now_ms + DEFER_MS))
             verdicts.rows.extend([(put_back, envelope), (key, None)])
         else:
             verdicts.settled.append(key)
-            _add(verdicts, (key, envelope), entries[n], why[:_WHY_CHARS_MAX], taken, context)
+            _add_verdict(verdicts, (key, envelope), entries[n], why[:_WHY_CHARS_MAX], taken, context)
     return verdicts
 
 
@@ -131,7 +131,7 @@ def _try_each(
     entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
 ) -> dict[int, str | None]:
     """Which of some entries are refused, by position, and why; None where that was not found out in time."""
-    find_refused = partial(context.gate.record_limits.look, may_compress=True)
+    find_refused = partial(context.gate.record_limits.probe_records, may_compress=True)
     known = with_what_is_beside(entries, find_refused, context.now_ms)
     refused = {n: refusal.why if is_for_good(refusal) else None for n, refusal in known.items()}
     left = [n for n in range(len(entries)) if n not in known]
@@ -142,7 +142,7 @@ def _try_each(
     for n in left:
         if n not in suspects:
             del refused[n]
-        elif not deadline.passed():
+        elif not deadline.has_passed():
             found = suspects if len(left) == 1 else _diagnose([n], entries, rows, changelog, context)
             refusal = found.get(n)
             if refusal is None:
@@ -167,13 +167,13 @@ def _diagnose(
     targets, single = diagnose([entries[n] for n in positions], context.writer, context.gate, context.now_ms, anchor,
                                context.writer.open_compressing)  # fmt: skip
     for target, why in targets.items():
-        context.gate.refused(target, why, context.now_ms)
+        context.gate.note_refused(target, why, context.now_ms)
     refused = {positions[at]: refusal for at, refusal in single.items()}
     nothing_known = {n: entries[n].destination for n in positions if entries[n].destination in targets}
     return refused | {n: RecordRefusal(RefusedFor.SIDE_TOPIC, targets[to]) for n, to in nothing_known.items()}
 
 
-def _add(
+def _add_verdict(
     verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
 ) -> None:
     key, envelope = row
@@ -183,7 +183,7 @@ def _add(
         verdicts.rows.extend(_park_named(key, entry, why, taken, context))
     elif (move := _park_letter(key, envelope, entry, why, taken, context)) is not None:
         verdicts.moves.append(move)
-        taken.add(move)
+        taken.add_move(move)
     else:
         verdicts.held.append((row, entry.destination, why))
 
@@ -192,14 +192,14 @@ def _park_letter(
     key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
 ) -> Redecision | None:
     """A letter as one that parks; None where it is no letter, or would lose its payload."""
-    move = context.judge.parked(key, envelope, context.now_ms, REFUSED, taken)
+    move = context.judge.park_entry(key, envelope, context.now_ms, REFUSED, taken)
     if move is None or (move.packed.entry.value is None and entry.value is not None):
         return None
     action = next((value for name, value in entry.headers if name == names.ACTION), None)
     marks = [(names.PARKED_FAULT, why.encode()), *([(names.ACTION, action)] if action is not None else [])]
     parked = msgspec.structs.replace(move.packed.entry, headers=names.set_in(move.packed.entry.headers, *marks))
     envelope = context.judge.packer.codec.encode(move.packed.key, parked)
-    if not context.judge.fits(envelope, parked):
+    if not context.judge.is_taken_by_topics(envelope, parked):
         return None
     return move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelope, entry=parked))
 
@@ -215,17 +215,17 @@ def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: R
     lane, plan = entry_keys.named_lane(entry.team, source.topic, to), entry.plan if isinstance(entry, Named) else None
     if plan is None:
         # A millisecond later: of one version that counts which is due last.
-        new = taken.claim(entry_keys.postponed(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
+        new = taken.claim(entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
         return [(new, codec.encode(new, parked)), (key, None)]
     rows: list[ChangelogRow] = [(key, None)]
-    if (run := recurrence.following(plan, entry_keys.due_at_ms(key), now_ms)) is not None:
+    if (run := recurrence.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is not None:
         due_at_ms, number = run
         headers = recurrence.headers_of_run(entry.headers, due_at_ms, number)
         following = msgspec.structs.replace(entry, plan=msgspec.structs.replace(plan, run=number), headers=headers)
-        next_key = entry_keys.postponed(key, due_at_ms)
+        next_key = entry_keys.make_key_due_at(key, due_at_ms)
         rows.insert(0, (next_key, codec.encode(next_key, following)))
     # Under a name of its own: it is no run that counts any more.
-    name = entry_keys.name(f"{TASKS} parked", source.topic, key)
+    name = entry_keys.hash_name(f"{TASKS} parked", source.topic, key)
     stem = entry_keys.key_stem(source.topic, source.partition)
     new = taken.claim(entry_keys.named_key(now_ms, name, source.offset, stem, source.offset, lane))
     return [(new, codec.encode(new, msgspec.structs.replace(parked, plan=None))), *rows]

@@ -18,14 +18,14 @@ _NULL, _OBJECT = b"null", b"{"
 _FAULTS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-def patched(entry: Entry, patch: Patch) -> Entry | str:
+def patch_entry(entry: Entry, patch: Patch) -> Entry | str:
     """The letter, changed; or why it cannot be: its value is no JSON (`not_json`), or it would stay as it is (`unchanged`)."""
     changes = ((name, None if text is None else text.encode()) for name, text in patch.headers.items())
     headers = names.set_in(entry.headers, *changes)
     value = entry.value
     if patch.value:
         try:
-            value = merged(entry.value or b"", patch.value.encode())
+            value = merge_json(entry.value or b"", patch.value.encode())
         except _FAULTS:
             return "not_json"
     changed = msgspec.structs.replace(entry, headers=headers, value=value)
@@ -38,13 +38,13 @@ def fault(patch: Patch) -> str | None:
         return f"the header {own[0]} is this service's own and cannot be changed"
     if patch.value:
         try:
-            merged(_NULL, patch.value.encode())
+            merge_json(_NULL, patch.value.encode())
         except _FAULTS as error:
             return f"the merge patch is no JSON: {error}"
     return None if patch.value or patch.headers else "the patch changes nothing: give headers or a merge patch"
 
 
-def merged(value: bytes, patch: bytes) -> bytes:
+def merge_json(value: bytes, patch: bytes) -> bytes:
     """The result of a JSON merge patch, all three as JSON.
 
     >>> merged(b'{"a": 1.10, "b": {"c": 2, "d": 3}}', b'{"a": null, "b": {"c": 4}, "e": [5]}')
@@ -53,18 +53,18 @@ def merged(value: bytes, patch: bytes) -> bytes:
     Raises:
       MsgspecError, RecursionError, UnicodeDecodeError: one of the two is no JSON, or too deep.
     """
-    return bytes(_merged(msgspec.json.decode(value, type=Raw), msgspec.json.decode(patch, type=Raw)))
+    return bytes(_merge_values(msgspec.json.decode(value, type=Raw), msgspec.json.decode(patch, type=Raw)))
 
 
-def _merged(value: Raw, patch: Raw) -> Raw:
+def _merge_values(value: Raw, patch: Raw) -> Raw:
     if not _is_object(patch):
         return patch
-    result = _members(value) if _is_object(value) else {}
-    for name, change in _members(patch).items():
+    result = _decode_members(value) if _is_object(value) else {}
+    for name, change in _decode_members(patch).items():
         if bytes(change).strip() == _NULL:
             result.pop(name, None)
         else:
-            result[name] = _merged(result.get(name, Raw(_NULL)), change)
+            result[name] = _merge_values(result.get(name, Raw(_NULL)), change)
     return Raw(msgspec.json.encode(result))
 
 
@@ -72,5 +72,5 @@ def _is_object(json: Raw) -> bool:
     return bytes(json).lstrip().startswith(_OBJECT)
 
 
-def _members(json: Raw) -> dict[str, Raw]:
+def _decode_members(json: Raw) -> dict[str, Raw]:
     return msgspec.json.decode(json, type=dict[str, Raw])

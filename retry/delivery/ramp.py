@@ -51,7 +51,7 @@ class StepCounts(NamedTuple):
         return self.is_put and self.sent >= self.put
 
 
-def counted(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> list[StepCounts]:
+def count_steps(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> list[StepCounts]:
     """Add up, for each step of a ramp, what some shards have done of it.
 
     Args:

@@ -80,7 +80,7 @@ class Redecider:
         self.digest, self.lineages, self._shards = registry.digest, lineages, shards
         self.registry, self.packer = registry, packer
 
-    def decided(
+    def redecide_entry(
         self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
     ) -> Redecision | None:
         """Decide one entry anew; None where it is not asked for, parks, or failed after the request.
@@ -106,7 +106,7 @@ class Redecider:
             entry = self.packer.codec.decode(key, envelope)
         except SealUnopened:
             return None
-        if request.team not in (None, entry.team) or (trace := history(entry)) is None:
+        if request.team not in (None, entry.team) or (trace := read_letter_history(entry)) is None:
             return None
         mark = next((value or b"" for name, value in entry.headers if name == names.ACTION), None)
         if mark is not None and not (request.acted and self._moves_again(where.topic, entry, trace, mark)):
@@ -115,7 +115,7 @@ class Redecider:
         if _failed_at_ms(entry, trace) > request.since_ms:
             return None
         anew = self._anew(key, entry, trace, request.since_ms, None, taken, waits_in)
-        return anew if mark is None else self._marked(anew, mark)
+        return anew if mark is None else self._mark_action(anew, mark)
 
     def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
         """Whether one that was acted on may be decided anew.
@@ -126,7 +126,7 @@ class Redecider:
         is_undoable = any(name == names.ACTION_BEFORE for name, _ in entry.headers)
         return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
 
-    def _marked(self, anew: Redecision, mark: bytes) -> Redecision | None:
+    def _mark_action(self, anew: Redecision, mark: bytes) -> Redecision | None:
         """Put the mark of the action on the new entry; None where it does not fit then, or would be parked by reference."""
         packed = anew.packed
         if packed.entry.value is None and anew.entry.value is not None:
@@ -136,9 +136,9 @@ class Redecider:
         entry = msgspec.structs.replace(packed.entry, headers=headers)
         envelope = self.packer.codec.encode(packed.key, entry)
         packed = msgspec.structs.replace(packed, envelope=envelope, entry=entry)
-        return anew._replace(packed=packed) if self.fits(envelope, entry) else None
+        return anew._replace(packed=packed) if self.is_taken_by_topics(envelope, entry) else None
 
-    def parked(
+    def park_entry(
         self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
     ) -> Redecision | None:
         """An entry as one that parks, whatever its policy says; None where it parks already.
@@ -148,7 +148,7 @@ class Redecider:
           EntryUnreadable: not an entry that this version can read.
         """
         entry = self.packer.codec.decode(key, envelope)
-        trace = history(entry)
+        trace = read_letter_history(entry)
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)
 
     def may_go_to(self, topic: str, target: str) -> bool:
@@ -157,9 +157,9 @@ class Redecider:
         allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
         return target in allowed and target not in self.registry.parking()
 
-    def fits(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
-        """Whether its topic and the changelog take an entry; see `EntryBuilder.fits`."""
-        return self.packer.fits(envelope, entry, may_compress=may_compress)
+    def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
+        """Whether its topic and the changelog take an entry; see `EntryBuilder.is_taken_by_topics`."""
+        return self.packer.is_taken_by_topics(envelope, entry, may_compress=may_compress)
 
     def _anew(
         self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken,
@@ -167,7 +167,7 @@ class Redecider:
     ) -> Redecision:  # fmt: skip
         where = entry_keys.source(key)
         route = self.registry.route(where.topic)
-        letter = read(_letter(where, entry), route.aliases)
+        letter = read(_rebuild_letter(where, entry), route.aliases)
         # The topic may be another team's by now, which counts what fails from here on.
         bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
         case = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
@@ -179,17 +179,17 @@ class Redecider:
         if free != packed.key:
             due_ms = entry_keys.due_at_ms(free)
             packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=due_ms, decided_at_ms=due_ms))
-        return Redecision(key, entry, trace, packed, case.plan.name, _move(key, entry, packed), shard)
+        return Redecision(key, entry, trace, packed, case.plan.name, _classify_move(key, entry, packed), shard)
 
 
-def _letter(where: Source, entry: Entry) -> Record:
+def _rebuild_letter(where: Source, entry: Entry) -> Record:
     """The dead letter that an entry was made from, as a consumer would have it; without headers of ours."""
     headers = [header for header in entry.headers if header[0] not in names.OURS]
     place = where.topic, where.partition, where.offset
     return Record(place, entry.key, entry.value, headers, (CREATE_TIME, entry.timestamp_ms or 0))
 
 
-def history(entry: Entry) -> LetterHistory | None:
+def read_letter_history(entry: Entry) -> LetterHistory | None:
     """The letter's past, as it was known when it was taken in; None where the entry does not tell, or parks."""
     ours = {name: value for name, value in entry.headers if name in names.OURS}
     if names.PARKED_REASON in ours:
@@ -206,7 +206,7 @@ def _failed_at_ms(entry: Entry, trace: LetterHistory) -> int:
     return max(trace.first_failed_ms or 0, entry.timestamp_ms or 0)
 
 
-def _move(key: bytes, entry: Entry, packed: BuiltEntry) -> Move:
+def _classify_move(key: bytes, entry: Entry, packed: BuiltEntry) -> Move:
     if packed.key == key:
         return Move.UNCHANGED
     if packed.reason is not None:

@@ -24,7 +24,7 @@ FindRefused = Callable[[list[Entry], int], Mapping[int, RecordRefusal]]
 class Rehearsing(Protocol):
     """Publishes records in transactions that are thrown away; see `retry.kafka.refused_records`."""
 
-    def rehearse(
+    def rehearse_entries(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]: ...
 
@@ -34,7 +34,7 @@ class TopicKnowledge(Protocol):
 
     record_limits: RecordLimits
 
-    def look(self, destinations: set[str]) -> dict[str, str]:
+    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         """Ask the cluster which of them cannot be written to just now, and why."""
         ...
 
@@ -58,15 +58,15 @@ def diagnose(
       compressing: opens the producer for what its topic takes only compressed, which is not refused then; without it all goes as
         it is.
     """
-    if targets := gate.look({e.destination for e in entries}):
+    if targets := gate.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})
     limits, may_compress = gate.record_limits, compressing is not None
-    if refused := with_what_is_beside(entries, partial(limits.look, may_compress=may_compress), now_ms):
+    if refused := with_what_is_beside(entries, partial(limits.probe_records, may_compress=may_compress), now_ms):
         return Refusals({}, refused)
     records, partitions = with_side_records(entries)
     compressed = compressing is not None and limits.needs_compression(records)
     rehearsing = compressing() if compressing is not None and compressed else writer
-    errors = rehearsing.rehearse(records, now_ms, partitions, anchor)
+    errors = rehearsing.rehearse_entries(records, now_ms, partitions, anchor)
     causes = {n: _cause(error, records[n], now_ms) for n, error in errors.items()}
     for n, cause in causes.items():
         if cause is not None:

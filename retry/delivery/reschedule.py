@@ -50,28 +50,28 @@ class Rescheduling:
         """Whether the last step was part of a request."""
         return self._request != b""
 
-    def about(self, table: Table, judge: Redecider) -> str | None:
+    def describe_waiting(self, table: Table, judge: Redecider) -> str | None:
         """Describe the request that is being done, or why none is, for the health report; None where nothing is asked for."""
-        standing = self._standing(table)
+        standing = self._list_requests(table)
         if not standing:
             return None
-        if (request := self._next(table, judge)) is None:
+        if (request := self._find_next_step(table, judge)) is None:
             wanted = next(reversed(standing.values())).policies
             return f"waits for the policy file with sha256 {wanted}; this worker's has {judge.digest}"
-        return self.told() if request.key == self._request else "about to begin"
+        return self.describe_progress() if request.key == self._request else "about to begin"
 
-    def told(self) -> str:
+    def describe_progress(self) -> str:
         """How far the last request has come."""
         return f"{self.seen} entries looked at, {self.moved} moved"
 
-    def step(self, context: MoveContext, rows_max: int, bytes_max: int) -> bool:
+    def reschedule_batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> bool:
         """Do one batch of what is asked for, and say whether that ended a request.
 
         Raises:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
           TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
         """
-        request = self._next(context.table, context.judge)
+        request = self._find_next_step(context.table, context.judge)
         if request is None:
             # What was taken in under another policy file meanwhile may lie behind the cursor.
             self._request = b""
@@ -86,16 +86,16 @@ class Rescheduling:
         self._done |= ended
         return bool(ended)
 
-    def _next(self, table: Table, judge: Redecider) -> RescheduleStep | None:
+    def _find_next_step(self, table: Table, judge: Redecider) -> RescheduleStep | None:
         """The oldest request that asks for this policy file; older ones that ask for another will never be done."""
         older: list[bytes] = []
-        for key, asked in self._standing(table).items():
+        for key, asked in self._list_requests(table).items():
             if asked.policies == judge.digest:
                 return RescheduleStep(key, asked, older)
             older.append(key)
         return None
 
-    def _standing(self, table: Table) -> dict[bytes, Reschedule]:
+    def _list_requests(self, table: Table) -> dict[bytes, Reschedule]:
         # The fold has yet to tell of the end of those that are done.
         return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
 
@@ -106,17 +106,17 @@ class Rescheduling:
         table, judge, changelog = context.table, context.judge, context.changelog
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
-        read = table.page if self._in_front else table.behind
+        read = table.scan_entries if self._in_front else table.page_behind
         while page := read(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
                 # Of a block all entries are decided together: there is one cursor for all of them.
                 if (bytes_max <= 0 or seen >= rows_max) and cursor != at:
                     return moves, seen, at
                 at, seen = cursor, seen + 1
-                anew = judge.decided(key, envelope, asked, taken, waits_in=changelog.partition)
+                anew = judge.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
                 if anew is not None and move_entries.is_moving(anew, changelog):
                     moves.append(anew)
-                    taken.add(anew)
+                    taken.add_move(anew)
                     bytes_max -= len(anew.packed.envelope)
             if bytes_max <= 0 or seen >= rows_max:
                 return moves, seen, at

@@ -46,7 +46,7 @@ class ReturnedSlice(NamedTuple):
     bitmaps: list[ChangelogRow]
 
 
-def returned(
+def return_members(
     state: ActionState, members: Sequence[Member], table: Table, returns: LetterReturns, ask: AskParked, now_ms: int,
     bytes_max: int, refused: Collection[bytes] = (),
 ) -> ReturnedSlice | None:  # fmt: skip
@@ -67,21 +67,21 @@ def returned(
     for member in members:
         if bytes_max <= 0 or member.key not in found:
             break
-        place = returned_offsets.place(member.key)
+        place = returned_offsets.decode_place(member.key)
         block = place.block()
         bitmap = bitmaps[block] if block in bitmaps else table.get(block)
         is_edit = state.action.kind == action_records.EDIT
         result: ReturnedLetter | WithdrawnPlace | Refusal = Refusal(CHANGED if is_edit else RETURNED)
-        if not returned_offsets.has(bitmap, place.offset):
-            result = _returned(state, found[member.key], returns, member, now_ms)
+        if not returned_offsets.is_offset_returned(bitmap, place.offset):
+            result = _return_member(state, found[member.key], returns, member, now_ms)
             if member.key in refused and isinstance(result, ReturnedLetter):
                 result = Refusal(REFUSED)
             while isinstance(result, ReturnedLetter) and _is_taken(result, put, table):
                 later = msgspec.structs.replace(member, due_at_ms=entry_keys.due_at_ms(result.key) + 1)
-                result = _returned(state, found[member.key], returns, later, now_ms)
+                result = _return_member(state, found[member.key], returns, later, now_ms)
         results.append((member, result))
         if not isinstance(result, Refusal):
-            bitmaps[block] = returned_offsets.marked(bitmap, place.offset)
+            bitmaps[block] = returned_offsets.mark_offset(bitmap, place.offset)
         if isinstance(result, ReturnedLetter):
             put.add((result.shard, result.key))
             bytes_max -= len(result.envelope) + (0 if result.kept is None else len(result.kept.value or b""))
@@ -94,7 +94,7 @@ def _is_taken(letter: ReturnedLetter, put: set[tuple[int, bytes]], table: Table)
     return (letter.shard, letter.key) in put or (is_here and table.get(letter.key) is not None)
 
 
-def _returned(
+def _return_member(
     state: ActionState, found: FoundRecord, returns: LetterReturns, member: Member, now_ms: int
 ) -> ReturnedLetter | WithdrawnPlace | Refusal:
     kind = state.action.kind
@@ -107,15 +107,15 @@ def _returned(
         return Refusal(CHANGED if kind == action_records.EDIT and found == GONE else found)
     record, whole = found
     if kind == action_records.ERASE:
-        return returns.erased(state, record, whole, member.due_at_ms) or WithdrawnPlace(member.key)
-    refused = returns.refused(record)
+        return returns.erase_letter(state, record, whole, member.due_at_ms) or WithdrawnPlace(member.key)
+    refused = returns.find_refusal(record)
     if refused is None and kind == action_records.EDIT:
-        refused = returns.unedited(record, member.digest)
-    return refused or returns.returned(state, record, whole, member.due_at_ms, now_ms, member.envelope)
+        refused = returns.find_edit_refusal(record, member.digest)
+    return refused or returns.return_letter(state, record, whole, member.due_at_ms, now_ms, member.envelope)
 
 
 def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
-    return found == NOT_OURS if isinstance(found, str) else returns.refused(found[0]) == Refusal(NOT_OURS)
+    return found == NOT_OURS if isinstance(found, str) else returns.find_refusal(found[0]) == Refusal(NOT_OURS)
 
 
 def puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:

@@ -20,8 +20,8 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
-from retry.delivery.erased_letter import redacted
-from retry.delivery.patch import fault, patched
+from retry.delivery.erased_letter import redact_entry
+from retry.delivery.patch import fault, patch_entry
 from retry.delivery.resting_record import NOT_OURS, copyable, is_no_letter, is_reference, letter_source, service_headers
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
@@ -81,7 +81,7 @@ class LetterReturns:
         self._registry, self._builder, self._shards, self._discarded = registry, builder, shards, discarded
         self.codec = builder.codec
 
-    def refused(self, record: Any) -> Refusal | None:
+    def find_refusal(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
         before = service_headers(record).get(names.ACTION_BEFORE) or b""
         if before in (names.SUPERSEDED, names.ERASED):
@@ -93,7 +93,7 @@ class LetterReturns:
     def _source(self, record: Any) -> RecordLocation | None:
         return letter_source(record, self._registry)
 
-    def unedited(self, record: Any, digest: bytes) -> Refusal | None:
+    def find_edit_refusal(self, record: Any, digest: bytes) -> Refusal | None:
         """Why a record is not edited; None where it may be.
 
         Args:
@@ -103,32 +103,32 @@ class LetterReturns:
             return Refusal("reference")
         return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
 
-    def erased(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
+    def erase_letter(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
         """Make the entry that replaces an erased letter; None where the record is no letter of its own, and is only marked.
 
         It waits in the shard in which the letter always did: so the changelog tells its story in order.
         """
         where = self._source(record)
-        if where is None or self.refused(record) is not None:
+        if where is None or self.find_refusal(record) is not None:
             return None
         topic, partition, offset = where
         team = self._registry.route(topic).team
         at_ms = record.timestamp()[1]
         ours = [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in service_headers(record).items()]
         marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
-        entry = redacted(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
+        entry = redact_entry(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
-        key = entry_keys.key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
+        key = entry_keys.build_key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
         shard, envelope = self._shard(where, whole.key()), self.codec.encode(key, entry)
         return ReturnedLetter(where, shard, key, envelope, entry, None)
 
-    def returned(
+    def return_letter(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int, edited: bytes = b""
     ) -> ReturnedLetter | Refusal:
         """The entry of one letter.
 
         Args:
-          record: as it was parked; nothing speaks against it (`refused`).
+          record: as it was parked; nothing speaks against it (`find_refusal`).
           whole: the dead letter itself, where the record is a reference; else the same record.
           edited: of an edit, the envelope of what it makes of the letter.
         """
@@ -136,13 +136,13 @@ class LetterReturns:
         if where is None:
             raise AssertionError("asked before")
         route, made = self._registry.route(where[0]), integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0
-        letter = _letter(where, route, record, whole)
+        letter = _restore_letter(where, route, record, whole)
         if isinstance(letter, Refusal):
             return letter
         first_ms = moment(ours.get(names.FIRST_FAILED_MS)) or letter.stamped_ms or now_ms
         headers, null = letter.original_headers, letter.value is None
         plan = route.plan(letter.failure, attempt=made + 1, age_ms=max(0, now_ms - first_ms), headers=headers, null_value=null)
-        target = self._target(state, route, plan, letter)
+        target = self._choose_target(state, route, plan, letter)
         if isinstance(target, Refusal):
             return target
         if null and plan.null_cancels:
@@ -167,24 +167,24 @@ class LetterReturns:
         if all(name != names.SOURCE for name, _ in packed.entry.headers):
             # It fits only without: nobody could tell then which letter was sent.
             return Refusal("too_large")
-        entry = self._changed(state, packed, edited)
+        entry = self._change_entry(state, packed, edited)
         if isinstance(entry, str):
             return Refusal(entry)
-        envelope, kept = self.codec.encode(packed.key, entry), self._kept(state, record, entry)
-        if not (self._builder.fits(envelope, entry) and (kept is None or self._fits(kept))):
+        envelope, kept = self.codec.encode(packed.key, entry), self._keep_edited(state, record, entry)
+        if not (self._builder.is_taken_by_topics(envelope, entry) and (kept is None or self._is_taken_by_topic(kept))):
             return Refusal("too_large")
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
-        row = attempts.row(number, fingerprint, due_at_ms, first_ms, made + 1)
+        row = attempts.build_fields(number, fingerprint, due_at_ms, first_ms, made + 1)
         lineage = None if is_discarded else (route.team, row)
         shard = self._shard(where, letter.key)
         return ReturnedLetter(where, shard, packed.key, envelope, entry, lineage, kept)
 
-    def _changed(self, state: ActionState, packed: BuiltEntry, edited: bytes) -> Entry | str:
+    def _change_entry(self, state: ActionState, packed: BuiltEntry, edited: bytes) -> Entry | str:
         """The entry, marked, and patched or edited; or why it cannot be."""
         marked = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, (names.ACTION, state.mark)))
         kind, patch = state.action.kind, state.action.patch
         if kind == action_records.PATCH:
-            return "no_patch" if patch is None or fault(patch) is not None else patched(marked, patch)
+            return "no_patch" if patch is None or fault(patch) is not None else patch_entry(marked, patch)
         if kind != action_records.EDIT:
             return marked
         try:
@@ -197,7 +197,7 @@ class LetterReturns:
             return "keeps_order"
         return "unchanged" if changed == marked else changed
 
-    def _kept(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
+    def _keep_edited(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
         """Copy the record as it rested, for an edit to keep; else None. What is patched stays where it rested, too."""
         if state.action.kind != action_records.EDIT:
             return None
@@ -205,15 +205,15 @@ class LetterReturns:
         headers, at_ms = names.set_in(list(record.headers() or []), *marks), record.timestamp()[1]
         return Entry(self._discarded, record.key(), record.value(), headers, at_ms if at_ms > 0 else None, entry.team)
 
-    def _fits(self, kept: Entry) -> bool:
-        return self._builder.fits(envelopes.encode(kept), kept, may_compress=False)
+    def _is_taken_by_topic(self, kept: Entry) -> bool:
+        return self._builder.is_taken_by_topics(envelopes.encode(kept), kept, may_compress=False)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
         """Compute the shard in which intake put the letter: by its record key, or by its coordinates where it has none."""
         topic, partition, offset = where
         return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
-    def _target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
+    def _choose_target(self, state: ActionState, route: Route, plan: RetryPlan, letter: Letter) -> str | Refusal:
         """Return the topic that the letter goes to, or why it goes nowhere."""
         kind = state.action.kind
         if kind == action_records.DISCARD:
@@ -224,11 +224,11 @@ class LetterReturns:
             return target if target in allowed and target not in self._registry.parking() else Refusal("not_allowed")
         if kind not in (action_records.RETRY, action_records.PATCH, action_records.EDIT):
             return Refusal("parked")
-        to = plan.target(letter.failure, letter.topic)
+        to = plan.resolve_target(letter.failure, letter.topic)
         return Refusal("no_target") if to is None or (plan.template is not None and not route.completes(to)) else to
 
 
-def _letter(where: RecordLocation, route: Route, record: Any, whole: Any) -> Letter | Refusal:
+def _restore_letter(where: RecordLocation, route: Route, record: Any, whole: Any) -> Letter | Refusal:
     """The letter that rests; never one without the value that it had."""
     if whole is not record and not _may_be_of(record, whole):
         return Refusal("source_gone")

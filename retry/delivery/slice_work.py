@@ -43,11 +43,11 @@ class SliceWork(NamedTuple):
 class Reachable(TopicKnowledge, Protocol):
     """Says which topics can be written to; see `retry.delivery.admission`."""
 
-    def closed(self, destinations: set[str]) -> dict[str, str]:
+    def find_closed(self, destinations: set[str]) -> dict[str, str]:
         """Return the destinations that cannot be written to, each with the reason, as far as it is known."""
         ...
 
-    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+    def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
         """List the destinations whose circuit breaker is open."""
         ...
 

@@ -50,7 +50,7 @@ from retry.delivery.disregarded_changes import OverruledPair, find_overruled
 from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, select_due_batch
 from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
 from retry.delivery.refused_entries import name_letter
-from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decoded, renew_timestamp, with_side_records
+from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
@@ -70,7 +70,7 @@ class SweepWriter(Rehearsing, Protocol):
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None: ...
-    def arrived(self, within_s: float) -> bool: ...
+    def await_arrival(self, within_s: float) -> bool: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def open_compressing(self) -> SweepWriter: ...
@@ -136,7 +136,7 @@ class ShardBatch(NamedTuple):
     overruled: Sequence[OverruledPair] = ()
     to_explode: Sequence[DueRow] = ()
 
-    def reduced(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
+    def reduce_to(self, goes: Collection[int], deferred: dict[int, str]) -> ShardBatch:
         """Return a copy in which only the rows at these positions go; the others stay where they are."""
         stays = [row for n, row in enumerate(self.batch.rows) if n not in goes]
         return self._replace(batch=self.batch.select(sorted(goes), deferred), left=self.left + stays)
@@ -155,7 +155,7 @@ class ShardBatch(NamedTuple):
                 gate.refused_entries.note_refusal(key, entries[n].destination, why, now_ms)
         return self._replace(batch=batch._replace(entries=entries, deferred=deferred))
 
-    def nothing(self) -> ShardBatch:
+    def clear(self) -> ShardBatch:
         """Return a copy of which nothing was committed."""
         return self._replace(batch=EMPTY, overruled=())
 
@@ -183,11 +183,11 @@ def select(
     rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
     if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
         give_back(gate, rows)
-        return ShardBatch(table, changelog, EMPTY, [], table.forget, unopened=no_entries)
+        return ShardBatch(table, changelog, EMPTY, [], table.delete_scanned_rows, unopened=no_entries)
     # Before what is superseded, and after what is due: the fold goes on in another thread. Whatever these superseded when they
     # were read is found below. With the null of a cancel alone, the entry that it cancelled would count again.
     expired = table.expired_cancels(now_ms, rows_max)
-    superseded = table.superseded(rows_max + 1)
+    superseded = table.list_superseded(rows_max + 1)
     if superseded:
         # What was replaced since it was handed out does not go either.
         gone, no_names = set(superseded), len(superseded) > rows_max
@@ -199,7 +199,7 @@ def select(
     if not rows and not ended and not to_explode:
         return None
     try:
-        batch, unopened = decoded(ended, rows, codec), list[DueRow]()
+        batch, unopened = decode_batch(ended, rows, codec), list[DueRow]()
     except SealUnopened:
         give_back(gate, rows)
         # What cannot be opened is held from a record of its own.
@@ -213,7 +213,7 @@ def select(
         to_explode, batch = [*to_explode, *batch.find_blocks(refused)], EMPTY
     overruled = find_overruled(table, batch.superseded)
     return ShardBatch(
-        table, changelog, batch, [], table.forget, unopened=unopened, refused=refused, overruled=overruled,
+        table, changelog, batch, [], table.delete_scanned_rows, unopened=unopened, refused=refused, overruled=overruled,
         to_explode=to_explode,
     )  # fmt: skip
 
@@ -222,7 +222,7 @@ def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBa
     """Steps 2 to 5, for some shards together: try everything, and after an abort less.
 
     Returns:
-      what of each shard was committed, for `settle`.
+      what of each shard was committed, for `finish_sweep`.
 
     Raises:
       TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
@@ -236,7 +236,7 @@ def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBa
         raise
     except TransactionFailed:
         # Whoever opens the shards again shall know whom not to send to, or find out.
-        gate.look({e.destination for shard in shards for e in shard.batch.entries})
+        gate.probe_targets({e.destination for shard in shards for e in shard.batch.entries})
         gate.doubt(context.now_ms)
         raise
 
@@ -250,7 +250,7 @@ def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardB
             strategies, compresses = iter(_STRATEGIES), True
         try:
             writer = context.writer.open_compressing() if compresses else context.writer
-            return _committed(trying, context._replace(writer=writer))
+            return _commit_shards(trying, context._replace(writer=writer))
         except TransactionSlow:
             # No record is to blame, and to try them once more would take as long.
             raise
@@ -261,7 +261,7 @@ def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardB
                 raise
         trying = trying if smaller is None else smaller
         if not any(shard.batch.rows for shard in trying):
-            return [shard.nothing() for shard in trying]
+            return [shard.clear() for shard in trying]
 
 
 def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> bool:
@@ -269,7 +269,7 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
     limits, now_ms = context.gate.record_limits, context.now_ms
     if not limits.has_limits():
         return False
-    records, _ = with_side_records(list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards)))
+    records, _ = with_side_records(list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards)))
     return limits.needs_compression(records)
 
 
@@ -298,35 +298,35 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
     if not targets and not single:
         return None
     for target, why in targets.items():
-        gate.refused(target, why, now_ms)
+        gate.note_refused(target, why, now_ms)
     refused = [dict[int, RecordRefusal]() for _ in shards]
     for position, refusal in single.items():
         at, n = tried[position]
         refused[at][n] = refusal
     smaller = [shard.set_aside(refused[at], context) for at, shard in enumerate(shards)]
     goes = [{n for n, e in enumerate(shard.batch.entries) if e.destination not in targets} for shard in shards]
-    return [shard.reduced(goes[at], shard.batch.deferred) for at, shard in enumerate(smaller)]
+    return [shard.reduce_to(goes[at], shard.batch.deferred) for at, shard in enumerate(smaller)]
 
 
 def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
     """The deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
     if not any(shard.batch.deferred for shard in shards):
         return None
-    smaller = [shard.reduced(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
+    smaller = [shard.reduce_to(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
     # Of their lanes something is left below what the scan has reached: `forget` would pass over it.
-    return [shard._replace(forget=shard.table.drop) for shard in smaller]
+    return [shard._replace(forget=shard.table.delete_rows) for shard in smaller]
 
 
 _STRATEGIES = (_without_refused, _only_deferred)
 
 
-def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
+def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
     writer, gate, now_ms, codec = context
     shards = [
         shard._replace(replacements=shard.batch.replacements(now_ms, codec, partial(is_taken, shard.table))) for shard in shards
     ]
-    published = list(chain.from_iterable(_published(shard.batch, now_ms) for shard in shards))
+    published = list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards))
     writer.begin()
     for shard in shards:
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
@@ -336,7 +336,7 @@ def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBat
         writer.write(*shard.changelog, rows)
     if gate.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
-        writer.arrived(_ANCHORED_S)
+        writer.await_arrival(_ANCHORED_S)
     records, partitions = with_side_records(published)
     writer.publish(records, now_ms, partitions)
     await_arrival(published, writer, gate)
@@ -344,7 +344,7 @@ def _committed(shards: list[ShardBatch], context: SweepContext) -> list[ShardBat
     return shards
 
 
-def _published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
+def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     unsent = batch.unsent(now_ms)
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
@@ -357,16 +357,16 @@ def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: TopicKn
       TransactionSlow: the time of the transaction is nearly over.
     """
     deadline = Deadline(_ARRIVE_S)
-    while not writer.arrived(_LATE_S):
-        if deadline.passed():
+    while not writer.await_arrival(_LATE_S):
+        if deadline.has_passed():
             writer.abort()
             raise TransactionSlow("records do not arrive in time")
-        if gone := gate.look({e.destination for e in published}):
+        if gone := gate.probe_targets({e.destination for e in published}):
             writer.abort()
             raise TransactionAborted("; ".join(gone.values()))
 
 
-def settle(shard: ShardBatch, context: SweepContext) -> Swept:
+def finish_sweep(shard: ShardBatch, context: SweepContext) -> Swept:
     """Step 6, for one shard, after the commit; how it went.
 
     Raises:
@@ -374,15 +374,15 @@ def settle(shard: ShardBatch, context: SweepContext) -> Swept:
     """
     batch, gate, now_ms = shard.batch, context.gate, context.now_ms
     # Before those that count, which leave no others of their names behind then.
-    shard.table.drop(batch.superseded)
+    shard.table.delete_rows(batch.superseded)
     if batch.is_split:
         # `forget` would pass over entries that stay.
-        shard.table.drop(batch.list_ended(), shard.replacements)
+        shard.table.delete_rows(batch.list_ended(), shard.replacements)
     else:
         shard.forget(batch.list_ended(), shard.replacements)
     unsent = batch.unsent(now_ms)
     sent = batch if not unsent else batch.select([n for n in range(len(batch.rows)) if n not in unsent], {})
-    gate.delivered({entry.destination for entry in sent.entries})
+    gate.note_delivered({entry.destination for entry in sent.entries})
     give_back(gate, shard.left + [batch.rows[n] for n in sorted(unsent)])
     return Swept(
         sent=sent.entries,

@@ -51,7 +51,7 @@ class TargetCircuitBreakers:
         self._came_back_at_ms: dict[str, deque[int]] = {}
         self._lock = threading.Lock()
 
-    def allowed(self, target: str, now_ms: int) -> tuple[int, str]:
+    def count_allowed(self, target: str, now_ms: int) -> tuple[int, str]:
         """How many entries may go to a target, and why not more."""
         with self._lock:
             breaker = self._not_closed(target, now_ms)
@@ -70,7 +70,7 @@ class TargetCircuitBreakers:
             if (breaker := self._breakers.get(target)) is not None:
                 breaker.probing = False
 
-    def refused(self, target: str, why: str, now_ms: int) -> None:
+    def note_refused(self, target: str, why: str, now_ms: int) -> None:
         """A target took nothing of what was written to it."""
         with self._lock:
             breaker = self._not_closed(target, now_ms)
@@ -79,7 +79,7 @@ class TargetCircuitBreakers:
                 watch_ms = breaker.watch_ms if breaker is not None else 0
                 self._trip(target, f"it refuses: {why}", _REFUSED_FOR_MS, watch_ms, now_ms)
 
-    def delivered(self, target: str) -> None:
+    def note_delivered(self, target: str) -> None:
         """A target took what was written to it."""
         with self._lock:
             breaker = self._breakers.get(target)
@@ -104,23 +104,23 @@ class TargetCircuitBreakers:
                 why = f"its breaker is open: {limit.failures} letters came back within {limit.within_ms} ms"
                 self._trip(target, why, limit.open_for_ms, limit.open_for_ms, now_ms)
 
-    def states(self, now_ms: int) -> dict[str, str]:
+    def describe_targets(self, now_ms: int) -> dict[str, str]:
         """Targets whose breaker is not closed: `open` or `half-open`."""
         with self._lock:
             for target in list(self._breakers):
                 self._not_closed(target, now_ms)
-            return circuit_breaker.states(self._breakers, now_ms)
+            return circuit_breaker.describe_breakers(self._breakers, now_ms)
 
     def not_closed(self, now_ms: int) -> list[tuple[str, str, str, int]]:
-        """Targets whose breaker is not closed: state as of `states`, why, and since when."""
-        states = self.states(now_ms)
+        """Targets whose breaker is not closed: state as of `describe_targets`, why, and since when."""
+        states = self.describe_targets(now_ms)
         with self._lock:
             found = ((target, state, self._breakers.get(target)) for target, state in states.items())
             return [(target, state, breaker.why, breaker.since_ms) for target, state, breaker in found if breaker is not None]
 
     def openness(self, now_ms: int) -> dict[str, float]:
         """1 of open breakers, 0.5 of half open ones, 0 of those that are closed and configured."""
-        not_closed = {target: 1.0 if state == OPEN else 0.5 for target, state in self.states(now_ms).items()}
+        not_closed = {target: 1.0 if state == OPEN else 0.5 for target, state in self.describe_targets(now_ms).items()}
         return dict.fromkeys(self._configured, 0.0) | not_closed
 
     def _not_closed(self, target: str, now_ms: int) -> _TargetBreaker | None:

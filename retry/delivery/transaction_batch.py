@@ -120,7 +120,7 @@ class TransactionBatch(NamedTuple):
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for key, envelope in self._find_deferred().items():
             due_at_ms = full_s * 1_000 + entry_keys.due_at_ms(key) % 1_000
-            later = entry_keys.postponed(key, due_at_ms)
+            later = entry_keys.make_key_due_at(key, due_at_ms)
             later = entry_keys.untaken(later, lambda each: each in deferred or is_taken(each), step_ms=1_000)
             deferred[later] = envelope
         next_runs = (self._next_run(n, plan, now_ms, codec) for n, plan in self.recurring() if n not in self.deferred)
@@ -129,11 +129,11 @@ class TransactionBatch(NamedTuple):
     def _next_run(self, n: int, plan: Recurrence, now_ms: int, codec: EnvelopeCodec) -> DueRow | None:
         """Make the row of the next run of a recurring entry; None where this was the last run."""
         key, entry = self.rows[n][0], self.entries[n]
-        if (run := recurrence.following(plan, entry_keys.due_at_ms(key), now_ms)) is None:
+        if (run := recurrence.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is None:
             return None
         due_at_ms, number = run
         plan, headers = msgspec.structs.replace(plan, run=number), recurrence.headers_of_run(entry.headers, due_at_ms, number)
-        key = entry_keys.postponed(key, due_at_ms)
+        key = entry_keys.make_key_due_at(key, due_at_ms)
         return key, codec.encode(key, msgspec.structs.replace(entry, plan=plan, headers=headers))
 
 
@@ -147,7 +147,7 @@ def renew_timestamp(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, timestamp_ms=None, headers=headers)
 
 
-def decoded(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:
+def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:
     """A batch in which everything goes.
 
     Raises:

@@ -95,7 +95,7 @@ class Certificate:
     def _parse(self, text: str) -> ssl.SSLContext:
         key_text = self._key_text()
         if (text, key_text) != self._texts:
-            self._leaf, self._context = self._loaded(text, key_text)
+            self._leaf, self._context = self._load_certificate(text, key_text)
             self._texts = text, key_text
         # Also of a pair that was good when it was read.
         self._check_time(self._leaf)
@@ -109,7 +109,7 @@ class Certificate:
         except UnicodeDecodeError:
             raise SettingsInvalid(self._settings[1], f"{self._files[1]} is not UTF-8 text; is it the right file?") from None
 
-    def _loaded(self, text: str, key_text: str) -> tuple[x509.Certificate, ssl.SSLContext]:
+    def _load_certificate(self, text: str, key_text: str) -> tuple[x509.Certificate, ssl.SSLContext]:
         (of_certificate, of_key), (certificate, key) = self._settings, self._files
         try:
             leaf = x509.load_pem_x509_certificates(text.encode())[0]

@@ -39,9 +39,9 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_bytes, self._in_body = 0, False
-        self.accepted(JoinedWrites(transport, self.loop))
+        self.note_accepted(JoinedWrites(transport, self.loop))
 
-    def accepted(self, transport: Any) -> None:
+    def note_accepted(self, transport: Any) -> None:
         """Count it; to be called earlier where something comes before HTTP."""
         self.transport = transport
         self._unsent_bytes, self._moved_s = 0, self.loop.time()
@@ -137,9 +137,9 @@ class Connections(ServerState):
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looking = bool(self.connections)
         if self._looking:
-            loop.call_later(_LOOK_S, self._look, loop)
+            loop.call_later(_LOOK_S, self._reap_connections, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _reap_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         for connection in list(self.connections):
             if connection.is_overdue(loop.time()):
                 connection.abort()

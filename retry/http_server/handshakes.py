@@ -35,7 +35,7 @@ class Handshake(SSLProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it, and begin."""
-        self._connection.accepted(transport)
+        self._connection.note_accepted(transport)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

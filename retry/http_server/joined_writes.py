@@ -20,13 +20,13 @@ class JoinedWrites:
     def write(self, data: bytes) -> None:
         """Send it with what else is written in this turn of the loop."""
         if not self._held:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self._flush_writes)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > _HELD_BYTES_MAX:
-            self._send()
+            self._flush_writes()
 
-    def _send(self) -> None:
+    def _flush_writes(self) -> None:
         if self._held:
             self._transport.write(b"".join(self._held))
             self._held.clear()
@@ -34,7 +34,7 @@ class JoinedWrites:
 
     def close(self) -> None:
         """Close it once everything is sent."""
-        self._send()
+        self._flush_writes()
         self._transport.close()
 
     def get_write_buffer_size(self) -> int:

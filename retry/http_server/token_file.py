@@ -83,7 +83,7 @@ class TokenFile(Generic[Grant]):
 
     def __init__(self, kind: FileKind[Grant], path: Path) -> None:
         self._kind, self._told = kind, set[str]()
-        self._file = ReloadedFile(kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _lines(text)])
+        self._file = ReloadedFile(kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _number_lines(text)])
 
     def find(self, token: str) -> Token[Grant] | None:
         """Find the line of a token, or None; whether it has ended is for the caller to ask. All are compared, so that the time
@@ -125,7 +125,7 @@ def make_token(name: str, granted: Sequence[str] = (), until_ms: int | None = No
     return token, " ".join([name, digest_of(token), *granted, *end])
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _number_lines(text: str) -> Iterator[tuple[int, str]]:
     for n, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             yield n, " ".join(line.split())

@@ -107,7 +107,7 @@ class AlikeLettersWriter:
         place = template.source
         sources = [b"%b%d" % (place, offset) for offset in offsets]
         draws = list(map(crc32, sources))
-        due, due_s, first_s = _due(letters, times, draws, now_ms)
+        due, due_s, first_s = _compute_due_times(letters, times, draws, now_ms)
         numbers = offsets
         if result.incarnations:
             first = letters.messages[0]
@@ -122,13 +122,13 @@ class AlikeLettersWriter:
             values if all(kept) else [tuple(compress(each, kept)) for each in values],
         )  # fmt: skip
         own = list(map(BlockLetter, *columns))
-        self._place(letters, shared, own, draws, result)
-        self._tell(letters, zip(histories.ids, offsets, times.first, times.failed, due, strict=True), result)
+        self._assign_shards(letters, shared, own, draws, result)
+        self._note_outcomes(letters, zip(histories.ids, offsets, times.first, times.failed, due, strict=True), result)
         attempt = template.attempt
         result.traces[template.team].extend(zip(histories.numbers, histories.prints, due_s, first_s, repeat(attempt), repeat(0)))
         _count(template, times.sent, result)
 
-    def _place(
+    def _assign_shards(
         self, letters: AlikeLetters, shared: BlockFields, own: Sequence[BlockLetter], draws: Sequence[int],
         result: BatchResult,
     ) -> None:  # fmt: skip
@@ -173,14 +173,14 @@ class AlikeLettersWriter:
             made = template.attempt - 1
             found = self._attempt_counter.again(template.team, template.topic, keys, values, _all_there(ids), made=made)
         else:
-            found = self._attempt_counter.first(
+            found = self._attempt_counter.trace_first_letters(
                 template.team, template.topic, keys, values, lineages=_lineages(letters), is_retry=template.is_retry
             )
         if found.unfit:
             raise Unfit(found.unfit)
         return found
 
-    def _tell(self, letters: AlikeLetters, rows: Iterable[tuple[bytes, int, int, int, int]], result: BatchResult) -> None:
+    def _note_outcomes(self, letters: AlikeLetters, rows: Iterable[tuple[bytes, int, int, int, int]], result: BatchResult) -> None:
         """Note the outcome of each letter: of all of them together, unless their exceptions have messages, which may differ."""
         template, told, share = letters.template, result.letters, self._share
         if not template.layout.messages:
@@ -225,7 +225,7 @@ def _times(letters: AlikeLetters, now_ms: int) -> _Times:
     return _Times(failed, first, sent)
 
 
-def _due(
+def _compute_due_times(
     letters: AlikeLetters, times: _Times, draws: Sequence[int], now_ms: int
 ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """When each is due, in milliseconds and in seconds, and the second in which it failed first; all of them in their bounds."""

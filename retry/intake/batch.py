@@ -74,7 +74,7 @@ class BatchResult:
 
     def add_in_blocks(self, shared: BlockFields, letters: Iterable[AnyLetter], letters_max: int) -> None:
         """Add letters that may wait in any shard, in the order of their numbers, so many to a block at most."""
-        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.add(shared, letters, letters_max)]
+        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.add_letters(shared, letters, letters_max)]
 
     def join_later(self, later: BatchResult) -> None:
         """Add what is to be written and counted for letters that were read after these; both are packed."""
@@ -93,10 +93,10 @@ class BatchResult:
 
     def pack(self, taken_ms: int) -> None:
         """Put all that waits, and what is to be remembered and told of it, into few records."""
-        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.finish()]
-        self.lineages = {team: attempts.records(team, rows) for team, rows in self.traces.items()}
+        self.anywhere += [{"key": key, "value": value} for key, value in self.blocks.flush_blocks()]
+        self.lineages = {team: attempts.pack_records(team, rows) for team, rows in self.traces.items()}
         self.traces.clear()
-        self.outcomes += [{"key": None, "value": value} for value in outcomes.records(self.letters, taken_ms)]
+        self.outcomes += [{"key": None, "value": value} for value in outcomes.encode_outcomes(self.letters, taken_ms)]
         self.letters.clear()
 
 
@@ -187,7 +187,7 @@ class Gathering:
         """Whether a batch may be written in the same transaction as what is gathered."""
         return self._batch is None or self.may_join(self._batch.batch, later.batch)
 
-    def add(self, later: PreparedBatch) -> None:
+    def add_batch(self, later: PreparedBatch) -> None:
         """Gather a batch that there is room for."""
         now_s = clock.monotonic_s()
         if self._batch is None:
@@ -201,7 +201,7 @@ class Gathering:
         """How long what is gathered may still wait for more: not at all, where another batch like the last one has no room."""
         return max(0.0, self._until_s - clock.monotonic_s())
 
-    def take(self) -> PreparedBatch | None:
+    def take_batch(self) -> PreparedBatch | None:
         """Take what is gathered, to be written; None where another one has."""
         batch, self._batch = self._batch, None
         return batch
@@ -245,6 +245,6 @@ def shared_fields(
         reason,
         target,
         failure.cause,
-        fingerprint.of(failure.exception, failure.cause, failure.message),
+        fingerprint.compute_fingerprint(failure.exception, failure.cause, failure.message),
         failure.consumer_group or route.group,
     )

@@ -70,19 +70,19 @@ class EntryBuilder:
         letter = case.letter
         if not letter.copyable():
             return self._reference(case)
-        ours, target = _ours(case), case.target or self.parked
+        ours, target = _make_our_headers(case), case.target or self.parked
         headers = letter.original_headers + ours
         entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        key = _key(case, target)
+        key = _build_entry_key(case, target)
         envelope = self.codec.encode(key, entry)
-        if len(envelope) <= self.find_safe_bytes(target) or self.fits(envelope, entry, may_compress=False):
+        if len(envelope) <= self.find_safe_bytes(target) or self.is_taken_by_topics(envelope, entry, may_compress=False):
             return BuiltEntry(key, envelope, entry, case.reason)
         essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
         headers = letter.original_headers + [header for header in ours if header[0] in essential]
         lean = msgspec.structs.replace(entry, headers=headers)
         for each, may_compress in ((lean, False), (entry, True), (lean, True)):
             envelope = self.codec.encode(key, each)
-            if self.fits(envelope, each, may_compress=may_compress):
+            if self.is_taken_by_topics(envelope, each, may_compress=may_compress):
                 return BuiltEntry(key, envelope, each, case.reason)
         if case.reason is None:
             park_to, now_ms = case.plan.park_to, case.decided_at_ms
@@ -93,11 +93,11 @@ class EntryBuilder:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
         letter, target = case.letter, case.target or self.parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        reference = Entry(target, key, None, _ours(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        entry_key = _key(case, target)
+        reference = Entry(target, key, None, _make_our_headers(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
+        entry_key = _build_entry_key(case, target)
         return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, case.reason)
 
-    def fits(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
+    def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
         """Whether the changelog takes an entry as it is, and its topic takes it, compressed if need be.
 
         Args:
@@ -109,7 +109,7 @@ class EntryBuilder:
         return len(envelope) <= topic_bytes_max or (may_compress and fits_compressed(entry, topic_bytes_max))
 
 
-def _ours(case: DecidedLetter) -> Headers:
+def _make_our_headers(case: DecidedLetter) -> Headers:
     letter = case.letter
     ours = names.of_retry(
         case.trace.id,
@@ -124,13 +124,13 @@ def _ours(case: DecidedLetter) -> Headers:
     return ours
 
 
-def _key(case: DecidedLetter, target: str) -> bytes:
+def _build_entry_key(case: DecidedLetter, target: str) -> bytes:
     letter, team = case.letter, case.route.team
     stem = entry_keys.key_stem(letter.topic, letter.partition)
     number = entry_keys.number_letter(letter.offset, case.incarnation)
     if case.cancels:
-        return entry_keys.key(case.due_at_ms, stem, number, entry_keys.NULLS)
+        return entry_keys.build_key(case.due_at_ms, stem, number, entry_keys.NULLS)
     ordered = case.ordered
     if ordered and letter.key is not None:
-        stem = entry_keys.order(team, letter.topic, letter.key) + stem
-    return entry_keys.key(case.due_at_ms, stem, number, entry_keys.lane(team, letter.topic, target, ordered))
+        stem = entry_keys.hash_record_key(team, letter.topic, letter.key) + stem
+    return entry_keys.build_key(case.due_at_ms, stem, number, entry_keys.lane(team, letter.topic, target, ordered))

@@ -83,8 +83,8 @@ class LetterConsumer:
         self._failing = ""
         self._check_at_s = clock.monotonic_s() + _CHECK_EVERY_S
         self._under_way, self._changed = 0, threading.Condition()
-        self._transactions = OverlappingTransactions(writer, self._opened, lambda: self._epoch, self._start_over)
-        self._member = log.member(group, subscription, gained=self._gained, leaving=self._leave)
+        self._transactions = OverlappingTransactions(writer, self._open_producer, lambda: self._epoch, self._start_over)
+        self._member = log.join_group(group, subscription, gained=self._note_gained, leaving=self._release_partitions)
 
     def use(self, intake: Intake, subscription: list[str]) -> None:
         """Decide by another intake from the next batch on, and read what it reads."""
@@ -143,14 +143,14 @@ class LetterConsumer:
             if not all(self._cursors.follows_request(each, find_request(each, ids.get(each[0], ""))) for each in placed):
                 self._start_over("an operator asked to read letters again")
 
-    def _gained(self, gained: list[Partition]) -> None:
+    def _note_gained(self, gained: list[Partition]) -> None:
         self._unplaced.update(gained)
         self._placing = clock.Interval(_AGAIN_S, at_once=True)
 
-    def _leave(self, leaving: list[Partition]) -> None:
+    def _release_partitions(self, leaving: list[Partition]) -> None:
         self._drain(leaving)
         self._unplaced.difference_update(leaving)
-        self._cursors.forget(leaving)
+        self._cursors.delete_cursors(leaving)
         for partition in leaving:
             self.notes.pop(partition, None)
 
@@ -158,7 +158,7 @@ class LetterConsumer:
         """Whether it is being closed: what was not committed by then is read again by whoever comes next."""
         return self._closing.is_set()
 
-    def parts(self) -> list[HealthProbe]:
+    def list_probes(self) -> list[HealthProbe]:
         """List the health probes of intake; none once it is closing. Takes no lock, since a thread that hangs may hold it."""
         if self._closing.is_set():
             return []
@@ -214,7 +214,7 @@ class LetterConsumer:
         intake, former = self._intake, self._former
         if former is intake:
             return intake
-        gone = any(former.reads(topic) and not intake.reads(topic) for topic in batch.topics)
+        gone = any(former.reads_topic(topic) and not intake.reads_topic(topic) for topic in batch.topics)
         return former if gone else intake
 
     def write(self, prepared: PreparedBatch | None) -> WrittenBatch | None:
@@ -303,18 +303,18 @@ class LetterConsumer:
             if partition in bounds
         }
         for partition, start in starts.items():
-            self._cursors.begin(partition, start, self._positions.find_incarnation(partition, topic_ids[partition[0]]))
+            self._cursors.begin_partition(partition, start, self._positions.find_incarnation(partition, topic_ids[partition[0]]))
             self._begin_versions(partition)
-            self._note(partition, start)
+            self._note_start(partition, start)
         self._mend_group(starts, committed)
         self._unplaced.difference_update(starts)
         return starts
 
     def _begin_versions(self, partition: Partition) -> None:
         position = self._positions.find_position(partition)
-        self._versions.begin(partition, position.version if position else 0)
+        self._versions.set_last_version(partition, position.version if position else 0)
 
-    def _note(self, partition: Partition, start: StartingPoint) -> None:
+    def _note_start(self, partition: Partition, start: StartingPoint) -> None:
         if start.note and self.notes.get(partition) != start.note:
             logger.warning("letters of %s/%d: %s", *partition, start.note)
         if start.note:
@@ -329,7 +329,7 @@ class LetterConsumer:
         except KafkaException as error:
             logger.warning("the offsets of the group stay as they are until the next letters come: %s", error)
 
-    def _opened(self, name: str) -> TransactionalProducer:
+    def _open_producer(self, name: str) -> TransactionalProducer:
         """A producer that has fenced its own past, however long the brokers take to answer."""
         while True:
             writer = self._log.writer(name)
@@ -347,7 +347,7 @@ class LetterConsumer:
         """Let batches that are under way be committed before their partitions go to another worker."""
         deadline = clock.Deadline(_DRAIN_S)
         with self._changed:
-            while self._under_way and not deadline.passed():
+            while self._under_way and not deadline.has_passed():
                 clock.wait(self._changed, deadline.remaining_s())
             late = self._under_way
         if late:
@@ -359,7 +359,7 @@ class LetterConsumer:
         """Finish the batch that is being committed, undo and drop those behind it, leave the group."""
         self._closing.set()
         self._epoch += 1
-        self._transactions.end()
+        self._transactions.end_transactions()
         with self._changed:
             self._under_way = 0
         self._member.close()

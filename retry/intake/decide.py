@@ -79,8 +79,8 @@ def decide(
         headers=letter.original_headers,
         null_value=letter.value is None,
     )
-    target = None if plan.park else plan.target(letter.failure, letter.topic)
-    reason = unfit or _refusal(letter, trace, route, plan, target)
+    target = None if plan.park else plan.resolve_target(letter.failure, letter.topic)
+    reason = unfit or _find_park_reason(letter, trace, route, plan, target)
     if reason is None:
         decision = plan.policy.decide(
             attempt=attempt,
@@ -108,7 +108,7 @@ def draw(source: bytes) -> float:
     return zlib.crc32(source) / DRAWS
 
 
-def _refusal(letter: Letter, trace: LetterHistory, route: Route, plan: RetryPlan, target: str | None) -> str | None:
+def _find_park_reason(letter: Letter, trace: LetterHistory, route: Route, plan: RetryPlan, target: str | None) -> str | None:
     """Why this letter must not be retried, whatever its number and age; None where it may."""
     if not letter.copyable():
         return "unreadable_headers"

@@ -30,7 +30,7 @@ class EntrySource(Protocol):
     @property
     def topics(self) -> Sequence[str]: ...
 
-    def reads(self, topic: str) -> bool:
+    def reads_topic(self, topic: str) -> bool:
         """Whether messages of this topic are its own."""
         ...
 
@@ -42,7 +42,7 @@ class EntrySource(Protocol):
         """
         ...
 
-    def permits(self, team: str, destination: str) -> bool:
+    def permits_target(self, team: str, destination: str) -> bool:
         """Whether entries that a team has from this entry source may go to a topic; asked again before each is sent."""
         ...
 
@@ -76,6 +76,6 @@ def subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str
     return [*registry.subscription(), *(topic for source in sources for topic in source.topics)]
 
 
-def permits(registry: Registry, sources: Sequence[EntrySource], team: str, destination: str) -> bool:
+def is_target_permitted(registry: Registry, sources: Sequence[EntrySource], team: str, destination: str) -> bool:
     """Whether anybody lets entries of a team go there."""
-    return registry.permits(team, destination) or any(source.permits(team, destination) for source in sources)
+    return registry.permits_target(team, destination) or any(source.permits_target(team, destination) for source in sources)

@@ -46,7 +46,7 @@ class FastPath:
         policies: Mapping[bytes | None, str], find_spread: FindSpread,
     ) -> None:  # fmt: skip
         self._registry, self._attempt_counter, self._policies = registry, attempt_counter, policies
-        self._writer = AlikeLettersWriter(attempt_counter, self._shared, entry_builder, find_spread)
+        self._writer = AlikeLettersWriter(attempt_counter, self._find_shared, entry_builder, find_spread)
         self._layouts: dict[tuple[str, ...], HeaderLayout | None] = {}
         self._templates: dict[tuple[Any, ...], LetterTemplate | None] = {}
         self._kept_bytes = 0
@@ -100,12 +100,12 @@ class FastPath:
         except KeyError:
             return self._new_template(layout, values, alike, message)
 
-    def _shared(self, template: LetterTemplate, values: Values) -> SharedFields:
+    def _find_shared(self, template: LetterTemplate, values: Values) -> SharedFields:
         """Return the outcome fields that a letter shares with others of its template whose exceptions say the same."""
         message = alike = None
         for n in template.layout.messages:
             if message := values[n]:
-                alike = fingerprint.alike(message)
+                alike = fingerprint.normalize_message(message)
                 break
         try:
             return template.shared_by_message[alike]

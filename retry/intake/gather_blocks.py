@@ -70,7 +70,7 @@ class BlockGathering:
     def __init__(self) -> None:
         self._open: dict[BlockFields, dict[int, list[AnyLetter]]] = {}
 
-    def add(self, shared: BlockFields, letters: Iterable[AnyLetter], letters_max: int) -> list[Record]:
+    def add_letters(self, shared: BlockFields, letters: Iterable[AnyLetter], letters_max: int) -> list[Record]:
         """Add letters in the order of their numbers, so many to a block at most; gives back records of full blocks."""
         full, records = min(ENTRIES_MAX, letters_max), list[Record]()
         by_time = self._open.setdefault(shared, {})
@@ -88,7 +88,7 @@ class BlockGathering:
                 by_time[slot] = [letter]
         return records
 
-    def finish(self) -> list[Record]:
+    def flush_blocks(self) -> list[Record]:
         """The records of all that are left."""
         gathered = [(shared, letters) for shared, by_time in self._open.items() for letters in by_time.values()]
         self._open.clear()
@@ -108,7 +108,7 @@ def encode_block(shared: BlockFields, letters: Sequence[AnyLetter]) -> tuple[byt
             return key, blocks.encode_value(EnvelopeBlock([each[2] for each in letters]))
         return key, blocks.encode_value(_gather(shared, cast(Sequence[BlockLetter], letters)))
     envelope = first.envelope if isinstance(first, EnvelopeLetter) else envelopes.encode(fields_of(shared, first))
-    return entry_keys.key(first.due_at_ms, shared.stem, first.number, shared.lane), envelope
+    return entry_keys.build_key(first.due_at_ms, shared.stem, first.number, shared.lane), envelope
 
 
 def _gather(shared: BlockFields, letters: Sequence[BlockLetter]) -> Block:

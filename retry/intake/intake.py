@@ -61,7 +61,7 @@ class Intake:
       tracer: knows the past of letters.
       packer: makes entries.
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
-      names: the service's own topics, see `retry.kafka.topics.names`.
+      names: the service's own topics, see `retry.kafka.topics.build_topic_names`.
       partitions: how many each of these topics has.
       sources: what is read besides dead letters.
       ramped: which lineages a ramp has put.
@@ -76,7 +76,7 @@ class Intake:
         self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._policies: dict[bytes | None, str] = {
-            plan.name.encode(): plan.name for route in registry.routes() for plan in route.plans()
+            plan.name.encode(): plan.name for route in registry.list_routes() for plan in route.plans()
         }
         self._home = home or HomeShard(self._shards, list)
         self._fast_path = FastPath(registry, tracer, packer, self._policies, self._find_spread)
@@ -84,9 +84,9 @@ class Intake:
         self._lineage_topic = LineageTopic(names.lineage, partitions[names.lineage])
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
 
-    def reads(self, topic: str) -> bool:
+    def reads_topic(self, topic: str) -> bool:
         """Whether its registry has policies for this topic, or an entry source reads it."""
-        return self._registry.reads(topic) or any(source.reads(topic) for source in self._sources)
+        return self._registry.reads_topic(topic) or any(source.reads_topic(topic) for source in self._sources)
 
     def prepare(
         self, messages: Iterable[Any], now_ms: int, incarnations: Mapping[Partition, int] | None = None
@@ -97,14 +97,14 @@ class Intake:
           incarnations: see `BatchResult`.
         """
         result, waiting = BatchResult(incarnations), iter(messages)
-        self._tracer.begin()
+        self._tracer.begin_batch()
         while some := list(islice(waiting, _TOGETHER)):
             if self._sources:
                 some = self._by_sources(some, now_ms, result)
             others = self._fast_path.prepare(some, now_ms, result)
             some.clear()
-            for case, packed in self._decided(others, now_ms, result.incarnations):
-                self._add(case, packed, result)
+            for case, packed in self._decide_some(others, now_ms, result.incarnations):
+                self._add_decision(case, packed, result)
                 if case.trace.made and (case.letter.action or (self._ramped and case.letter.id is None)):
                     self._mark(case, now_ms, result)
         result.pack(now_ms)
@@ -117,7 +117,7 @@ class Intake:
         for message in some:
             topic = message.topic()
             if topic not in self._source_of:
-                self._source_of[topic] = next((source for source in self._sources if source.reads(topic)), None)
+                self._source_of[topic] = next((source for source in self._sources if source.reads_topic(topic)), None)
             source = self._source_of[topic]
             if source is None:
                 letters.append(message)
@@ -127,7 +127,7 @@ class Intake:
             source.prepare(messages, now_ms, into)
         return letters
 
-    def _add(self, case: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
+    def _add_decision(self, case: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
         letter, trace, reason = case.letter, case.trace, packed.reason
         is_limited = not reason and self._find_spread(case.route.team, packed.destination) is not None
         rows = to.entries[self._shard(letter)] if is_limited or case.plan.waits_by_key else to.anywhere
@@ -139,7 +139,7 @@ class Intake:
         )  # fmt: skip
         to.letters[shared].append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
         sent = 0 if reason else case.attempt
-        row = attempts.row(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
+        row = attempts.build_fields(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
         to.traces[case.route.team].append(row)
         to.decided[case.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
@@ -147,36 +147,36 @@ class Intake:
         if reason:
             to.parked[case.route.team, case.plan.name, reason] += 1
         if trace.made:
-            to.back[self._failed(case, trace.made)] += 1
+            to.back[self._describe_failed_retry(case, trace.made)] += 1
         if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
 
     def _mark(self, case: DecidedLetter, now_ms: int, to: BatchResult) -> None:
         """Mark what failed again of a ramp, for whoever judges it; by its header, or its lineage where it comes without any."""
         action, number, team = case.letter.action, case.trace.number, case.route.team
-        put = self._ramped.step(team, number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
+        put = self._ramped.find_step(team, number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
         if put is not None:
             row = ramp_records.failed_row(*put, number, now_ms, team=attempts.short_team_number(team))
             to.entries[ramp_records.HOME].append(row)
 
-    def _failed(self, case: DecidedLetter, attempt: int) -> Retry:
+    def _describe_failed_retry(self, case: DecidedLetter, attempt: int) -> Retry:
         """The retry that failed, as far as the letter says and the policy file knows of it."""
         letter = case.letter
         sent_ms = case.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
         policy = self._policies.get(letter.policy, case.plan.name)
         return Retry(case.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
-    def decided(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
+    def decide_letters(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
 
         A few hundred letters go through one step together: its code and their data stay at hand, which saves a tenth.
         """
         waiting = iter(messages)
-        self._tracer.begin()
+        self._tracer.begin_batch()
         while some := list(islice(waiting, _TOGETHER)):
-            yield from self._decided(some, now_ms, {})
+            yield from self._decide_some(some, now_ms, {})
 
-    def _decided(
+    def _decide_some(
         self, some: list[Any], now_ms: int, incarnations: Mapping[Partition, int]
     ) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         trace = self._tracer.trace

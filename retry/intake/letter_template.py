@@ -66,7 +66,7 @@ class LetterTemplate:
 
     def with_message(self, message: str | None) -> SharedFields:
         """Return the shared outcome fields of letters whose exceptions have this message."""
-        return self.shared._replace(fingerprint=fingerprint.of(self.exception, self.cause, message))
+        return self.shared._replace(fingerprint=fingerprint.compute_fingerprint(self.exception, self.cause, message))
 
 
 def template(
@@ -82,7 +82,7 @@ def template(
     plan = route.plan_by_names(failure)
     if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.retry_to is None:
         return None
-    target = plan.target(failure, topic)
+    target = plan.resolve_target(failure, topic)
     if target is None or (plan.template is not None and not route.completes(target)):
         return None
     attempt = made + 1

@@ -82,15 +82,15 @@ class OverlappingTransactions:
             transaction = BatchTransaction(epoch, self._turn)
             self._under_way.append(transaction)
 
-        def written(producer: TransactionalProducer) -> None:
+        def note_written(producer: TransactionalProducer) -> None:
             deadline = clock.Deadline(_ARRIVE_S)
             write(producer)
             # They were on their way while the offsets were accepted.
-            if not producer.arrived(deadline.remaining_s()):
+            if not producer.await_arrival(deadline.remaining_s()):
                 producer.abort()
                 raise TransactionSlow("records do not arrive in time")
 
-        return transaction if self._does(written, transaction) and self._handed_over(transaction) else None
+        return transaction if self._does(note_written, transaction) and self._handed_over(transaction) else None
 
     def commit(self, transaction: BatchTransaction, commit: Step) -> bool:
         """Commit a batch that was written; False if it was undone, and is read again.
@@ -106,18 +106,18 @@ class OverlappingTransactions:
             follows = self._follows(transaction)
         if follows:
             return self._does(commit, transaction, is_last=True)
-        self._undo(transaction)
+        self._undo_batch(transaction)
         return False
 
     def are_over(self, within_s: float) -> bool:
         """Wait until nothing that was begun is under way, and both producers can begin anew; whether it is so by then."""
         deadline = clock.Deadline(within_s)
         with self._changed:
-            while self._under_way and not deadline.passed():
+            while self._under_way and not deadline.has_passed():
                 clock.wait(self._changed, deadline.remaining_s())
             return not self._under_way
 
-    def end(self) -> None:
+    def end_transactions(self) -> None:
         """Undo what waits for its commit, and wait for what is being written or committed; the epoch was raised before."""
         self._undo_others()
         while not self.are_over(_LOOK_S):
@@ -169,7 +169,7 @@ class OverlappingTransactions:
             if transaction.epoch == self._epoch():
                 transaction.is_held = False
                 return True
-        self._undo(transaction)
+        self._undo_batch(transaction)
         return False
 
     def _undo_others(self) -> None:
@@ -179,9 +179,9 @@ class OverlappingTransactions:
             for each in waiting:
                 each.is_held = True
         for each in waiting:
-            self._undo(each)
+            self._undo_batch(each)
 
-    def _undo(self, transaction: BatchTransaction) -> None:
+    def _undo_batch(self, transaction: BatchTransaction) -> None:
         producer = self._producers[transaction.turn]
         try:
             producer.abort()

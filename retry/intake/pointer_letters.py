@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from retry.dead_letters.dead_letter import Letter, filled
+from retry.dead_letters.dead_letter import Letter, fill_pointer
 from retry.policies.route import Route
 from retry.record import RecordLocation
 
@@ -40,7 +40,7 @@ def fill(letters: list[Letter], routes: Sequence[Route], fetch: Fetch | None) ->
             unfit[n] = record
             continue
         try:
-            letters[n] = filled(letters[n], record)
+            letters[n] = fill_pointer(letters[n], record)
         except SystemError:
             unfit[n] = _UNREADABLE
     return unfit

@@ -60,7 +60,7 @@ class ReadCursors:
         self._saying = clock.Interval(_SAY_EVERY_S, at_once=True)
         self._passed_over = 0
 
-    def begin(self, partition: Partition, start: StartingPoint, incarnation: int = 0) -> None:
+    def begin_partition(self, partition: Partition, start: StartingPoint, incarnation: int = 0) -> None:
         """Expect what lies from a starting point on, in this incarnation of the topic."""
         self._cursors[partition] = ReadCursor(start, incarnation)
 
@@ -69,7 +69,7 @@ class ReadCursors:
         cursor = self._cursors.get(partition)
         return cursor is not None and cursor.reread >= number
 
-    def forget(self, partitions: Iterable[Partition]) -> None:
+    def delete_cursors(self, partitions: Iterable[Partition]) -> None:
         """Partitions are not read any more: no letter of them is news until they are begun again."""
         for partition in partitions:
             self._cursors.pop(partition, None)

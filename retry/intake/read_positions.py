@@ -90,7 +90,7 @@ class ReadPositions:
         self._positions: dict[Partition, ReadPosition] = {}
         self._requests: dict[Partition, RereadRequest] = {}
 
-    def fold(self, message: Message) -> None:
+    def apply_message(self, message: Message) -> None:
         """Take in one record of the topic, or the end of its partition.
 
         Raises:
@@ -108,9 +108,9 @@ class ReadPositions:
         Raises:
           KafkaException, TimeoutError: nobody answered, or a transaction stayed open for too long; ask again.
         """
-        end, deadline = self._log.bounds(self.topic, [PARTITION])[PARTITION].end, clock.Deadline(_CURRENT_S)
+        end, deadline = self._log.fetch_bounds(self.topic, [PARTITION])[PARTITION].end, clock.Deadline(_CURRENT_S)
         while self._reached < end:
-            if deadline.passed():
+            if deadline.has_passed():
                 raise TimeoutError(f"{self.topic} is read up to {self._reached} of {end} so far")
             clock.pause(_LOOK_S)
 
@@ -219,7 +219,7 @@ def fold_record(
         version = _read_version(value).v
         # Before the key, which may be of a newer kind, too.
         if format_versions.READ_POSITION.newer(version):
-            raise ReadPositionNewer(format_versions.READ_POSITION.told(version))
+            raise ReadPositionNewer(format_versions.READ_POSITION.describe_version(version))
         if version not in format_versions.READ_POSITION.reads:
             raise ValueError(f"there is no {format_versions.READ_POSITION.name} {version}")
         partition = _parse_place(key.removeprefix(_REQUEST))
@@ -243,7 +243,7 @@ _encode = msgspec.json.Encoder().encode
 
 def encode_positions(positions: Mapping[Partition, ReadPosition]) -> list[dict[str, Any]]:
     """Rows for the topic of positions."""
-    return [{"key": _place(partition), "value": _encode(position)} for partition, position in positions.items()]
+    return [{"key": _encode_partition(partition), "value": _encode(position)} for partition, position in positions.items()]
 
 
 def offsets_of(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartition]:
@@ -256,10 +256,10 @@ def offsets_of(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartiti
 
 def encode_request(partition: Partition, request: RereadRequest) -> dict[str, Any]:
     """The row of a request to read a partition again."""
-    return {"key": _REQUEST + _place(partition), "value": _encode(request)}
+    return {"key": _REQUEST + _encode_partition(partition), "value": _encode(request)}
 
 
-def _place(partition: Partition) -> bytes:
+def _encode_partition(partition: Partition) -> bytes:
     return f"{partition[0]}/{partition[1]}".encode()
 
 

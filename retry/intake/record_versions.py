@@ -31,7 +31,7 @@ class RecordVersions:
     def __init__(self) -> None:
         self._last: dict[Partition, int] = {}
 
-    def begin(self, partition: Partition, version: int) -> None:
+    def set_last_version(self, partition: Partition, version: int) -> None:
         """Read a partition on behind a record of this version; any thread may say so."""
         self._last[partition] = version
 

@@ -47,7 +47,7 @@ def until_answered(ask: Callable[[float], _Answer], within_s: float, passing: Co
             last = error.args[0]
             if last.code() not in _PASSING and last.code() not in passing:
                 raise
-            if deadline.passed():
+            if deadline.has_passed():
                 late = KafkaError(last.code(), f"{last.str()}; asked again for {within_s:.0f} s")
                 raise KafkaException(late) from error
         pause(min(_AGAIN_S, deadline.remaining_s()))

@@ -59,7 +59,7 @@ def lacking(*rights: Right) -> RightMissing:
     return RightMissing(", ".join(map(str, rights)), " && ".join(command(rights, "User:…", "…")))
 
 
-def refused(error: KafkaException) -> bool:
+def is_denied(error: KafkaException) -> bool:
     """Whether a broker said that this user may not."""
     return error.args[0].code() in _REFUSALS
 
@@ -105,7 +105,7 @@ def missing(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
             operations = answer.result(_ASK_S).authorized_operations
             allowed[name] = None if operations is None else {op.name.lower().replace("_", "-") for op in operations}
         except KafkaException as error:
-            allowed[name] = set() if refused(error) else None
+            allowed[name] = set() if is_denied(error) else None
         except TimeoutError:
             allowed[name] = None
     return [right for right in rights if (has := allowed[right.name]) is not None and right.operation not in has]

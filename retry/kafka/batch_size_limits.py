@@ -22,7 +22,7 @@ class BatchSizeLimits:
         self._bytes_max: dict[str, int] = {}
         self._queued: dict[str, int] = {}
 
-    def limited(self) -> bool:
+    def has_limits(self) -> bool:
         """Whether any topic has a limit; a transaction begins, and nothing is queued."""
         self._queued.clear()
         return bool(self._bytes_max)
@@ -41,7 +41,7 @@ class BatchSizeLimits:
         """Whether this entry is so large that it never has company: if it is refused, it was too large."""
         return _bytes(e) >= self._bytes_max.get(e.destination, 1 << 62)
 
-    def refused(self, together: Iterable[Entry]) -> None:
+    def note_refused(self, together: Iterable[Entry]) -> None:
         """Topics refused these, some of them together: half as much from now on."""
         sizes: dict[str, int] = {}
         for e in together:

@@ -36,12 +36,12 @@ class BrokerClock:
         self._producer = self._producer or client_config.producer(self._config)
         timestamp_ms: Future[int] = Future()
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def note_delivery(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 timestamp_ms.set_result(message.timestamp()[1])
             else:
                 timestamp_ms.set_exception(KafkaException(error))
 
-        self._producer.produce(self._topic, None, _KEY, 0, delivered)
+        self._producer.produce(self._topic, None, _KEY, 0, note_delivery)
         flush(self._producer, _ANSWER_S)
         return timestamp_ms.result(0)

@@ -19,7 +19,7 @@ from retry import clock
 from retry.errors import RetryError
 from retry.kafka.client_certificate import CERTIFICATE, FILES, KEYSTORE
 from retry.kafka.interface import KafkaException
-from retry.reloaded_file import digest
+from retry.reloaded_file import hash_files
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -69,28 +69,28 @@ class CertificateWatch:
         self, settings: Settings, would_start: Callable[[], object], renew: Callable[[], object],
         draw: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
-        self.files = watched(settings)
+        self.files = list_watched(settings)
         self._would_start, self._renew, self._draw = would_start, renew, draw
-        self._began_with = digest(self.files)
+        self._began_with = hash_files(self.files)
         self.shown = _validity(settings.kafka) if _speaks_tls(settings.kafka) else FOR_EVER
         self._refused, self._why, self._again = b"", "", clock.Interval(_AGAIN_S)
         self._due: clock.Deadline | None = None
         self._is_over = False
 
-    def look(self) -> None:
+    def check_files(self) -> None:
         """Read the files, try what is new in them, and renew this process when its moment has come; every few seconds."""
-        held = digest(self.files)
+        held = hash_files(self.files)
         if self._is_over or not self._is_to_try(held):
             return
         try:
             self._would_start()
         except (RetryError, KafkaException, TimeoutError) as error:
-            self._keep(held, str(error))
+            self._note_refusal(held, str(error))
             return
         self._refused = b""
-        due = self._due = self._due or self._drawn()
-        if due.passed():
-            log.info("begins anew with the files that it was waiting to use: %s", self._names())
+        due = self._due = self._due or self._draw_deadline()
+        if due.has_passed():
+            log.info("begins anew with the files that it was waiting to use: %s", self._format_files())
             self._is_over = True
             self._renew()
 
@@ -101,27 +101,27 @@ class CertificateWatch:
             return False
         if held == self._refused:
             return self._again.is_due()
-        return self._due is None or self._due.passed()
+        return self._due is None or self._due.has_passed()
 
-    def _keep(self, held: bytes, why: str) -> None:
+    def _note_refusal(self, held: bytes, why: str) -> None:
         if (held, why) != (self._refused, self._why):
             log.warning(
                 "%s have changed and are not used yet: %s; what this process began with stays in use, and they are tried again "
-                "every %.0f s", self._names(), why, _AGAIN_S,
+                "every %.0f s", self._format_files(), why, _AGAIN_S,
             )  # fmt: skip
         self._refused, self._why, self._due = held, why, None
         self._again.restart()
 
-    def _drawn(self) -> clock.Deadline:
+    def _draw_deadline(self) -> clock.Deadline:
         seconds = delay_s(self.shown.ends_s - clock.wall_ms() / _MS, self._draw())
-        log.info("%s have changed and can be used: this process ends and begins anew in %.0f s", self._names(), seconds)
+        log.info("%s have changed and can be used: this process ends and begins anew in %.0f s", self._format_files(), seconds)
         return clock.Deadline(seconds)
 
-    def _names(self) -> str:
+    def _format_files(self) -> str:
         return ", ".join(map(str, self.files))
 
 
-def watched(settings: Settings) -> list[Path]:
+def list_watched(settings: Settings) -> list[Path]:
     """The files of certificates and keys that clients read; none where they do not speak TLS."""
     kinds = [settings.kafka, settings.kafka_consumer, settings.kafka_producer]
     if not any(map(_speaks_tls, kinds)):

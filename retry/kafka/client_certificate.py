@@ -34,16 +34,16 @@ class _Held:
     """Files as they were read, in memory; they are gone with the last who holds this."""
 
     def __init__(self, files: _Named) -> None:
-        self._fds = {name: self._written(Path(file).read_bytes()) for name, file in files}
+        self._fds = {name: self._write_content(Path(file).read_bytes()) for name, file in files}
 
-    def _written(self, content: bytes) -> int:
+    def _write_content(self, content: bytes) -> int:
         fd = os.memfd_create("client certificate")
         weakref.finalize(self, os.close, fd)
         while content:
             content = content[os.write(fd, content) :]
         return fd
 
-    def made(self, make: Callable[[Config], _Client], config: Config) -> _Client:
+    def make_client(self, make: Callable[[Config], _Client], config: Config) -> _Client:
         """A client that reads these."""
         return make({**config, **{name: f"/proc/self/fd/{fd}" for name, fd in self._fds.items()}})
 
@@ -51,45 +51,45 @@ class _Held:
 _IN_USE: dict[_Named, _Held] = {}
 
 
-def made(make: Callable[[Config], _Client], config: Config) -> _Client:
+def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
     """A client by the files that are in use, which are those that the first one could be made from; for any thread.
 
     Raises:
       KafkaException, TypeError, ValueError, AttributeError: the configuration cannot be used.
     """
-    files = _named(config)
+    files = _list_files(config)
     if held := _IN_USE.get(files):
-        return held.made(make, config)
-    client, held = _newest(files, make, config)
+        return held.make_client(make, config)
+    client, held = _make_from_files(files, make, config)
     if held:
         _IN_USE.setdefault(files, held)
     return client
 
 
-def tried(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
+def try_client(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
     """A client by what the files hold now. Where `see` raises nothing of it, they are in use from then on.
 
     Raises:
-      as `made`, and whatever `see` raises.
+      as `make_client`, and whatever `see` raises.
     """
-    files = _named(config)
-    client, held = _newest(files, make, config)
+    files = _list_files(config)
+    client, held = _make_from_files(files, make, config)
     see(client)
     if held:
         _IN_USE[files] = held
     return client
 
 
-def _newest(files: _Named, make: Callable[[Config], _Client], config: Config) -> tuple[_Client, _Held | None]:
+def _make_from_files(files: _Named, make: Callable[[Config], _Client], config: Config) -> tuple[_Client, _Held | None]:
     if files and _IN_MEMORY:
         with suppress(OSError, *REFUSALS):
             held = _Held(files)
-            return held.made(make, config), held
+            return held.make_client(make, config), held
     # It says better than we could what is wrong with a file.
     return make(config), None
 
 
-def _named(config: Mapping[str, Any]) -> _Named:
+def _list_files(config: Mapping[str, Any]) -> _Named:
     """The files that a configuration names; without a folder of authorities, which is not replaced as a whole."""
     named = {name: str(config[name]) for name in FILES if config.get(name)}
     authority = named.get(AUTHORITY, "")

@@ -83,7 +83,7 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
       SettingsInvalid: as `consumer`.
     """
     config = {**_common(settings), **settings.kafka}
-    client = _made(IsolatedAdminClient, config)
+    client = _make_client(IsolatedAdminClient, config)
     try:
         until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
@@ -102,7 +102,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
     """
     errors = refused_connection.ConnectionErrors()
 
-    def answered(client: AdminClient) -> None:
+    def note_answer(client: AdminClient) -> None:
         try:
             until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
         except KafkaException as error:
@@ -112,7 +112,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
         see(client)
 
     config = refused_connection.quiet_config({**_common(settings), **settings.kafka}, errors)
-    _made(IsolatedAdminClient, config, partial(client_certificate.tried, see=answered))
+    _make_client(IsolatedAdminClient, config, partial(client_certificate.try_client, see=note_answer))
 
 
 def consumer(config: Config) -> Consumer:
@@ -121,17 +121,17 @@ def consumer(config: Config) -> Consumer:
     Raises:
       SettingsInvalid: a property is unknown, or cannot be used as it is.
     """
-    return _made(Consumer, config)
+    return _make_client(Consumer, config)
 
 
 def producer(config: Config) -> Producer:
     """A producer, not connected; raises as `consumer`."""
-    return _made(Producer, config)
+    return _make_client(Producer, config)
 
 
-def _made(
+def _make_client(
     client: Callable[[Config], _Client], config: Config,
-    made: Callable[[Callable[[Config], _Client], Config], _Client] = client_certificate.made,
+    made: Callable[[Callable[[Config], _Client], Config], _Client] = client_certificate.make_client,
 ) -> _Client:  # fmt: skip
     try:
         return made(client, config)

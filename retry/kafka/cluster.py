@@ -40,19 +40,19 @@ class KafkaCluster:
     def follower(self) -> KafkaPartitionReader:
         return KafkaPartitionReader(client_config.reader_config(self._settings))
 
-    def member(
+    def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> KafkaGroupMember:
         # Whoever asks something of the shards looks first at what their owners read. The name tells, since brokers keep what a
         # member that restarts in place was called as a client before.
-        instance = self._instance if reads else format_versions.announced(self._instance)
+        instance = self._instance if reads else format_versions.announce_instance(self._instance)
         config = client_config.consumer_config(self._settings, group, instance)
         orphans = UnassignedPartitions(self._admin, config, subscription)
         refused = RefusedHeaders(client_config.reader_config(self._settings))
         topics = Subscription(self._admin, subscription)
         return KafkaGroupMember(config, topics, orphans, gained, leaving, TopicIds(self._admin), refused)
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
+    def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         # Whoever took offsets of another topic for those of the changelog would wipe a table that is all there is left.
         self._changelog.confirm()
         numbers = list(partitions)
@@ -65,6 +65,6 @@ class KafkaCluster:
         starts, ends = offset_ranges.firsts(self._admin, asked), offset_ranges.lasts(self._admin, asked)
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}
 
-    def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def find_stable_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the last stable offset of each partition, without those that no broker answered for within a few seconds."""
-        return offset_ranges.readable(self._admin, partitions)
+        return offset_ranges.find_stable_offsets(self._admin, partitions)

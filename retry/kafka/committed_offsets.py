@@ -86,7 +86,7 @@ class IsolatedAdminClient(AdminClient):
             if self._questions is None or self._questions.has_ended:
                 self._questions = self._start()
             questions = self._questions
-        return {each.group_id: questions.ask(each.group_id) for each in list_consumer_group_offsets_request}
+        return {each.group_id: questions.request_offsets(each.group_id) for each in list_consumer_group_offsets_request}
 
     def _start(self) -> _Questions:
         held = [int(n) for value in self._config.values() for n in _HELD_FILE.findall(str(value))]
@@ -97,7 +97,7 @@ class IsolatedAdminClient(AdminClient):
         )  # fmt: skip
         sends, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
         questions = _Questions(sends)
-        questions.send(self._config)
+        questions.send_line(self._config)
 
         def read_answers() -> None:
             with answers:
@@ -135,7 +135,7 @@ class _Questions:
         self._sends, self._lock, self._open = sends, Lock(), dict[int, tuple[str, Answer]]()
         self.has_ended, self._asked = False, 0
 
-    def ask(self, group: str) -> Answer:
+    def request_offsets(self, group: str) -> Answer:
         answer: Answer = Future()
         with self._lock:
             if self.has_ended:
@@ -143,10 +143,10 @@ class _Questions:
                 return answer
             self._asked += 1
             self._open[self._asked] = group, answer
-            self.send([self._asked, group])
+            self.send_line([self._asked, group])
         return answer
 
-    def send(self, message: object) -> None:
+    def send_line(self, message: object) -> None:
         """Send one line; where the process has ended, whoever reads its answers tells all that wait."""
         with suppress(BrokenPipeError):
             self._sends.write(orjson.dumps(message) + b"\n")

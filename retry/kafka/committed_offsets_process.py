@@ -40,12 +40,12 @@ def main() -> None:
             failed: Future[ConsumerGroupTopicPartitions] = Future()
             failed.set_exception(error)
             asked = {group: failed}
-        asked[group].add_done_callback(partial(_answer, number))
+        asked[group].add_done_callback(partial(_write_offsets, number))
     # Clients would first wait for what was asked last.
     os._exit(0)
 
 
-def _answer(number: int, answer: Future[ConsumerGroupTopicPartitions]) -> None:
+def _write_offsets(number: int, answer: Future[ConsumerGroupTopicPartitions]) -> None:
     error = answer.exception()
     if isinstance(error, KafkaException):
         line = orjson.dumps([number, [], [error.args[0].code(), error.args[0].str()]])

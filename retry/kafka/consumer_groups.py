@@ -22,31 +22,31 @@ _EXPIRES_S = 180.0
 
 def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
     """Return the offset at which a group goes on reading in each partition; empty where there is no such group."""
-    return _committed(admin, ConsumerGroupTopicPartitions(group))
+    return _read_committed(admin, ConsumerGroupTopicPartitions(group))
 
 
-def _committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
-    def ask(within_s: float) -> dict[Partition, int]:
+def _read_committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
+    def query_groups(within_s: float) -> dict[Partition, int]:
         return _offsets(admin.list_consumer_group_offsets([request])[request.group_id].result(within_s))
 
     try:
-        return until_answered(ask, _ASK_S)
+        return until_answered(query_groups, _ASK_S)
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}
-        if authorization.refused(error):
+        if authorization.is_denied(error):
             raise authorization.lacking(Right(authorization.GROUP, request.group_id, authorization.DESCRIBE)) from error
         raise
 
 
-def listed(admin: AdminClient) -> list[str]:
+def list_groups(admin: AdminClient) -> list[str]:
     """The consumer groups that this user may see."""
 
-    def ask(within_s: float) -> list[str]:
+    def query_groups(within_s: float) -> list[str]:
         answer = admin.list_consumer_groups(request_timeout=within_s).result(within_s)
         return sorted(group.group_id for group in answer.valid)
 
-    return until_answered(ask, _ASK_S)
+    return until_answered(query_groups, _ASK_S)
 
 
 class Committed:
@@ -62,10 +62,10 @@ class Committed:
         committed: dict[str, dict[Partition, int]] = {}
         failed: dict[str, str] = {}
         while groups:
-            self._pending = {group: self._pending.get(group) or self._ask(group) for group in groups}
+            self._pending = {group: self._pending.get(group) or self._query_offsets(group) for group in groups}
             # A coordinator that moves is found by asking again.
             groups = [group for group in groups if self._is_moving(group, deadline, committed, failed)]
-            if deadline.passed():
+            if deadline.has_passed():
                 break
             pause(_AGAIN_S if groups else 0.0)
         return committed, failed
@@ -91,7 +91,7 @@ class Committed:
         failed.pop(group, None)
         return False
 
-    def _ask(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
+    def _query_offsets(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
         request = ConsumerGroupTopicPartitions(group)
         answer: Future[ConsumerGroupTopicPartitions]
         answer = self._admin.list_consumer_group_offsets([request])[group]
@@ -102,22 +102,22 @@ def _offsets(answer: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
     return {(p.topic, p.partition): p.offset for p in answer.topic_partitions or () if p.offset >= 0}
 
 
-def members(admin: AdminClient, group: str) -> int | None:
+def count_members(admin: AdminClient, group: str) -> int | None:
     """How many members a group has; 0 where there is no such group, None where this user may not know."""
-    ids = names(admin, group)
+    ids = list_members(admin, group)
     return None if ids is None else len(ids)
 
 
-def names(admin: AdminClient, group: str) -> list[str] | None:
+def list_members(admin: AdminClient, group: str) -> list[str] | None:
     """List the members of a group by instance id, or by member id where they have none; None where this user may not know."""
 
-    def ask(within_s: float) -> list[str]:
+    def query_groups(within_s: float) -> list[str]:
         described = admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s)
         return [member.group_instance_id or member.member_id for member in described.members]
 
     try:
-        return until_answered(ask, _ASK_S)
+        return until_answered(query_groups, _ASK_S)
     except KafkaException as error:
-        if authorization.refused(error):
+        if authorization.is_denied(error):
             return None
         raise

@@ -26,7 +26,7 @@ def flush(producer: Producer, within_s: float) -> int:
       KafkaException: the producer has failed for good; it was fenced, say.
     """
     deadline = Deadline(within_s)
-    while (queued := producer.flush(min(_STEP_S, deadline.remaining_s()))) and not deadline.passed():
+    while (queued := producer.flush(min(_STEP_S, deadline.remaining_s()))) and not deadline.has_passed():
         pass
     return queued
 
@@ -40,7 +40,7 @@ def discard_queued(producer: Producer) -> None:
     """
     producer.purge()
     deadline = Deadline(_EMPTY_S)
-    while len(producer) and not deadline.passed():
+    while len(producer) and not deadline.has_passed():
         try:
             producer.poll(_STEP_S)
         except KafkaException as error:

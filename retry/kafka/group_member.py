@@ -104,8 +104,8 @@ class KafkaGroupMember:
         Raises:
           InstanceNameInUse: another process keeps taking this member's place.
         """
-        self._orphans.look()
-        if self._subscription.look():
+        self._orphans.check_owners()
+        if self._subscription.refresh_topics():
             self._subscribe()
         self._gave_up = False
         messages = self._loop.read(records_max, wait_s)
@@ -127,7 +127,7 @@ class KafkaGroupMember:
         if subscription != self._subscription.names:
             more = [f"{len(subscription) - _NAMED_MAX:,} more"] if len(subscription) > _NAMED_MAX else []
             log.info("reading %s", ", ".join([*subscription[:_NAMED_MAX], *more]) or "nothing")
-            self._subscription.change(subscription)
+            self._subscription.replace_names(subscription)
             self._orphans.watch(subscription)
             self._subscribe()
 
@@ -173,7 +173,7 @@ class KafkaGroupMember:
         # are read already the ids stay, so that it is found when one of them was made again meanwhile.
         kept = {topic for topic, _ in self.owned - wanted}
         ids = {topic: topic_id for topic, topic_id in self._ids.items() if topic in kept}
-        self._ids = ids | self._identities.now({topic for topic, _ in wanted} - ids.keys())
+        self._ids = ids | self._identities.fetch_ids({topic for topic, _ in wanted} - ids.keys())
         asked = [TopicPartition(*partition) for partition in wanted if partition[0] in self._ids]
         committed = self._consumer.committed(asked, _COMMITTED_S) if asked else []
         offsets = {(each.topic, each.partition): read_committed_offset(each) for each in committed}
@@ -202,7 +202,7 @@ class KafkaGroupMember:
           KafkaException, TimeoutError: nobody answered.
         """
         ids_before = self._ids
-        ids_now = self._identities.ask(topics or ids_before)
+        ids_now = self._identities.request_ids(topics or ids_before)
         return lambda: sorted(topic for topic, topic_id in ids_now().items() if topic_id != ids_before.get(topic))
 
     def close(self) -> None:

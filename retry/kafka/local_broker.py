@@ -149,15 +149,15 @@ class LocalBroker:
     def await_ready(self, timeout_s: float = _START_S) -> None:
         """Return when it answers clients; raises `BrokerNotStarted` as `start` does."""
         deadline = Deadline(timeout_s)
-        while not self._answers():
+        while not self._accepts_connections():
             if not self.running():
                 raise BrokerNotStarted(f"the broker's process ended; read {self.log_file}")
-            if deadline.passed():
+            if deadline.has_passed():
                 self.kill()
                 raise BrokerNotStarted(f"the broker did not answer within {timeout_s:.0f} s; read {self.log_file}")
             pause(0.05)
 
-    def _answers(self) -> bool:
+    def _accepts_connections(self) -> bool:
         # The port opens when the broker has caught up with the controller, so a connection is the whole question.
         with socket.socket() as probe:
             return probe.connect_ex((HOST, self.port)) == 0

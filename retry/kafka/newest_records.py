@@ -30,7 +30,7 @@ def cut_to_newest(read: SpanReader, records_max: Mapping[Span, int], deadline: D
       TopicsInvalid: `read` raised it.
     """
     searches = [_Search(span, wanted) for span, wanted in records_max.items()]
-    while (open_searches := [each for each in searches if not each.is_done()]) and not (deadline and deadline.passed()):
+    while (open_searches := [each for each in searches if not each.is_done()]) and not (deadline and deadline.has_passed()):
         windows: dict[Partition, _Search] = {(each.span.topic, each.span.partition): each for each in open_searches}
         for batch in read([each.begin_window() for each in open_searches]):
             for message in batch:

@@ -58,14 +58,14 @@ def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: fl
       KafkaException: nobody answered, or not for one of these: a topic of unknown partitions is not one without any.
     """
 
-    def ask(left_s: float) -> list[Partition]:
+    def query_cluster(left_s: float) -> list[Partition]:
         topics = {name: about for name, about in admin.list_topics(timeout=left_s).topics.items() if reads(name)}
         for name, about in topics.items():
             if about.error is not None:
                 raise KafkaException(KafkaError(about.error.code(), f"{name}: {about.error.str()}"))
         return [(name, n) for name, about in topics.items() for n in about.partitions]
 
-    return until_answered(ask, within_s)
+    return until_answered(query_cluster, within_s)
 
 
 def readable_spans(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, Span]:
@@ -99,7 +99,7 @@ def ends(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int,
     return _offsets(admin, topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
 
-def readable(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
+def find_stable_offsets(admin: AdminClient, partitions: Iterable[Partition], within_s: float = _LOOK_S) -> dict[Partition, int]:
     """The offsets at which readers of committed records end now; without those that got no answer within a few seconds."""
     return offsets_at(admin, partitions, OffsetSpec.latest(), within_s)
 
@@ -148,7 +148,7 @@ def _offsets(
 ) -> dict[int, int]:
     request = {TopicPartition(topic, n): spec for n in partitions}
 
-    def ask(within_s: float) -> dict[int, int]:
+    def query_cluster(within_s: float) -> dict[int, int]:
         answers = admin.list_offsets(request, isolation_level=isolation_level, request_timeout=within_s)
         try:
             return {place.partition: answer.result(within_s).offset for place, answer in answers.items()}
@@ -159,10 +159,10 @@ def _offsets(
             raise
 
     # Whoever asks where partitions end has been told how many there are.
-    return until_answered(ask, _ASK_S, NOT_KNOWN_YET) if request else {}
+    return until_answered(query_cluster, _ASK_S, NOT_KNOWN_YET) if request else {}
 
 
-def batches(
+def read_batches(
     config: Config, spans: Collection[Span], deadline: Deadline | None = None, records_max: int | None = None
 ) -> Iterator[list[Message]]:
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
@@ -183,7 +183,7 @@ def batches(
         for messages in loop.until(lambda: _BATCH if unread.stops else 0, _WAIT_S, deadline):
             if messages:
                 silence = Deadline(_SILENCE_S)
-            elif silence.passed():
+            elif silence.has_passed():
                 topics = ", ".join(sorted({topic for topic, _ in unread.stops}))
                 raise TopicsInvalid([f"{topics}: no answer for {_SILENCE_S:.0f} s"], "look at the brokers, then try again")
             if records := [message for message in messages if unread.include(message)]:
@@ -216,7 +216,7 @@ class _UnreadSpans:
         """
         error, partition = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and not is_end(error):
-            if authorization.refused(KafkaException(error)):
+            if authorization.is_denied(KafkaException(error)):
                 raise authorization.lacking(Right(authorization.TOPIC, partition[0], authorization.READ))
             raise TopicsInvalid([f"{partition[0]}: {error.str()}"], "look at the topic's name")
         stop, offset = self.stops.get(partition), message.offset() or 0
@@ -239,5 +239,5 @@ def find_ends(admin: AdminClient, partitions: Collection[Partition]) -> dict[Par
     """Find the ends of partitions; those of which no broker told in time are left out."""
     # In this order: what is written in between is not taken for undecided.
     ends = lasts(admin, partitions, _ENDS_S)
-    decided = readable(admin, ends, _ENDS_S)
+    decided = find_stable_offsets(admin, ends, _ENDS_S)
     return {partition: ReadableEnd(decided[partition], ends[partition]) for partition in decided}

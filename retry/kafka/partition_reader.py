@@ -22,12 +22,12 @@ class KafkaPartitionReader:
         self._followed: set[tuple[str, int]] = set()
         self._loop = ReadingLoop(self._consumer, ErrorLog(), idle_s=IDLE_S)
 
-    def begin(self, topic: str, partition: int, offset: int) -> None:
+    def follow_partition(self, topic: str, partition: int, offset: int) -> None:
         """Follow a partition from `offset` on."""
         self._consumer.incremental_assign([TopicPartition(topic, partition, offset)])
         self._followed.add((topic, partition))
 
-    def end(self, topic: str, partition: int) -> None:
+    def unfollow_partition(self, topic: str, partition: int) -> None:
         """Follow it no more; nothing of it is read from now on."""
         if (topic, partition) in self._followed:
             self._followed.remove((topic, partition))

@@ -32,7 +32,7 @@ class ErrorLog:
     def __init__(self, group: str = "") -> None:
         self._group, self._logged, self._missing = group, set[str](), 0
 
-    def report(self, error: KafkaError, topic: str | None = None) -> None:
+    def log_error(self, error: KafkaError, topic: str | None = None) -> None:
         """Log it, unless one of its kind was, or it is of no concern."""
         if not self._group and authorization.of_group(error):
             return
@@ -70,15 +70,15 @@ class ReadingLoop:
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
         """The next records, and errors that the caller decides about, in their order."""
-        messages = self._gathered(records_max, wait_s)
+        messages = self._gather_messages(records_max, wait_s)
         passing = [m for m in messages if (error := m.error()) is not None and not self._decides(error)]
         if passing:
             for message in passing:
-                self._errors.report(message.error(), message.topic())  # type: ignore[arg-type]
+                self._errors.log_error(message.error(), message.topic())  # type: ignore[arg-type]
             messages = [m for m in messages if (error := m.error()) is None or self._decides(error)]
         return messages
 
-    def _gathered(self, records_max: int, wait_s: float) -> list[Message]:
+    def _gather_messages(self, records_max: int, wait_s: float) -> list[Message]:
         """Gather messages for `wait_s`, counted from the first of them where none came the last time."""
         if not (self._is_idle and wait_s):
             messages = self._consumer.consume(records_max, wait_s)
@@ -93,5 +93,5 @@ class ReadingLoop:
         Args:
           wanted: how many records may come at once; 0 ends the loop.
         """
-        while (records_max := wanted()) and not (deadline and deadline.passed()):
+        while (records_max := wanted()) and not (deadline and deadline.has_passed()):
             yield self.read(records_max, min(wait_s, deadline.remaining_s()) if deadline else wait_s)

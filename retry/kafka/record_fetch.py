@@ -46,7 +46,7 @@ class OffsetRun:
     missing: deque[int]
     results: FetchedRecords
 
-    def begin(self) -> TopicPartition:
+    def find_start(self) -> TopicPartition:
         """Return the position at which reading begins or goes on: the first offset that is missing."""
         return TopicPartition(self.topic, self.partition, self.missing[0])
 
@@ -54,20 +54,20 @@ class OffsetRun:
         """How many records may come at once: no more than lie between what is missing."""
         return min(_RECORDS_MAX, self.missing[-1] - self.missing[0] + 1) if self.missing else 0
 
-    def take(self, message: Message) -> None:
+    def take_record(self, message: Message) -> None:
         """Reading has come to this record, so what is wanted before it is not there."""
         offset = message.offset() or 0
         self._pass(offset)
         if self.missing and self.missing[0] == offset:
             self.results[self.missing.popleft()] = message
 
-    def end(self, offset: int, end: int) -> None:
+    def reach_end(self, offset: int, end: int) -> None:
         """Reading has come to the end of what is committed; behind it nobody knows yet, up to the end of all there is."""
         self._pass(offset)
         self.results.update({late: GONE for late in self.missing if late >= end})
         self.missing.clear()
 
-    def refuse(self) -> None:
+    def skip_out_of_range(self) -> None:
         """The next offset is outside what is there: deleted just now, or beyond the end, where all that follow are too."""
         while self.missing:
             offset = self.missing.popleft()
@@ -157,7 +157,7 @@ class RecordFetcher:
 
     def _fetch_from(self, topic: str, partition: int, offsets: list[int], deadline: Deadline) -> FetchedRecords:
         try:
-            ask = partial(self._bounds, topic, partition)
+            ask = partial(self._fetch_offset_range, topic, partition)
             low, decided = until_answered(ask, min(deadline.remaining_s(), _ASK_S))
         except KafkaException as error:
             return dict.fromkeys(offsets, self._reason(error.args[0]))
@@ -169,7 +169,7 @@ class RecordFetcher:
                 self._consumer().unassign()
         return results
 
-    def _bounds(self, topic: str, partition: int, within_s: float) -> tuple[int, int]:
+    def _fetch_offset_range(self, topic: str, partition: int, within_s: float) -> tuple[int, int]:
         """The first offset that is there, and the first that is not committed."""
         about = self._consumer().list_topics(topic, timeout=within_s).topics[topic]
         if about.error:
@@ -185,24 +185,24 @@ class RecordFetcher:
     def _read(self, run: OffsetRun, deadline: Deadline) -> None:
         """Read through a run; what is not found afterwards was not answered."""
         consumer = self._consumer()
-        consumer.assign([run.begin()])
+        consumer.assign([run.find_start()])
         for messages in ReadingLoop(consumer, self._errors, _decides).until(run.records_max, _WAIT_S, deadline):
             for message in messages:
-                self._note(message, run)
+                self._handle_message(message, run)
 
-    def _note(self, message: Message, run: OffsetRun) -> None:
+    def _handle_message(self, message: Message, run: OffsetRun) -> None:
         """Take in one answer: a record, an end, or an error."""
         error, consumer = message.error(), self._consumer()
         if error is None:
-            run.take(message)
+            run.take_record(message)
         elif not run.missing:
             return
         elif is_end(error):
-            run.end(message.offset() or 0, consumer.get_watermark_offsets(run.begin(), cached=True)[1])
+            run.reach_end(message.offset() or 0, consumer.get_watermark_offsets(run.find_start(), cached=True)[1])
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            run.refuse()
+            run.skip_out_of_range()
             if run.missing:
-                consumer.assign([run.begin()])
+                consumer.assign([run.find_start()])
         else:
             run.results.update(dict.fromkeys(run.missing, self._reason(error)))
             run.missing.clear()
@@ -211,7 +211,7 @@ class RecordFetcher:
         """Why there is no record."""
         if error.code() in MISSING_TOPIC:
             return GONE
-        self._errors.report(error)
+        self._errors.log_error(error)
         return UNREADABLE
 
 

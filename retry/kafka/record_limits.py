@@ -104,7 +104,7 @@ class RecordLimits:
         """
         return self._beyond(records, self._list_believed(), now_ms, may_compress=may_compress)
 
-    def look(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
+    def probe_records(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
         """Ask what all their topics take, and find those that are refused; the arguments are those of `find_refused`."""
         limits = self._ask({record.destination for record in records}) if self._ask else {}
         beyond = self._beyond(records, limits, now_ms, may_compress=may_compress)

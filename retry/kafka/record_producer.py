@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _WITHIN_S = 30.0
 
 
-def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> int:
+def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> int:
     """Send keys and values; how many they were.
 
     Raises:
@@ -38,13 +38,13 @@ def send(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | 
     producer = client_config.producer({**asking_config(settings), **own})
     count = 0
 
-    def delivered(error: KafkaError | None, _message: object) -> None:
+    def note_delivery(error: KafkaError | None, _message: object) -> None:
         if error is not None:
             refused.append(authorization.advice(error, authorization.WRITE, topic=topic))
 
     try:
         for key, value in records:
-            producer.produce(topic, value, key, on_delivery=delivered)
+            producer.produce(topic, value, key, on_delivery=note_delivery)
             producer.poll(0)
             count += 1
         unwritten = flush(producer, _WITHIN_S) + len(refused)
@@ -90,12 +90,12 @@ class Records:
         # Whoever waits may give up; the record is under way all the same.
         done.set_running_or_notify_cancel()
         try:
-            self._produce(topic, partition, key, value, partial(_settle, done))
+            self._produce(topic, partition, key, value, partial(_complete_future, done))
         except RecordUnwritten as refused:
             done.set_exception(refused)
         return done
 
-    async def written(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
+    async def write_record(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
         """Write a record; its offset, once all copies have it.
 
         Raises:
@@ -107,7 +107,7 @@ class Records:
         return await done
 
     def _produce(self, topic: str, partition: int, key: bytes, value: bytes | None, settle: Settle) -> None:
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def note_delivery(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 settle(message.offset() or 0)
             else:
@@ -116,7 +116,7 @@ class Records:
         with self._lock:
             produce: Any = self._producer.produce
             try:
-                produce(topic, value, key, partition, delivered)
+                produce(topic, value, key, partition, note_delivery)
             except (BufferError, KafkaException) as error:
                 raise RecordUnwritten(self._fatal or str(error)) from error
 
@@ -160,7 +160,7 @@ class Records:
     def close(self) -> None:
         """Wait a moment for what is under way."""
         deadline = clock.Deadline(_LEAVE_S)
-        while len(self._producer) and not self._fatal and not deadline.passed():
+        while len(self._producer) and not self._fatal and not deadline.has_passed():
             clock.pause(_POLL_S / 10)
         self._closing.set()
         self._thread.join()
@@ -168,7 +168,7 @@ class Records:
         self._wake()
 
 
-def _settle(done: Future[int] | asyncio.Future[int], result: int | RecordUnwritten) -> None:
+def _complete_future(done: Future[int] | asyncio.Future[int], result: int | RecordUnwritten) -> None:
     if isinstance(result, RecordUnwritten):
         done.set_exception(result)
     else:
@@ -179,4 +179,4 @@ def _settle_all(ended: Iterable[_Ended]) -> None:
     for done, result in ended:
         # Of one whose client is gone nobody waits any more.
         if not done.done():
-            _settle(done, result)
+            _complete_future(done, result)

@@ -67,8 +67,8 @@ def find_refusal(config: Config) -> str:
     if str(config.get("security.protocol", "")).lower() not in _SECURED:
         return ""
     errors, deadline = ConnectionErrors(), Deadline(_WITHIN_S)
-    client: AdminClient = client_certificate.made(AdminClient, quiet_config(config, errors))
-    while not deadline.passed():
+    client: AdminClient = client_certificate.make_client(AdminClient, quiet_config(config, errors))
+    while not deadline.has_passed():
         client.poll(_POLL_S)
         if said := errors.find_newest(KafkaError._AUTHENTICATION):
             return f"they refuse the login ({said}): correct RETRY_KAFKA_SASL_*"

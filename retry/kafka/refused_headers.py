@@ -102,19 +102,19 @@ class RefusedHeaders:
             except SystemError:
                 # A name that is no UTF-8.
                 messages[n] = UnreadableHeaders(message)
-        refused = self._refused(_place(messages[n]) for n in doubtful) if doubtful else ()
+        refused = self._find_refused(_locate_record(messages[n]) for n in doubtful) if doubtful else ()
         for n in doubtful if refused else ():
-            if _place(messages[n]) in refused:
+            if _locate_record(messages[n]) in refused:
                 messages[n] = UnreadableHeaders(messages[n])
         return messages
 
-    def _refused(self, doubtful: Iterable[RecordLocation]) -> set[RecordLocation]:
+    def _find_refused(self, doubtful: Iterable[RecordLocation]) -> set[RecordLocation]:
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for topic, partition, offset in doubtful:
             first, last = spans.get((topic, partition), (offset, offset))
             spans[topic, partition] = min(first, offset), max(last, offset)
         self._client = self._client or _Client(self._config)
-        return self._client.refused(spans)
+        return self._client.find_refused(spans)
 
     def close(self) -> None:
         """Let go of the client."""
@@ -123,7 +123,7 @@ class RefusedHeaders:
             self._client = None
 
 
-def _place(message: Any) -> RecordLocation:
+def _locate_record(message: Any) -> RecordLocation:
     return message.topic(), message.partition(), message.offset()
 
 
@@ -132,12 +132,12 @@ class _Client:
 
     def __init__(self, config: Config) -> None:
         self._call = _library()
-        self._consumer = self._made({name: v for name, v in config.items() if name != "logger"} | _DEMANDED)
+        self._consumer = self._make_client({name: v for name, v in config.items() if name != "logger"} | _DEMANDED)
         self._call["poll_set_consumer"](self._consumer)
         self._queue = self._call["queue_get_consumer"](self._consumer)
         self._records = (_RECORD * _AT_ONCE)()
 
-    def _made(self, config: Config) -> Any:
+    def _make_client(self, config: Config) -> Any:
         conf, reason = self._call["conf_new"](), ctypes.create_string_buffer(512)
         for name, value in config.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -148,13 +148,13 @@ class _Client:
             raise KafkaException(KafkaError(KafkaError._FAIL, reason.value.decode(errors="replace")))
         return consumer
 
-    def refused(self, spans: Mapping[tuple[str, int], tuple[int, int]]) -> set[RecordLocation]:
+    def find_refused(self, spans: Mapping[tuple[str, int], tuple[int, int]]) -> set[RecordLocation]:
         """Read partitions from a first to a last offset each, and return the places of records whose headers were refused."""
         self._assign({partition: first for partition, (first, _) in spans.items()})
         left, deadline, refused = dict(spans), Deadline(_WITHIN_S), set[RecordLocation]()
         try:
             while left:
-                if deadline.passed():
+                if deadline.has_passed():
                     raise TimeoutError(f"whether records have headers is not known: no answer for {sorted(left)[0]}")
                 self._read(left, refused)
         finally:

@@ -74,14 +74,14 @@ def refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSize
     """
     refused: Refused = {}
     left = records
-    while left and not deadline.passed():
+    while left and not deadline.has_passed():
         result = attempt(left)
         if result.taken:
             break
         named = _by_halves(left, result, attempt, deadline)
         entries = {record.position: record.entry for record in left}
         together = {n for n, error in named.items() if _is_too_large(error) and not limits.alone(entries[n])}
-        limits.refused(entries[n] for n in together)
+        limits.note_refused(entries[n] for n in together)
         refused |= {n: error for n, error in named.items() if n not in together}
         if not limits.compressed:
             refused |= _no_smaller(left, {n: error for n, error in refused.items() if _is_too_large(error)})
@@ -127,7 +127,7 @@ def _by_halves(records: list[RehearsedRecord], result: RehearsalResult, attempt:
     refused = {}
     for half in (set(topics[: len(topics) // 2]), set(topics[len(topics) // 2 :])):
         part = [record for record in records if record.entry.destination in half]
-        if not deadline.passed():
+        if not deadline.has_passed():
             refused |= _by_halves(part, attempt(part), attempt, deadline)
     return refused
 
@@ -135,7 +135,7 @@ def _by_halves(records: list[RehearsedRecord], result: RehearsalResult, attempt:
 def _single_out(records: list[RehearsedRecord], suspects: Suspects, attempt: Attempt, deadline: Deadline) -> Refused:
     """At least one of some suspects that is refused by itself; all that are left of them where the time is over."""
     left, error = [record for record in records if record.position in suspects.positions], suspects.error
-    while len(left) > 1 and not deadline.passed():
+    while len(left) > 1 and not deadline.has_passed():
         half = left[: len(left) // 2]
         result = attempt(half)
         if result.refused:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from retry import clock
 from retry.errors import SettingsInvalid
 from retry.kafka.client_certificate import FILES
-from retry.reloaded_file import digest
+from retry.reloaded_file import hash_files
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -42,25 +42,25 @@ class RegistryClient:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
         self._files = [Path(config[name]) for name in FILES if config.get(name)]
-        self._held = self._refused = digest(self._files)
+        self._held = self._refused = hash_files(self._files)
         try:
-            self._client = _made(config)
+            self._client = _make_client(config)
         except (ValueError, TypeError, OSError) as error:
             raise SettingsInvalid("RETRY_REGISTRY_*", str(error)) from None
         self._looking = clock.Interval(_LOOK_EVERY_S)
 
-    def ask(self, request: Callable[[SchemaRegistryClient], _Answer]) -> _Answer:
+    def send_request(self, request: Callable[[SchemaRegistryClient], _Answer]) -> _Answer:
         """Return what the registry answers to a request; raises whatever the client raises."""
         if self._files and self._looking.is_due():
-            self._look(request)
+            self._reload_credentials(request)
         return request(self._client)
 
-    def _look(self, request: Callable[[SchemaRegistryClient], object]) -> None:
-        held = digest(self._files)
+    def _reload_credentials(self, request: Callable[[SchemaRegistryClient], object]) -> None:
+        held = hash_files(self._files)
         if held == self._held:
             return
         try:
-            made = _made(self._config)
+            made = _make_client(self._config)
             _see_answered(made, request)
         except Exception as error:  # whatever the client's own client meets on the way
             if held != self._refused:
@@ -87,7 +87,7 @@ def _see_answered(client: SchemaRegistryClient, request: Callable[[SchemaRegistr
             raise
 
 
-def _made(config: Mapping[str, str]) -> SchemaRegistryClient:
+def _make_client(config: Mapping[str, str]) -> SchemaRegistryClient:
     # It brings an HTTP client and cryptography along, a fifth of a second of a worker's start.
     from confluent_kafka.schema_registry import SchemaRegistryClient
 

@@ -23,7 +23,7 @@ class _Transactions(Protocol):
     def renew_client(self) -> Producer: ...
     def begin(self) -> None: ...
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def arrived(self, within_s: float) -> bool: ...
+    def await_arrival(self, within_s: float) -> bool: ...
     def drain(self) -> None: ...
     def find_failure(self) -> KafkaError | None: ...
     def abort(self) -> None: ...
@@ -55,9 +55,9 @@ class Rehearsal:
         if self._anchor is not None:
             topic, partition, key = self._anchor
             self._producer.write(topic, partition, [{"key": key, "value": None}])
-            self._producer.arrived(_ARRIVE_S)
+            self._producer.await_arrival(_ARRIVE_S)
         failed = self._publish(records, answers)
-        while len(self._client) and not answers.refused and not deadline.passed():
+        while len(self._client) and not answers.refused and not deadline.has_passed():
             self._producer.drain()
         failed = failed or answers.purged or bool(answers.refused) or len(self._client) > 0
         reason = self._producer.find_failure() if failed and not answers.refused else None
@@ -69,14 +69,14 @@ class Rehearsal:
     def _publish(self, records: list[RehearsedRecord], answers: _Answers) -> bool:
         """Queue them up to the first that is not taken; whether the transaction had failed before that one."""
         produce: Any = self._client.produce
-        limited = self._limits.limited()
+        limited = self._limits.has_limits()
         for n, e, partition in records:
             stamp = self._now_ms if e.timestamp_ms is None else min(e.timestamp_ms, self._now_ms)
             if limited and self._limits.full(e):
-                self._producer.arrived(_ARRIVE_S)
+                self._producer.await_arrival(_ARRIVE_S)
             try:
                 produce(
-                    e.destination, e.value, e.key, partition=partition, on_delivery=answers.of(n), timestamp=stamp,
+                    e.destination, e.value, e.key, partition=partition, on_delivery=answers.make_callback(n), timestamp=stamp,
                     headers=e.headers,
                 )  # fmt: skip
             except KafkaException as error:
@@ -100,18 +100,18 @@ class _Answers:
         self._together: dict[tuple[str, int], list[int]] = {}
         self._told_apart: set[tuple[str, int]] = set()
 
-    def of(self, n: int) -> Callable[[KafkaError | None, Any], None]:
+    def make_callback(self, n: int) -> Callable[[KafkaError | None, Any], None]:
         """Make the delivery callback that notes the answer to the record at position `n`."""
 
-        def answered(error: KafkaError | None, message: Any) -> None:
+        def note_answer(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.code() in _PURGED:
                 self.purged = True
             elif error is not None:
-                self._note(n, error, (message.topic(), message.partition()))
+                self._note_error(n, error, (message.topic(), message.partition()))
 
-        return answered
+        return note_answer
 
-    def _note(self, n: int, error: KafkaError, place: tuple[str, int]) -> None:
+    def _note_error(self, n: int, error: KafkaError, place: tuple[str, int]) -> None:
         if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._told_apart.add(place)
             return

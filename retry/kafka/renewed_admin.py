@@ -42,7 +42,7 @@ class RenewedAdmin:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def answered(self, *, all_answered: bool) -> None:
+    def note_answered(self, *, all_answered: bool) -> None:
         """Note whether all that was asked for was answered; after ten seconds in which it was not, a new client is tried.
 
         For one thread. If that has not helped, it waits twice as long before the next one.

@@ -53,7 +53,7 @@ class Schemas:
         if now_s < self._silent_until_s:
             raise SchemaUnavailable(f"schema {number}: {self._silence}")
         try:
-            return self._client.ask(lambda client: self._fetch(client, number))
+            return self._client.send_request(lambda client: self._fetch(client, number))
         except Exception as error:  # whatever the client's own client meets on the way
             if is_missing(error):
                 self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s}

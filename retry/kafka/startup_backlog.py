@@ -55,20 +55,20 @@ class StartupBacklog:
         left = "asking how far that is" if self._left is None else f"{len(self._left)} partitions left"
         return f"what was there at the start is taken in first: {left}"
 
-    def look(self) -> None:
+    def check_backlog(self) -> None:
         """See how far it has come, every half second."""
         if self._folded is not None or not self._asking.is_due():
             return
         try:
-            self._look()
+            self._measure_backlog()
         except (KafkaException, TimeoutError, TopicsInvalid) as error:
             log.warning("cannot learn yet what is to be taken in first: %s", error)
         self._asking.restart()
 
-    def _look(self) -> None:
+    def _measure_backlog(self) -> None:
         if self._left is None:
             self._left = self._there()
-        behind = self._behind(self._left)
+        behind = self._list_behind(self._left)
         self._left = {(span.topic, span.partition): span.stop for span in behind}
         if not behind:
             shards = offset_ranges.partitions_of(self._admin, lambda topic: topic == self._changelog, _ASK_S)
@@ -80,12 +80,12 @@ class StartupBacklog:
     def _there(self) -> dict[tuple[str, int], int]:
         """Return the last stable offset of each partition where it is not 0."""
         partitions = offset_ranges.partitions_of(self._admin, self._reads, _ASK_S)
-        ends = offset_ranges.readable(self._admin, partitions) if partitions else {}
+        ends = offset_ranges.find_stable_offsets(self._admin, partitions) if partitions else {}
         if len(ends) < len(partitions):
             raise TimeoutError(f"no broker tells the ends of {sorted(set(partitions) - ends.keys())}")
         return {partition: end for partition, end in ends.items() if end > 0}
 
-    def _behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
+    def _list_behind(self, ends: dict[tuple[str, int], int]) -> list[Span]:
         """List the spans that the group has not taken in yet; empty where none of them holds a record."""
         if not ends:
             return []
@@ -97,4 +97,4 @@ class StartupBacklog:
         stops = [(c.topic, c.partition, max(0, c.offset), ends[c.topic, c.partition]) for c in committed]
         behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
-        return behind if behind and next(offset_ranges.batches(self._member, behind), None) is not None else []
+        return behind if behind and next(offset_ranges.read_batches(self._member, behind), None) is not None else []

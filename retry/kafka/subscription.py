@@ -32,16 +32,16 @@ class Subscription:
 
     def __init__(self, admin: AdminClient, names: Sequence[str]) -> None:
         self._admin = admin
-        self.change(names)
+        self.replace_names(names)
 
-    def change(self, names: Sequence[str]) -> None:
+    def replace_names(self, names: Sequence[str]) -> None:
         """Have other names read from now on."""
         self.names, self._looking = list(names), clock.Interval(_EVERY_S)
         chosen = self._choose()
         # Where nobody says which topics there are, none may be left out.
         self.topics = self.names if chosen is None else chosen
 
-    def look(self) -> bool:
+    def refresh_topics(self) -> bool:
         """Look every few seconds for topics that were made since; true where there is something else to subscribe to."""
         if not self._looking.is_due():
             return False

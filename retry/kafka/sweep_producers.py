@@ -84,7 +84,7 @@ class SweepProducers:
         with self._opening:
             failed = None
             for producer in () if self.is_any_open() else self._all:
-                if self._take(producer):
+                if self._claim_producer(producer):
                     try:
                         # A sweep may have opened it meanwhile.
                         if not producer.is_open:
@@ -97,10 +97,10 @@ class SweepProducers:
                 raise failed
 
     @contextmanager
-    def taken(self) -> Iterator[SweepProducer | None]:
+    def borrow_producer(self) -> Iterator[SweepProducer | None]:
         """One that is free, until the end of the block; None where each of them is in use, or cannot be opened yet."""
         for producer in self._all:
-            if self._take(producer):
+            if self._claim_producer(producer):
                 try:
                     if producer.is_ready():
                         yield producer
@@ -109,7 +109,7 @@ class SweepProducers:
                     producer.is_taken = False
         yield None
 
-    def _take(self, producer: _Producer) -> bool:
+    def _claim_producer(self, producer: _Producer) -> bool:
         with self._lock:
             was_taken, producer.is_taken = producer.is_taken, True
             return not was_taken
@@ -196,21 +196,21 @@ class _Producer:
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         self._do(self._client.publish, entries, now_ms, partitions)
 
-    def rehearse(
+    def rehearse_entries(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]:
-        return self._do(self._client.rehearse, entries, now_ms, partitions, anchor)
+        return self._do(self._client.rehearse_entries, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
         self._do(self._client.read_to, positions, member)
 
-    def arrived(self, within_s: float) -> bool:
+    def await_arrival(self, within_s: float) -> bool:
         """Wait for the answers to queued records; see `retry.kafka.transactional_producer`.
 
         Raises:
           TransactionAborted: no record of the transaction arrived, so the next one is begun with another producer.
         """
-        if self._do(self._client.arrived, within_s):
+        if self._do(self._client.await_arrival, within_s):
             return True
         if self._client.is_silent():
             self._go_on_with_another()
@@ -237,8 +237,8 @@ class _Producer:
         """
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)
-        while not self.arrived(_SILENT_S):
-            if deadline.passed():
+        while not self.await_arrival(_SILENT_S):
+            if deadline.has_passed():
                 self.abort()
                 raise TransactionSlow("records do not arrive in time")
         if self._touched:

@@ -36,17 +36,17 @@ class TargetProbe:
         self._wanted_at_s: dict[str, float] = {}
         self._next_s = 0.0
 
-    def closed(self, destinations: set[str]) -> dict[str, str]:
+    def find_closed(self, destinations: set[str]) -> dict[str, str]:
         """Return why some of `destinations` cannot be written to, as far as it is known; asks brokers about new ones only."""
         self._wanted_at_s |= dict.fromkeys(destinations, monotonic_s())
         if new := destinations - self._refusals.keys():
-            self._ask(new)
+            self._refresh_refusals(new)
         return {topic: f"{topic}: {why}" for topic in destinations if (why := self._refusals.get(topic))}
 
-    def look(self, destinations: set[str]) -> dict[str, str]:
+    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         """Ask brokers about all of `destinations` anew, and return why some cannot be written to."""
-        self._ask(destinations)
-        return self.closed(destinations)
+        self._refresh_refusals(destinations)
+        return self.find_closed(destinations)
 
     def refresh(self) -> None:
         """Ask anew for all that anybody asked for in the last ten minutes, and forget the others."""
@@ -57,7 +57,7 @@ class TargetProbe:
         for topic in self._wanted_at_s.keys() - wanted:
             self._wanted_at_s.pop(topic, None)
             self._refusals.pop(topic, None)
-        self._ask(wanted)
+        self._refresh_refusals(wanted)
         self._next_s = began_s + _REST * (monotonic_s() - began_s)
 
     def ask_limits(self, topics: set[str]) -> dict[str, TopicLimits]:
@@ -70,7 +70,7 @@ class TargetProbe:
                 limits[resource.name] = _read_limits({name: entry.value for name, entry in answer.result(_ASK_S).items()})
         return limits
 
-    def _ask(self, topics: set[str]) -> None:
+    def _refresh_refusals(self, topics: set[str]) -> None:
         if not topics:
             return
         answers = self._admin.describe_topics(
@@ -81,7 +81,7 @@ class TargetProbe:
             why = self._refusals.get(topic)
             with suppress(TimeoutError):
                 try:
-                    why = _refusal(answer.result(_ASK_S), writes=self._writes)
+                    why = _find_topic_error(answer.result(_ASK_S), writes=self._writes)
                 except KafkaException as error:
                     why = _error(error.args[0], writes=self._writes) or why
             self._refusals[topic] = why
@@ -102,7 +102,7 @@ def _error(error: KafkaError, *, writes: bool) -> str | None:
     return error.str() if error.code() in _REFUSALS else None
 
 
-def _refusal(topic: TopicDescription, *, writes: bool) -> str | None:
+def _find_topic_error(topic: TopicDescription, *, writes: bool) -> str | None:
     # A broker that is too old to tell tells nothing.
     rights = topic.authorized_operations
     if topic.is_internal:

@@ -31,7 +31,7 @@ class TopicIds:
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
-    def ask(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
+    def request_ids(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
         """Ask now for the ids of those of `topics` that exist; what is returned waits for the answer.
 
         Waiting raises:
@@ -41,10 +41,10 @@ class TopicIds:
         answers = self._admin.describe_topics(TopicCollection(names), request_timeout=_ASK_S) if names else {}
         return lambda: dict(_ids_by_topic(answers))
 
-    def now(self, topics: Iterable[str]) -> dict[str, str]:
+    def fetch_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ask for the ids of those of `topics` that exist, and wait for the answer."""
         names = list(topics)
-        return until_answered(lambda _within_s: self.ask(names)(), _ASK_S)
+        return until_answered(lambda _within_s: self.request_ids(names)(), _ASK_S)
 
 
 def _ids_by_topic(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[tuple[str, str]]:
@@ -63,7 +63,7 @@ class ChangelogIdentity:
         self._identities, self._topic, self._topic_id = TopicIds(admin), topic, topic_id
         self._asking, self._gone = Interval(_EVERY_S), 0
 
-    def look(self) -> None:
+    def check_changelog(self) -> None:
         """Ask every few seconds.
 
         Raises:
@@ -80,10 +80,10 @@ class ChangelogIdentity:
         """Ask now whether the changelog is still the topic that the worker began with.
 
         Raises:
-          ChangelogReplaced: as `look`.
+          ChangelogReplaced: as `check_changelog`.
           KafkaException, TimeoutError: nobody answered.
         """
-        now = self._identities.now([self._topic]).get(self._topic)
+        now = self._identities.fetch_ids([self._topic]).get(self._topic)
         self._gone = self._gone + 1 if now is None else 0
         if now is None and self._gone < _GONE_LOOKS:
             return
@@ -116,13 +116,13 @@ def refuse_if_emptied(
     def is_empty() -> bool:
         return not has_records(changelog, partitions)
 
-    def letters() -> list[TopicPartition]:
+    def list_partitions() -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in offset_ranges.partitions_of(admin, reads, _GROUP_S)]
 
     if is_empty() and has_records(positions, 1) and is_empty():
         raise ChangelogReplaced(changelog, f"{positions} has positions of letters that were taken in", "it is empty")
     # Asked again, since another worker may have taken in the first letters meanwhile.
-    if is_empty() and (partition := _taken_in(admin, member, letters())) and is_empty():
+    if is_empty() and (partition := _taken_in(admin, member, list_partitions())) and is_empty():
         was = f"letters of {partition.topic} partition {partition.partition} were taken in up to offset {partition.offset}"
         raise ChangelogReplaced(changelog, was, "it is empty")
 
@@ -130,10 +130,10 @@ def refuse_if_emptied(
 def _never_had_a_group(admin: AdminClient) -> bool:
     """Whoever asks such a cluster for one waits for long until the topic of all groups is made."""
     try:
-        return not TopicIds(admin).now([_OFFSETS])
+        return not TopicIds(admin).fetch_ids([_OFFSETS])
     except KafkaException as error:
         # A user needs no right to that topic: then nobody knows, and the group is asked.
-        if authorization.refused(error):
+        if authorization.is_denied(error):
             return False
         raise
 

@@ -57,14 +57,14 @@ class TopicNames(NamedTuple):
     positions: str = "positions"
 
 
-def names(app_id: str) -> TopicNames:
+def build_topic_names(app_id: str) -> TopicNames:
     """Every name that `app_id` prefixes."""
     return TopicNames(*(f"{app_id}-{part}" for part in _PARTS))
 
 
 def internal(app_id: str) -> set[str]:
     """The service's own topics that nobody's letters are read from or sent to."""
-    own = names(app_id)
+    own = build_topic_names(app_id)
     return {own.changelog, own.outcomes, own.lineage, own.calls, own.parked_timers, own.discarded, own.audit, own.notes,
             own.positions}  # fmt: skip
 
@@ -126,7 +126,7 @@ def create(
     Raises:
       TopicsInvalid: the cluster refused one.
     """
-    own = names(app_id)
+    own = build_topic_names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
     wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
     wanted[own.calls] = shards, _CALLS_CONFIG
@@ -155,7 +155,7 @@ def _create(admin: AdminClient, new: list[NewTopic], within_s: float) -> None:
         try:
             done.result(within_s)
         except KafkaException as error:
-            if authorization.refused(error):
+            if authorization.is_denied(error):
                 raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.CREATE)) from error
             # Whoever asks again after a lost answer finds that it was done.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -165,7 +165,7 @@ def _create(admin: AdminClient, new: list[NewTopic], within_s: float) -> None:
 def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) -> dict[str, Described]:
     """Describe those of `topics` that exist; waits a while for brokers to learn of new ones."""
     deadline = Deadline(within_s)
-    while len(present := describe(admin, topics)) < len(set(topics)) and not deadline.passed():
+    while len(present := describe(admin, topics)) < len(set(topics)) and not deadline.has_passed():
         pause(0.05)
     return present
 
@@ -176,7 +176,7 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
     Raises:
       TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
     """
-    own = names(app_id)
+    own = build_topic_names(app_id)
     present = check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.positions, own.parked, *parking])
     policy = present[own.positions].config.get("cleanup.policy", "compact")
     if policy != "compact":
@@ -237,10 +237,10 @@ def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = Fals
         wanted = [topic for topic in wanted if topic in there]
     if not wanted:
         return {}
-    answers = _answers(lambda within_s: admin.describe_topics(TopicCollection(wanted), request_timeout=within_s))
+    answers = _collect_answers(lambda within_s: admin.describe_topics(TopicCollection(wanted), request_timeout=within_s))
     described = {topic: about for topic, about in answers.items() if _may_see(topic, about, optional=optional)}
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in described]
-    entries = _answers(lambda within_s: admin.describe_configs(resources, request_timeout=within_s)) if resources else {}
+    entries = _collect_answers(lambda within_s: admin.describe_configs(resources, request_timeout=within_s)) if resources else {}
     configs = {resource.name: {name: entry.value for name, entry in (of or {}).items()} for resource, of in entries.items()}
     return {
         t: Described(str(about.topic_id), len(about.partitions), configs[t])
@@ -260,20 +260,20 @@ def demand_configs(described: Mapping[str, Described]) -> None:
             raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE_CONFIGS))
 
 
-def _answers(ask: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+def _collect_answers(ask: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
     """The answers, less those that say that there is no such topic; None where they are refused to this user."""
 
-    def answers(within_s: float) -> Iterator[tuple[Any, Any]]:
+    def iterate_answers(within_s: float) -> Iterator[tuple[Any, Any]]:
         for question, done in ask(within_s).items():
             try:
                 yield question, done.result(within_s)
             except KafkaException as error:
-                if authorization.refused(error):
+                if authorization.is_denied(error):
                     yield question, None
                 elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
-    return until_answered(lambda within_s: dict(answers(within_s)), _ASK_S)
+    return until_answered(lambda within_s: dict(iterate_answers(within_s)), _ASK_S)
 
 
 def _may_see(topic: str, about: object, *, optional: bool) -> bool:

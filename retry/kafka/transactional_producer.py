@@ -59,7 +59,7 @@ class KafkaTransactionalProducer:
         try:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:
-            if isinstance(failed.__cause__, KafkaException) and authorization.refused(failed.__cause__):
+            if isinstance(failed.__cause__, KafkaException) and authorization.is_denied(failed.__cause__):
                 raise TransactionFailed(str(authorization.lacking(self._right))) from failed
             raise
 
@@ -108,18 +108,18 @@ class KafkaTransactionalProducer:
           TransactionFailed: the transaction was undone, or the producer is of no more use.
         """
         self._queued += len(rows)
-        while rows and self._taken(topic, partition, rows) < len(rows):
+        while rows and self._queue_rows(topic, partition, rows) < len(rows):
             refused = {row["_error"] for row in rows if row.get("_error") is not None}
             if fault := next((error for error in refused if error.code() != KafkaError._QUEUE_FULL), None):
-                self._undo(KafkaException(fault))
+                self._abort_transaction(KafkaException(fault))
             rows = [row for row in rows if row.pop("_error", None) is not None]
             self.drain()
 
-    def _taken(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
+    def _queue_rows(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> int:
         try:
             return self._producer.produce_batch(topic, rows, partition)
         except KafkaException as error:
-            self._undo(error)
+            self._abort_transaction(error)
             raise
 
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
@@ -130,21 +130,21 @@ class KafkaTransactionalProducer:
           partitions: of each entry, where keys are not to decide about all; -1 where they are.
         """
         produce: Any = self._producer.produce
-        limited = self._batch_limits.limited()
+        limited = self._batch_limits.has_limits()
         self._queued += len(entries)
         for e, partition in zip(entries, _ANY if partitions is None else partitions, strict=False):
             stamp = e.timestamp_ms
             if stamp is None or stamp > now_ms:
                 stamp = now_ms
             if limited and self._batch_limits.full(e):
-                self.arrived(_ARRIVE_S)
+                self.await_arrival(_ARRIVE_S)
             try:
                 # By position: by keyword it takes half as long again.
                 produce(e.destination, e.value, e.key, partition, None, None, stamp, e.headers)
             except BufferError:
                 self._publish_slowly(e, stamp, partition)
             except KafkaException as error:
-                self._undo(error)
+                self._abort_transaction(error)
 
     def _publish_slowly(self, e: Entry, stamp: int, partition: int) -> None:
         """Queue an entry as soon as the client's queue, which is full, has room for it."""
@@ -156,9 +156,9 @@ class KafkaTransactionalProducer:
             except BufferError:
                 continue
             except KafkaException as error:
-                self._undo(error)
+                self._abort_transaction(error)
 
-    def rehearse(
+    def rehearse_entries(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
     ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
@@ -176,7 +176,7 @@ class KafkaTransactionalProducer:
             self.renew_client()
         return refused
 
-    def arrived(self, within_s: float) -> bool:
+    def await_arrival(self, within_s: float) -> bool:
         """Wait for what is queued; whether all of it has arrived or was refused by then, or nothing more of it will arrive.
 
         Of a transaction that has failed the client keeps some records, and says nothing of them until it is undone.
@@ -186,7 +186,7 @@ class KafkaTransactionalProducer:
             while flush(self._producer, min(_LOOK_EVERY_S, deadline.remaining_s())):
                 if self.find_failure() is not None:
                     return True
-                if deadline.passed():
+                if deadline.has_passed():
                     return False
         except KafkaException as error:
             raise transaction_error(error) from error
@@ -231,7 +231,7 @@ class KafkaTransactionalProducer:
         def send() -> None:
             self._insist(lambda within_s: ask(positions, member, within_s), Deadline(_OFFSETS_S))
 
-        threading.Thread(target=_answer, args=(done, send), name="offsets", daemon=True).start()
+        threading.Thread(target=_complete_future, args=(done, send), name="offsets", daemon=True).start()
         try:
             done.result(_OFFSETS_S + _LEFT_BEHIND_S)
         except TimeoutError:
@@ -272,15 +272,15 @@ class KafkaTransactionalProducer:
                 return
             except KafkaException as error:
                 reason = error.args[0]
-                if reason.retriable() and not deadline.passed():
+                if reason.retriable() and not deadline.has_passed():
                     pause(min(longest_s, _FULL_QUEUE_S))
                     longest_s *= 2
                     continue
                 if reason.txn_requires_abort():
-                    self._undo(error)
+                    self._abort_transaction(error)
                 raise transaction_error(error) from error
 
-    def _undo(self, cause: KafkaException) -> None:
+    def _abort_transaction(self, cause: KafkaException) -> None:
         self._note_unclean()
         try:
             self._producer.abort_transaction(_ABORT_S)
@@ -309,7 +309,7 @@ def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
         producer.close()
 
 
-def _answer(done: Future[None], call: Callable[[], None]) -> None:
+def _complete_future(done: Future[None], call: Callable[[], None]) -> None:
     try:
         call()
         done.set_result(None)

@@ -54,7 +54,7 @@ class UnassignedPartitions:
         self._there: list[str] = []
         self._asking = clock.Interval(_EVERY_S)
 
-    def look(self) -> None:
+    def check_owners(self) -> None:
         """Ask every few seconds; whatever is found too often in a row has the group share out anew."""
         if not self._asking.is_due():
             return
@@ -72,7 +72,7 @@ class UnassignedPartitions:
     def _find(self) -> set[Partition]:
         group = self._config["group.id"]
         # First, since it fails at once where nobody answers.
-        wanted = self._wanted()
+        wanted = self._list_wanted()
         about = self._admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(_ASK_S)
         names = [m.group_instance_id or m.member_id for m in about.members]
         if about.state != ConsumerGroupState.STABLE or min(names, default="") != self._config["group.instance.id"]:
@@ -80,7 +80,7 @@ class UnassignedPartitions:
         owned = {(p.topic, p.partition) for m in about.members for p in m.assignment.topic_partitions}
         return wanted - owned
 
-    def _wanted(self) -> set[Partition]:
+    def _list_wanted(self) -> set[Partition]:
         topics = self._admin.list_topics(timeout=_ASK_S).topics
         self._there = read = [t for t in topics if t in self._topics or any(p.match(t) for p in self._patterns)]
         return {(topic, partition) for topic in read for partition in topics[topic].partitions}
@@ -91,6 +91,6 @@ class UnassignedPartitions:
         guest = client_config.consumer(config)
         guest.subscribe(self._there)
         deadline = clock.Deadline(_JOIN_S)
-        while not guest.memberid() and not deadline.passed():
+        while not guest.memberid() and not deadline.has_passed():
             guest.poll(0.1)
         close_consumer(guest)

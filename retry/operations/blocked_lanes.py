@@ -17,7 +17,7 @@ WhyBlocked = Callable[[Lane], str | None]
 
 def by_policies(registry: Registry, own: TopicNames, probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlocked:
     """Return a check for lanes of retries: a pause, the policy file's allow-list, or a closed target blocks them."""
-    admission = Admission(registry, {own.parked, own.discarded}, probe.closed, lambda: 1.0)
+    admission = Admission(registry, {own.parked, own.discarded}, probe.find_closed, lambda: 1.0)
     return lambda lane: admission.why_not(lane, controls, clock.wall_ms())
 
 
@@ -25,8 +25,8 @@ def by_controls(probe: TargetProbe, controls: Mapping[bytes, bytes]) -> WhyBlock
     """Return a check for lanes of named entries, which no policy file mentions: a pause or a closed target blocks them."""
 
     def why(lane: Lane) -> str | None:
-        closed = None if lane.calls else probe.closed({lane.destination}).get(lane.destination)
-        return control_records.paused(controls, *lane, clock.wall_ms()) or closed
+        closed = None if lane.calls else probe.find_closed({lane.destination}).get(lane.destination)
+        return control_records.find_pause(controls, *lane, clock.wall_ms()) or closed
 
     return why
 

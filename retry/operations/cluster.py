@@ -49,7 +49,7 @@ class Cluster:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.names = settings, topics.names(settings.app_id)
+        self.settings, self.names = settings, topics.build_topic_names(settings.app_id)
         self.admin, self.reader = client_config.admin(settings), client_config.reader_config(settings)
 
     def inspector(self, registry: Registry, cluster_id: str | None = None, fetch: Fetch | None = None) -> Inspector:
@@ -58,7 +58,7 @@ class Cluster:
         Args:
           fetch: gets the records that pointer letters name; by default from these brokers.
         """
-        wanted = {self.names.changelog, self.names.parked, *registry.targets()}
+        wanted = {self.names.changelog, self.names.parked, *registry.list_targets()}
         described = topics.describe(self.admin, wanted, optional=True)
         described.setdefault(self.names.changelog, topics.TO_BE_CHANGELOG)
         bytes_max = {topic: topics.record_bytes_max(about) for topic, about in described.items()}
@@ -98,7 +98,7 @@ class Cluster:
         Raises:
           TopicsInvalid: a topic cannot be read.
         """
-        return cut_to_newest(partial(offset_ranges.batches, self.reader), dict.fromkeys(spans, records_max))
+        return cut_to_newest(partial(offset_ranges.read_batches, self.reader), dict.fromkeys(spans, records_max))
 
     def cut_spans(self, spans: list[Span], at_ms: int) -> list[Span]:
         """Cut off from spans what was written before a time, in milliseconds since 1970."""
@@ -109,7 +109,7 @@ class Cluster:
         starts = {(each.topic, each.partition): each.start for each in found}
         return [span._replace(start=max(span.start, starts[span.topic, span.partition])) for span in spans]
 
-    def letters(self, part: LetterRange) -> Iterator[list[Any]]:
+    def read_letters(self, part: LetterRange) -> Iterator[list[Any]]:
         """The committed letters of a part of a topic, in batches; see `with_refused_headers`.
 
         Raises:
@@ -134,7 +134,7 @@ def with_refused_headers(config: Config, spans: list[Span], records_max: int | N
     """
     refused = RefusedHeaders(config)
     try:
-        for batch in offset_ranges.batches(config, spans, records_max=records_max):
+        for batch in offset_ranges.read_batches(config, spans, records_max=records_max):
             yield refused.mark_unreadable(batch)
     except TimeoutError as error:
         raise TopicsInvalid([str(error)], "look at the brokers, then try again") from error

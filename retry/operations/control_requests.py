@@ -32,7 +32,7 @@ class ShardNumbers:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.topic, self.audit = topics.names(settings.app_id).changelog, topics.names(settings.app_id).audit
+        self.topic, self.audit = topics.build_topic_names(settings.app_id).changelog, topics.build_topic_names(settings.app_id).audit
         self.admin: AdminClient = client_config.admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:
@@ -40,7 +40,7 @@ class ShardNumbers:
         self.count, self.record_bytes_max = described.partitions, topics.record_bytes_max(described)
         self._clock = BrokerClock(client_config.asking_config(settings), self.topic)
 
-    def ask(self, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None) -> None:
+    def put_control_record(self, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None) -> None:
         """Put a control record into every partition, or delete it there: all of them or none.
 
         Args:
@@ -75,7 +75,7 @@ class ShardNumbers:
     def ask_by(
         self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None
     ) -> None:
-        """Put a control record into every partition as `ask` does, with a writer that is open."""
+        """Put a control record into every partition as `put_control_record` does, with a writer that is open."""
         writer.begin()
         for partition in range(self.count):
             writer.write(self.topic, partition, [{"key": key, "value": value}])
@@ -96,7 +96,7 @@ class ShardNumbers:
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
         return KafkaPartitionReader(client_config.reader_config(self.settings)), ends
 
-    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
+    def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
         """List the committed records of each partition whose keys have one of the prefixes; what no version wrote is passed over.
 
         Raises:
@@ -104,7 +104,7 @@ class ShardNumbers:
         """
         found: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
         spans = offset_ranges.readable_spans(self.admin, self.topic, range(self.count)).values()
-        for messages in offset_ranges.batches(client_config.reader_config(self.settings), spans):
+        for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 key, value = message.key() or b"", message.value()
                 if key.startswith(prefixes) and (value is None or not self._passes_over(message, key, value)):
@@ -117,14 +117,14 @@ class ShardNumbers:
     def _passes_over(self, message: Message, key: bytes, value: bytes) -> bool:
         """Whether no version wrote a record; one of a newer version is left to whoever reads it."""
         try:
-            unreadable = changelog_records.readable([(key, value)]).unreadable
+            unreadable = changelog_records.select_readable_rows([(key, value)]).unreadable
         except EntryNewer:
             return False
         for row in unreadable:
             UNREADABLE.pass_over(self.topic, message.partition(), message.offset(), row.why)
         return bool(unreadable)
 
-    def answers(self, key: bytes) -> Answers:
+    def follow_answers(self, key: bytes) -> Answers:
         """Follow the changelog from its ends of now, for a control record that is about to be put there."""
         follower, ends = self.follower()
         return Answers(follower, self.topic, ends, key)
@@ -141,9 +141,9 @@ class Answers:
         self._follower, self._key = follower, key
         self.done: set[int] = set()
         for partition, offset in ends.items():
-            follower.begin(topic, partition, offset)
+            follower.follow_partition(topic, partition, offset)
 
-    def look(self) -> bool:
+    def poll_answers(self) -> bool:
         """Read on for a moment; return whether a further partition has deleted the record."""
         messages = self._follower.read(_RECORDS_MAX, _LINGER_S)
         before = len(self.done)

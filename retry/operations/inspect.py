@@ -49,24 +49,24 @@ class Inspector:
     def __init__(
         self, registry: Registry, app_id: str, cluster_id: str, bytes_max: Mapping[str, int], fetch: Fetch | None = None
     ) -> None:
-        names = topics.names(app_id)
+        names = topics.build_topic_names(app_id)
         tracer = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets_by_team())
         packer = EntryBuilder(names.changelog, names.parked, bytes_max)
         self._intake = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1, names.lineage: 1})
         self._fetches = fetch is not None
 
-    def decided(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
+    def decide_letters(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """Decide letters as intake would, in their order; yield each decision with the entry that carries it out."""
-        return self._intake.decided(letters, now_ms)
+        return self._intake.decide_letters(letters, now_ms)
 
-    def rows(self, letters: Iterable[Any], now_ms: int) -> Iterator[InspectedLetter]:
+    def inspect_letters(self, letters: Iterable[Any], now_ms: int) -> Iterator[InspectedLetter]:
         """Decide letters, and yield a row for each, with the keys that the module's docstring lists."""
-        for case, packed in self.decided(letters, now_ms):
+        for case, packed in self.decide_letters(letters, now_ms):
             pointer = {} if self._fetches or not case.letter.is_pointer() else {"pointer": True}
-            yield {**_row(case, packed), **pointer}
+            yield {**_inspect_letter(case, packed), **pointer}
 
 
-def _row(case: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
+def _inspect_letter(case: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
     letter, failure = case.letter, case.letter.failure
     return {
         "topic": letter.topic,

@@ -42,7 +42,7 @@ class JsonLine(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(JsonLine).decode
 
 
-def records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Record]:
+def parse_records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Record]:
     """The records of a file, one line in memory at a time; empty lines are skipped.
 
     Args:

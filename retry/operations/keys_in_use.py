@@ -38,18 +38,18 @@ def keys_in_use(settings: Settings) -> dict[str | None, KeyUse]:
       EntryNewer: something waits that a newer version wrote.
     """
     found: dict[str | None, KeyUse] = {}
-    for _, table in waiting_entries.shards(settings):
+    for _, table in waiting_entries.load_shard_tables(settings):
         _count(table, found)
     return found
 
 
 def _count(table: Table, found: dict[str | None, KeyUse]) -> None:
-    for key, envelope in waiting_entries.rows(table):
+    for key, envelope in waiting_entries.scan_rows(table):
         use = found.setdefault(_key_id(envelope), KeyUse())
         use.entries += 1
         use.held += entry_keys.is_held(key)
     after = b""
-    while slices := table.slices(SLICE, _SLICES_AT_ONCE, after):
+    while slices := table.list_slices(SLICE, _SLICES_AT_ONCE, after):
         after = slices[-1][0]
         for _, value in slices:
             for member in action_records.decode_slice(value).members:

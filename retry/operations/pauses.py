@@ -22,15 +22,15 @@ def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
         if asked.until_ms <= shards.now_ms():
             raise ActionRefused(f"{iso(asked.until_ms)} is over by the brokers' time; nothing was paused")
         readiness.demand_current(shards.admin, shards.settings.app_id, "would hold back until `retry resume`")
-    shards.ask(control_records.pause_key(scope, name), control_records.encode(asked))
+    shards.put_control_record(control_records.pause_key(scope, name), control_records.encode(asked))
 
 
 def resume(shards: ShardNumbers, scope: str, name: str) -> None:
     """End the pause of exactly this scope and name; raises as `pause`, but for `ActionRefused`."""
-    shards.ask(control_records.pause_key(scope, name), None)
+    shards.put_control_record(control_records.pause_key(scope, name), None)
 
 
-def told(scope: str, name: str) -> str:
+def describe_scope(scope: str, name: str) -> str:
     """Describe in words what a pause holds back.
 
     >>> told("all", ""), told("topic", "orders.DLT"), told("team", "payments")

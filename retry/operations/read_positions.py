@@ -31,7 +31,7 @@ def load_positions(cluster: Cluster) -> KnownPositions:
     known, topic = KnownPositions({}, {}), cluster.names.positions
     if topic in topics.describe(cluster.admin, [topic], optional=True):
         spans = offset_ranges.readable_spans(cluster.admin, topic, [PARTITION]).values()
-        for batch in offset_ranges.batches(cluster.reader, list(spans)):
+        for batch in offset_ranges.read_batches(cluster.reader, list(spans)):
             for message in batch:
                 fold_record(message, known.positions, known.requests)
     return known
@@ -58,7 +58,7 @@ def find_read_offsets(cluster: Cluster) -> ReadOffsets:
     # The group's first: what it says was committed together with a position.
     reached = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
     positions, requests = load_positions(cluster)
-    ids = TopicIds(cluster.admin).now({topic for topic, _ in [*positions, *requests]})
+    ids = TopicIds(cluster.admin).fetch_ids({topic for topic, _ in [*positions, *requests]})
     for partition, position in positions.items():
         if ids.get(partition[0]) == position.topic_id:
             reached[partition] = max(position.offset, reached.get(partition, 0))
@@ -77,7 +77,7 @@ def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[
     if not partitions:
         return
     offsets = consumer_groups.positions(cluster.admin, group)
-    ids = TopicIds(cluster.admin).now({topic for topic, _ in partitions})
+    ids = TopicIds(cluster.admin).fetch_ids({topic for topic, _ in partitions})
     ends = offset_ranges.lasts(cluster.admin, partitions)
     for partition in partitions:
         topic, number = partition
@@ -103,7 +103,7 @@ def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
       BrokersUnreachable: not all requests were written.
     """
     wanted, known = list(spans), load_positions(cluster)
-    ids, now_ms = TopicIds(cluster.admin).now({span.topic for span in wanted}), clock.wall_ms()
+    ids, now_ms = TopicIds(cluster.admin).fetch_ids({span.topic for span in wanted}), clock.wall_ms()
     rows = []
     for span in wanted:
         partition = span.topic, span.partition
@@ -119,4 +119,4 @@ def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
             by=by,
         )
         rows.append(encode_request(partition, request))
-    return record_producer.send(cluster.settings, cluster.names.positions, [(row["key"], row["value"]) for row in rows])
+    return record_producer.send_records(cluster.settings, cluster.names.positions, [(row["key"], row["value"]) for row in rows])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from retry.delay_queue import entry_keys
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import Source
-from retry.delay_queue.envelope_codec import configured
+from retry.delay_queue.envelope_codec import make_codec
 from retry.delay_queue.table.interface import Table
 from retry.delivery.redecide import Move, Redecider
 from retry.intake.attempts import LineageTopic
@@ -54,18 +54,18 @@ def judge(settings: Settings, registry: Registry) -> Redecider:
     Raises:
       TopicsInvalid: the service's topics are not as they should be.
     """
-    admin, names = client_config.admin(settings), topics.names(settings.app_id)
-    limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.targets())
-    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, configured(settings)), _NOWHERE)
+    admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
+    limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.list_targets())
+    return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, make_codec(settings)), _NOWHERE)
 
 
-def rehearsed(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
+def rehearse_request(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
     """Compute what `request` would do to the entries of a table."""
     counts: dict[Group, Counter[Move]] = {}
     examples: dict[Move, list[Example]] = {}
     left_alone = 0
-    for key, envelope in waiting_entries.rows(table):
-        anew = judge.decided(key, envelope, request)
+    for key, envelope in waiting_entries.scan_rows(table):
+        anew = judge.redecide_entry(key, envelope, request)
         if anew is None:
             left_alone += 1
             continue

@@ -44,7 +44,7 @@ class Waits:
         self.waits_ms = array("q")
         self.first_due_ms, self.last_due_ms = 1 << 62, 0
 
-    def add(self, failed_at_ms: int, due_at_ms: int) -> None:
+    def add_wait(self, failed_at_ms: int, due_at_ms: int) -> None:
         """Count one; what is overdue when it is decided goes at once."""
         self.waits_ms.append(max(0, due_at_ms - failed_at_ms))
         self.first_due_ms, self.last_due_ms = min(self.first_due_ms, due_at_ms), max(self.last_due_ms, due_at_ms)
@@ -91,7 +91,7 @@ class Tried:
         self.families[failure.family] += 1
         self.exceptions.setdefault(failure.cause or failure.exception, Counter())[built.reason] += 1
         if built.reason is None:
-            self.waits.setdefault(key, Waits()).add(case.failed_at_ms, case.due_at_ms)
+            self.waits.setdefault(key, Waits()).add_wait(case.failed_at_ms, case.due_at_ms)
 
     def add_now(self, case: DecidedLetter, built: BuiltEntry, now_ms: int) -> None:
         """Count what is done from now on."""
@@ -112,12 +112,12 @@ class Remembered:
             self._records.update(self._fetch(new))
         return {place: self._records[place] for place in wanted}
 
-    def forget(self) -> None:
+    def clear_records(self) -> None:
         """Let go of the records of a batch."""
         self._records.clear()
 
 
-def tried(inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forget: Callable[[], None] = lambda: None) -> Tried:
+def try_letters(inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forget: Callable[[], None] = lambda: None) -> Tried:
     """Decide letters and count what comes of it.
 
     Args:
@@ -125,11 +125,11 @@ def tried(inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forge
     """
     result = Tried()
     for batch in batches:
-        for case, built in inspector.decided(list(batch), now_ms):
+        for case, built in inspector.decide_letters(list(batch), now_ms):
             result.add_now(case, built, now_ms)
         for message in batch:
             stamp_ms = message.timestamp()[1]
-            for case, built in inspector.decided([message], stamp_ms if LIKELY_MS <= stamp_ms <= now_ms else now_ms):
+            for case, built in inspector.decide_letters([message], stamp_ms if LIKELY_MS <= stamp_ms <= now_ms else now_ms):
                 result.add_written(case, built)
         forget()
     return result
@@ -147,9 +147,9 @@ def try_newest(
     Raises:
       TopicsInvalid: a topic that is named has no policy, or is not there, or cannot be read.
     """
-    if strange := [topic for topic in topics if not registry.reads(topic)]:
+    if strange := [topic for topic in topics if not registry.reads_topic(topic)]:
         raise TopicsInvalid([f"the policy file has nothing on {topic}" for topic in strange], "name a topic that it attaches")
-    spans = _readable(cluster, lambda topic: registry.reads(topic) and (not topics or topic in topics))
+    spans = _find_spans(cluster, lambda topic: registry.reads_topic(topic) and (not topics or topic in topics))
     missing = [f"there is no topic {topic}" for topic in sorted({*(topics or registry.exact)} - {span.topic for span in spans})]
     if missing and topics:
         raise TopicsInvalid(missing, "look at its name, and at this user's rights")
@@ -158,10 +158,10 @@ def try_newest(
     fetch = Remembered(RecordFetcher(cluster.reader).fetch)
     inspector = cluster.inspector(registry, fetch=fetch)
     newest_spans = cluster.cut_to_newest(spans, newest)
-    return tried(inspector, with_refused_headers(cluster.reader, newest_spans), wall_ms(), fetch.forget)
+    return try_letters(inspector, with_refused_headers(cluster.reader, newest_spans), wall_ms(), fetch.clear_records)
 
 
-def _readable(cluster: Cluster, reads: Callable[[str], bool]) -> list[Span]:
+def _find_spans(cluster: Cluster, reads: Callable[[str], bool]) -> list[Span]:
     places = offset_ranges.partitions_of(cluster.admin, reads, _ASK_S)
     first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
     last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)

@@ -20,9 +20,9 @@ from retry.delay_queue.entry_keys import (
     Source,
     due_at_ms,
     due_bound,
+    extract_letter,
     key_stem,
     lane_of,
-    letter,
     letter_number,
     source,
 )  # fmt: skip
@@ -43,41 +43,41 @@ _DUE_BYTES = 8
 
 
 @contextmanager
-def folded(settings: Settings) -> Iterator[Table]:
+def open_changelog_table(settings: Settings) -> Iterator[Table]:
     """The changelog as it is committed now, as one table.
 
     Raises:
       TopicsInvalid: there is no changelog, or it cannot be read.
     """
-    yield from _folded(settings, _committed(settings).values())
+    yield from _fold_spans(settings, _read_spans(settings).values())
 
 
-def shards(settings: Settings) -> Iterator[tuple[int, Table]]:
+def load_shard_tables(settings: Settings) -> Iterator[tuple[int, Table]]:
     """Each partition of the changelog as it is committed now, as a table of its own, which lasts until the next is asked for.
 
     Raises:
       TopicsInvalid: there is no changelog, or it cannot be read.
     """
-    for partition, span in _committed(settings).items():
-        for table in _folded(settings, [span]):
+    for partition, span in _read_spans(settings).items():
+        for table in _fold_spans(settings, [span]):
             yield partition, table
 
 
-def _committed(settings: Settings) -> dict[int, Span]:
-    name, admin = topics.names(settings.app_id).changelog, client_config.admin(settings)
+def _read_spans(settings: Settings) -> dict[int, Span]:
+    name, admin = topics.build_topic_names(settings.app_id).changelog, client_config.admin(settings)
     described = topics.describe(admin, [name]).get(name)
     if described is None:
         raise TopicsInvalid([f"{name} is missing"], "retry topics create")
     return offset_ranges.readable_spans(admin, name, range(described.partitions))
 
 
-def _folded(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
+def _fold_spans(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
     with (
         tempfile.TemporaryDirectory(prefix="retry-letters-") as scratch,
         closing(RocksTable(Path(scratch) / "table", Identity("", "", 0), Memory(_MEMORY_BYTES))) as table,
     ):
-        for records in offset_ranges.batches(client_config.reader_config(settings), spans):
-            unreadable = table.fold([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
+        for records in offset_ranges.read_batches(client_config.reader_config(settings), spans):
+            unreadable = table.apply_records([(record.key(), record.value()) for record in records], 0, 0)  # type: ignore[misc]
             if unreadable:
                 at = {record.key(): record for record in records}
                 for key, why in unreadable:
@@ -85,30 +85,30 @@ def _folded(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
         yield table
 
 
-def rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
+def scan_rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
     """Keys and envelopes of all waiting entries: first those that wait behind another, which may come forward meanwhile."""
     at = b""
-    while behind := table.behind(at, _PAGE):
+    while behind := table.page_behind(at, _PAGE):
         yield from ((key, envelope) for _, key, envelope in behind)
         at = behind[-1][0]
     at = b""
-    while page := table.page(at, _PAGE):
+    while page := table.scan_entries(at, _PAGE):
         yield from ((key, envelope) for _, key, envelope in page)
         at = page[-1][0]
 
 
 def entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source, Entry]]:
     """Waiting entries in due order."""
-    return ((where, entry) for _, where, entry in following(table, b"", codec))
+    return ((where, entry) for _, where, entry in iterate_waiting(table, b"", codec))
 
 
-def following(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
+def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
     """Waiting entries in due order, each with its place in that order; only those behind the place `after`."""
     lanes = (_in_due_order(_of_lane(table, lane, lane + after[:_DUE_BYTES])) for lane in table.lanes())
-    rows = merge(*lanes, _behind(table), key=lambda row: row[0][LANE_BYTES:])
+    rows = merge(*lanes, _iterate_behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
         if key[LANE_BYTES:] > after:
-            yield key[LANE_BYTES:], source(key), codec.shown(key, envelope)
+            yield key[LANE_BYTES:], source(key), codec.decode_to_show(key, envelope)
 
 
 def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
@@ -118,8 +118,8 @@ def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | 
             if due_at_ms(cursor) >= wanted.due_at_ms + WITHIN_MS:
                 break
             if source(key) == wanted:
-                return codec.shown(key, envelope)
-    return next((codec.shown(key, envelope) for key, envelope in _behind(table) if source(key) == wanted), None)
+                return codec.decode_to_show(key, envelope)
+    return next((codec.decode_to_show(key, envelope) for key, envelope in _iterate_behind(table) if source(key) == wanted), None)
 
 
 class WaitingEntry(NamedTuple):
@@ -143,28 +143,28 @@ def of_source(
     """
     stem, found = key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
     for lane in table.lanes():
-        first = table.page(lane, 1)
+        first = table.scan_entries(lane, 1)
         if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][1]).topic != topic):
             continue
         found += [(key, row, None) for _, key, row in _of_lane(table, lane, lane) if _is_from(key, stem, offset)]
     after = b""
-    while page := table.behind(after, _PAGE):
+    while page := table.page_behind(after, _PAGE):
         here = [(key, row) for _, key, row in page if _is_from(key, stem, offset)]
         found += [(key, row, ordered_entries.head(table, key)) for key, row in here]
         after = page[-1][0]
     if not found:
         return None
     key, envelope, head = max(found, key=lambda each: letter_number(each[0]))
-    return WaitingEntry(key, codec.shown(key, envelope), head)
+    return WaitingEntry(key, codec.decode_to_show(key, envelope), head)
 
 
 def _is_from(entry_key: bytes, stem: bytes, offset: int) -> bool:
-    return letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
+    return extract_letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
 
 
 def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Cursor, key and envelope of each entry of a lane, from a key on."""
-    while page := table.page(after, _PAGE):
+    while page := table.scan_entries(after, _PAGE):
         for row in page:
             if lane_of(row[0]) != lane:
                 return
@@ -183,10 +183,10 @@ def _in_due_order(of_lane: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tup
         yield heappop(early)[1:]
 
 
-def _behind(table: Table) -> Iterator[tuple[bytes, bytes]]:
+def _iterate_behind(table: Table) -> Iterator[tuple[bytes, bytes]]:
     """Entries that wait behind another, in due order; only their keys are held in memory."""
     after, keys = b"", []
-    while page := table.behind(after, _PAGE):
+    while page := table.page_behind(after, _PAGE):
         keys += [key for _, key, _ in page]
         after = page[-1][0]
     return ((key, table.get(key) or b"") for key in sorted(keys, key=lambda key: key[LANE_BYTES:]))

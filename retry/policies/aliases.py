@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from msgspec import UnsetType
 
 from retry.dead_letters.failure import FIELDS
-from retry.policies.schema import Texts, shaped
-from retry.policies.yaml_document import Document, meant
+from retry.policies.schema import Texts, convert_value
+from retry.policies.yaml_document import Document, suggest_word
 
 # Names of members of a JSON body, one in another.
 _PATH = re.compile(r"\$(\.[A-Za-z0-9_-]{1,100}){1,8}")
@@ -26,10 +26,10 @@ def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path
     for field, value in ({} if isinstance(written, UnsetType) else written).items():
         at = f"{path}.aliases.{field}"
         if field not in FIELDS:
-            document.refuse(at, f"is nothing that letters tell; known are {', '.join(FIELDS)}{meant(field, FIELDS)}")
-        names: str | list[str] = shaped(document, value, Texts, at)
+            document.reject_path(at, f"is nothing that letters tell; known are {', '.join(FIELDS)}{suggest_word(field, FIELDS)}")
+        names: str | list[str] = convert_value(document, value, Texts, at)
         aliases[field] = (names,) if isinstance(names, str) else tuple(names)
         for name in aliases[field]:
             if name.startswith("$") and (field != "attempts" or not _PATH.fullmatch(name)):
-                document.refuse(at, f"{name!r} is no path that is read; attempts alone may have one, like $.retryAttempt")
+                document.reject_path(at, f"{name!r} is no path that is read; attempts alone may have one, like $.retryAttempt")
     return aliases

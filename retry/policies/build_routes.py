@@ -34,20 +34,20 @@ class Routes:
 
     def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
         self._document, self._teams = document, teams
-        timed = self._timed(defaults, "defaults", default_route().default_plan.policy)
+        timed = self._build_policy(defaults, "defaults", default_route().default_plan.policy)
         self.default = default_route(timed)
         cancels = _NULL_CANCELS.read(document, defaults.null_value, "defaults", False)
         ordered = defaults.ordered is True
         self._renews = _RENEWS_TIMESTAMPS.read(document, defaults.old_timestamp, "defaults", True)
         self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
         aliases = overlaid(document, defaults.aliases, "defaults", {})
-        self._group = _group(document, defaults.group, "defaults", None)
-        self._groups = {name: _group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
+        self._group = _resolve_group(document, defaults.group, "defaults", None)
+        self._groups = {name: _resolve_group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
         self._aliases = {
             name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()
         }
 
-    def of(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
+    def build_route(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
         """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
         name, topic = f"{each.team}/{each.written}", each.topic
         default_plan, cancels, renews = self._default_plan, self._default_plan.null_cancels, self._renews
@@ -71,7 +71,7 @@ class Routes:
             aliases=MappingProxyType(aliases) if aliases else None,
             # What failed in a retry consumer lies in the topic that the retry was sent to.
             origins=frozenset(topic.origins) | fixed | (allowed or frozenset()),
-            group=_group(self._document, topic.group, each.path, self._groups[each.team]),
+            group=_resolve_group(self._document, topic.group, each.path, self._groups[each.team]),
             renews_timestamps=renews,
         )
 
@@ -89,7 +89,7 @@ class Routes:
     def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
         retry_to = _or(overrides.retry_to, plan.retry_to)
         said: dict[str, Any] = {
-            "policy": self._timed(overrides, path, plan.policy),
+            "policy": self._build_policy(overrides, path, plan.policy),
             "retry_to": retry_to,
             "park_to": _or(overrides.park_to, plan.park_to),
             "ordered": _or(overrides.ordered, plan.ordered),
@@ -99,11 +99,11 @@ class Routes:
         changes = {field: value for field, value in said.items() if value != getattr(plan, field)}
         return dataclasses.replace(plan, **changes) if changes else plan
 
-    def _timed(self, timing: Timing, path: str, base: Policy) -> Policy:
+    def _build_policy(self, timing: Timing, path: str, base: Policy) -> Policy:
         try:
             return parse_policy(timing.timing(), base)
         except PolicyInvalid as invalid:
-            self._document.refuse(f"{path}.{invalid.path}", invalid.reason)
+            self._document.reject_path(f"{path}.{invalid.path}", invalid.reason)
 
 
 def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
@@ -128,7 +128,7 @@ class _Choice(NamedTuple):
         if written is UNSET:
             return inherited
         if written not in (self.chosen, self.other):
-            document.refuse(f"{path}.{self.key}", self.reason)
+            document.reject_path(f"{path}.{self.key}", self.reason)
         return written == self.chosen
 
 
@@ -142,9 +142,9 @@ _RENEWS_TIMESTAMPS = _Choice(
 )  # fmt: skip
 
 
-def _group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:
+def _resolve_group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:
     if isinstance(written, UnsetType):
         return inherited
     if not written.strip() or not written.isprintable():
-        document.refuse(f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
+        document.reject_path(f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
     return written

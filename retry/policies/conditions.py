@@ -37,13 +37,13 @@ def conditions(document: Document, rule: schema.RuleSection, path: str) -> tuple
     for key, read in _READERS.items():
         if (value := getattr(rule, key)) is not UNSET:
             if key == "headers":
-                value = {n: schema.shaped(document, v, schema.Texts, f"{path}.headers.{n}") for n, v in value.items()}
+                value = {n: schema.convert_value(document, v, schema.Texts, f"{path}.headers.{n}") for n, v in value.items()}
             try:
                 read_conditions += read(value)
             except PolicyInvalid as invalid:
-                document.refuse(f"{path}.{invalid.path}", invalid.reason)
+                document.reject_path(f"{path}.{invalid.path}", invalid.reason)
     if not read_conditions:
-        document.refuse(path, f"asks nothing of a letter; give it one of {', '.join(_READERS)}")
+        document.reject_path(path, f"asks nothing of a letter; give it one of {', '.join(_READERS)}")
     return tuple(read_conditions)
 
 
@@ -51,18 +51,18 @@ def _exception(value: schema.Texts) -> Iterator[Condition]:
     fits = _glob(value)
     yield Condition(
         "exception",
-        _written(value),
+        _format_value(value),
         lambda case: (case.failure.exception, case.failure.thrown, case.failure.cause),
         lambda names: fits(names[0]) or fits(names[1]) or fits(names[2]),
     )
 
 
 def _cause(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("cause", _written(value), lambda case: case.failure.cause, _glob(value))
+    yield Condition("cause", _format_value(value), lambda case: case.failure.cause, _glob(value))
 
 
 def _stage(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("stage", _written(value), lambda case: case.failure.stage, _glob(value))
+    yield Condition("stage", _format_value(value), lambda case: case.failure.stage, _glob(value))
 
 
 def _message(value: str) -> Iterator[Condition]:
@@ -102,7 +102,7 @@ def _age(value: object) -> Iterator[Condition]:
     yield Condition("age", str(value), lambda case: case.age_ms, lambda age_ms: age_ms >= least_ms)
 
 
-def _headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
+def _match_headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
     if not value:
         raise PolicyInvalid("headers", "names no header")
     yield from (_header(name, globs) for name, globs in value.items())
@@ -112,7 +112,7 @@ def _header(name: str, globs: schema.Texts) -> Condition:
     fits = _glob(globs)
     return Condition(
         f"headers.{name}",
-        _written(globs),
+        _format_value(globs),
         lambda case: _last(case.headers, name),
         lambda text: text is not None and fits(text),
     )
@@ -138,7 +138,7 @@ def _glob(value: schema.Texts) -> Callable[[str | None], bool]:
     return lambda name: match(name or "") is not None
 
 
-def _written(value: schema.Texts) -> str:
+def _format_value(value: schema.Texts) -> str:
     return value if isinstance(value, str) else ", ".join(value)
 
 
@@ -149,6 +149,6 @@ _READERS: dict[str, Callable[[Any], Iterator[Condition]]] = {
     "null_value": _null_value,
     "attempt": _attempt,
     "age": _age,
-    "headers": _headers,
+    "headers": _match_headers,
     "message": _message,
 }

@@ -23,14 +23,14 @@ def explain(registry: Registry, topic: str, case: MatchInput) -> list[str]:
         case.failure, attempt=case.attempt, age_ms=case.age_ms, headers=case.headers, null_value=case.null_value
     )
     lines = [_whose(registry, route, topic), *_rules(route, plan, case)]
-    target = plan.target(case.failure, topic)
+    target = plan.resolve_target(case.failure, topic)
     if fault := _fault(route, plan, case, target):
         return [*lines, *fault]
     return [
         *lines,
         f"Retry {case.attempt} is made, to {target}{f', which is {plan.retry_to}' if plan.template else ''}.",
         *_delays(plan.policy, case.attempt),
-        *_bounds(plan),
+        *_describe_bounds(plan),
         "Letters of one key wait for each other: ordered." if plan.ordered else "Letters overtake each other: not ordered.",
         *([_CANCELLABLE] if plan.null_cancels else []),
         *_limits(registry, route.team, target or ""),
@@ -55,20 +55,20 @@ def _rules(route: Route, plan: RetryPlan, case: MatchInput) -> Iterator[str]:
     for number, rule in enumerate(route.rules, start=1):
         matches = rule.plan is plan
         yield f"Rule {number} matches; the policy is {plan.name}:" if matches else f"Rule {number} does not match:"
-        yield from (_answer(condition, case) for condition in rule.conditions)
+        yield from (_explain_condition(condition, case) for condition in rule.conditions)
         if matches:
             return
     yield f"{'No rule matches' if route.rules else 'There are no rules'}; the policy is {plan.name}."
 
 
-def _answer(condition: Condition, case: MatchInput) -> str:
+def _explain_condition(condition: Condition, case: MatchInput) -> str:
     answer = "yes" if condition.holds(case) else "no"
-    return f"  {condition.key} {condition.written}: {answer}, it is {_shown(condition.key, condition.value(case))}"
+    return f"  {condition.key} {condition.written}: {answer}, it is {_format_setting(condition.key, condition.value(case))}"
 
 
-def _shown(key: str, value: Any) -> str:
+def _format_setting(key: str, value: Any) -> str:
     if key == "exception":
-        return " because of ".join(dict.fromkeys(_shown("", name) for name in value if name)) or "unknown"
+        return " because of ".join(dict.fromkeys(_format_setting("", name) for name in value if name)) or "unknown"
     if key == "age":
         return duration_text(value)
     if isinstance(value, bool):
@@ -117,13 +117,13 @@ def _wait(low_ms: int, high_ms: int) -> str:
     return f"{duration_text(low_ms)} to {duration_text(high_ms)}"
 
 
-def _bounds(plan: RetryPlan) -> list[str]:
+def _describe_bounds(plan: RetryPlan) -> list[str]:
     policy = plan.policy
     jitter = next((name for name, function in JITTERS.items() if function is policy.jitter), "its own")
     wish = f"may ask for its own time (retry-at-ms), at most {duration_text(policy.max_delay_ms)} from now"
     return [
         f"Jitter is {jitter}. A letter {wish if policy.honour_retry_at else 'may not ask for its own time'}.",
-        *([f"It then waits for the calendar: {policy.calendar.text()}."] if policy.calendar else []),
+        *([f"It then waits for the calendar: {policy.calendar.describe_rules()}."] if policy.calendar else []),
         f"After retry {policy.max_attempts} the letter is parked in {_parking(plan)};",
         f"sooner, if the next retry would come more than {duration_text(policy.max_age_ms)} after the first failure.",
     ]

@@ -52,9 +52,9 @@ def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[di
     breakers: dict[str, CircuitBreakerLimits] = {}
     for topic, section in targets.items():
         path = f"targets.{topic}"
-        written: schema.TargetLimits = schema.shaped(document, section, schema.TargetLimits, path)
+        written: schema.TargetLimits = schema.convert_value(document, section, schema.TargetLimits, path)
         if written.rate is UNSET and written.breaker is UNSET:
-            document.refuse(path, "limits nothing; give it rate, breaker or both")
+            document.reject_path(path, "limits nothing; give it rate, breaker or both")
         if written.rate is not UNSET:
             rates[topic] = _limit(document, written.rate, f"{path}.rate")
         if not isinstance(written.breaker, UnsetType):
@@ -66,14 +66,14 @@ def _limit(document: Document, value: object, path: str) -> Limit:
     try:
         return rate(value, path)
     except PolicyInvalid as invalid:
-        document.refuse(path, invalid.reason)
+        document.reject_path(path, invalid.reason)
 
 
 def _breaker(document: Document, written: schema.CircuitBreakerSection, path: str) -> CircuitBreakerLimits:
     spans = {key: span_ms(document, getattr(written, key), f"{path}.{key}") for key in ("within", "open_for")}
     for key, ms in spans.items():
         if not ms:
-            document.refuse(f"{path}.{key}", f"{getattr(written, key)} is no time at all")
+            document.reject_path(f"{path}.{key}", f"{getattr(written, key)} is no time at all")
     return CircuitBreakerLimits(written.failures, spans["within"], spans["open_for"])
 
 
@@ -86,4 +86,4 @@ def span_ms(document: Document, value: object, path: str) -> int:
     try:
         return duration_ms(value, path)
     except PolicyInvalid as invalid:
-        document.refuse(path, invalid.reason)
+        document.reject_path(path, invalid.reason)

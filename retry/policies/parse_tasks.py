@@ -14,7 +14,7 @@ from retry.policies.registry import Registry
 from retry.policies.tasks import Tasks
 from retry.policies.topic_patterns import topic_fault
 from retry.policies.validation import OWN, target_fault
-from retry.policies.yaml_document import Document, meant
+from retry.policies.yaml_document import Document, suggest_word
 
 FORMATS = ("auto", "avro", "confluent", "json")
 
@@ -25,18 +25,18 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
     Raises:
       PolicyFileInvalid: it cannot be used.
     """
-    written: schema.TasksSection = schema.shaped(document, section, schema.TasksSection, "tasks")
+    written: schema.TasksSection = schema.convert_value(document, section, schema.TasksSection, "tasks")
     _check_topics(document, written, letters)
-    for path, target in _targets(written):
+    for path, target in _list_task_targets(written):
         if fault := target_fault(document, target):
-            document.refuse(path, fault)
+            document.reject_path(path, fault)
         if target in written.topics:
-            document.refuse(path, f"{target} is read as definitions of tasks: a task would define tasks")
-        if letters.reads(target):
-            document.refuse(path, f"{target} is read as dead letters")
+            document.reject_path(path, f"{target} is read as definitions of tasks: a task would define tasks")
+        if letters.reads_topic(target):
+            document.reject_path(path, f"{target} is read as dead letters")
     for path, word, allowed in (("tasks.format", written.format, FORMATS), ("tasks.misfire", written.misfire, MISFIRES)):
         if word not in allowed:
-            document.refuse(path, f"{word!r:.60} is not one of {', '.join(allowed)}{meant(word, allowed)}")
+            document.reject_path(path, f"{word!r:.60} is not one of {', '.join(allowed)}{suggest_word(word, allowed)}")
     section = Tasks(
         topics=frozenset(written.topics),
         allowed=frozenset(written.allowed_targets),
@@ -54,18 +54,18 @@ def _check_topics(document: Document, written: schema.TasksSection, letters: Reg
     for n, topic in enumerate(written.topics):
         path = f"tasks.topics[{n}]"
         if fault := topic_fault(topic):
-            document.refuse(path, fault)
+            document.reject_path(path, fault)
         if topic in document.own.unread():
-            document.refuse(path, f"{topic} would be read as definitions of tasks; {OWN}")
+            document.reject_path(path, f"{topic} would be read as definitions of tasks; {OWN}")
         if topic in written.topics[:n]:
-            document.refuse(path, f"{topic} is given twice; keep one")
-        if letters.reads(topic):
-            document.refuse(path, f"{topic} is read as dead letters")
-        if topic in letters.targets():
-            document.refuse(path, f"letters may be sent to {topic}: they would be read as definitions of tasks")
+            document.reject_path(path, f"{topic} is given twice; keep one")
+        if letters.reads_topic(topic):
+            document.reject_path(path, f"{topic} is read as dead letters")
+        if topic in letters.list_targets():
+            document.reject_path(path, f"letters may be sent to {topic}: they would be read as definitions of tasks")
 
 
-def _targets(written: schema.TasksSection) -> Iterable[tuple[str, str]]:
+def _list_task_targets(written: schema.TasksSection) -> Iterable[tuple[str, str]]:
     for n, target in enumerate(written.allowed_targets):
         yield f"tasks.allowed_targets[{n}]", target
     if not isinstance(written.park_to, UnsetType):
@@ -74,5 +74,5 @@ def _targets(written: schema.TasksSection) -> Iterable[tuple[str, str]]:
 
 def _late_ms(document: Document, value: object) -> int:
     if (late_ms := span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
-        document.refuse("tasks.late", f"{value} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
+        document.reject_path("tasks.late", f"{value} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
     return late_ms

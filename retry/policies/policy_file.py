@@ -19,10 +19,10 @@ from retry.policies.limits import target_limits, team_limits
 from retry.policies.parse_tasks import tasks
 from retry.policies.registry import Registry
 from retry.policies.route import Route
-from retry.policies.schema import File, Team, shaped
+from retry.policies.schema import File, Team, convert_value
 from retry.policies.tasks import TEAM
 from retry.policies.validation import checked_topics
-from retry.policies.yaml_document import NOBODYS, Document, Own, meant, read
+from retry.policies.yaml_document import NOBODYS, Document, Own, read, suggest_word
 
 # Thousands of topics fit; more is not a policy file.
 _BYTES_MAX = 1 << 20
@@ -59,16 +59,16 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
     document = dataclasses.replace(read(text, name, File.__struct_fields__), own=own)
-    file: File = shaped(document, {} if document.value is None else document.value, File, "")
+    file: File = convert_value(document, {} if document.value is None else document.value, File, "")
     teams = {team: _team(document, team, section) for team, section in file.teams.items()}
     routes = Routes(document, file.defaults, teams)
     exact: dict[str, Route] = {}
     patterns: list[tuple[re.Pattern[str], Route]] = []
     for each in checked_topics(document, teams):
         if compiled := each.compiled:
-            patterns.append((compiled, routes.of(each, compiled)))
+            patterns.append((compiled, routes.build_route(each, compiled)))
         else:
-            exact[each.written] = routes.of(each, None)
+            exact[each.written] = routes.build_route(each, None)
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact),
@@ -82,17 +82,17 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)
         registry = dataclasses.replace(registry, tasks=section, team_limits={**registry.team_limits, TEAM: limits})
-    targets = registry.targets()
+    targets = registry.list_targets()
     for topic in file.targets:
         if topic not in targets:
-            document.refuse(f"targets.{topic}", f"no letter of any team, and no task, may go there{meant(topic, targets)}")
+            document.reject_path(f"targets.{topic}", f"no letter of any team, and no task, may go there{suggest_word(topic, targets)}")
     return registry
 
 
 def _team(document: Document, team: str, section: object) -> Team:
     if not team.strip() or not team.isprintable() or len(team) > 100:
-        document.refuse(f"teams.{team}", "a team's name is 1 to 100 printable characters")
+        document.reject_path(f"teams.{team}", "a team's name is 1 to 100 printable characters")
     if team == TEAM:
-        document.refuse(f"teams.{team}", f"{TEAM} is what recurring tasks are called; give the team another name")
-    team_section: Team = shaped(document, section, Team, f"teams.{team}")
+        document.reject_path(f"teams.{team}", f"{TEAM} is what recurring tasks are called; give the team another name")
+    team_section: Team = convert_value(document, section, Team, f"teams.{team}")
     return team_section

@@ -49,11 +49,11 @@ class Registry:
     _parking_teams: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for route in self.routes():
-            self._permitted.setdefault(route.team, set()).update(route.permitted())
+        for route in self.list_routes():
+            self._permitted.setdefault(route.team, set()).update(route.list_permitted())
             self._parking_teams.update({plan.park_to: route.team for plan in route.plans() if plan.park_to})
         if self.tasks:
-            self._permitted[TEAM] = self.tasks.permitted()
+            self._permitted[TEAM] = self.tasks.list_permitted()
             if self.tasks.park_to:
                 self._parking_teams.setdefault(self.tasks.park_to, TEAM)
 
@@ -66,7 +66,7 @@ class Registry:
         """Whether a limit counts for what a team sends to a topic."""
         return team in self.team_limits or target in self.target_limits
 
-    def reads(self, topic: str) -> bool:
+    def reads_topic(self, topic: str) -> bool:
         """Whether letters are read from this topic. The service's own topics must not be among them."""
         return self.route(topic) is not self.default
 
@@ -78,37 +78,37 @@ class Registry:
         """Whether a team has any topic here."""
         return team in self._permitted
 
-    def permits(self, team: str, target: str) -> bool:
+    def permits_target(self, team: str, target: str) -> bool:
         """Whether any letter of a team, or a task, may go to a topic; asked again before each record is sent."""
         return target in self._permitted.get(team, ())
 
-    def routes(self) -> list[Route]:
+    def list_routes(self) -> list[Route]:
         """Every route but the default: the exact ones, then the patterns, each in file order."""
         return [*self.exact.values(), *(route for _, route in self.patterns)]
 
     def subscription(self) -> list[str]:
         """List what librdkafka subscribes to for letters: topic names, and patterns as `^…$`."""
-        return [*self.exact, *(_anchored(pattern.pattern) for pattern, _ in self.patterns)]
+        return [*self.exact, *(_anchor_pattern(pattern.pattern) for pattern, _ in self.patterns)]
 
-    def targets(self) -> set[str]:
+    def list_targets(self) -> set[str]:
         """Every topic that a letter or a task may go to, to be retried, to be done, or to rest."""
         return set().union(*self._permitted.values())
 
     def retry_targets(self) -> set[str]:
         """Every topic that a letter may be retried in. Only those that a letter decides on may be parked in as well."""
-        return set().union(*(route.retry_targets() for route in self.routes()))
+        return set().union(*(route.retry_targets() for route in self.list_routes()))
 
     def retry_targets_by_team(self) -> dict[str, set[str]]:
         """Every topic that a team's letters may be retried in, by team."""
         targets: dict[str, set[str]] = {}
-        for route in self.routes():
+        for route in self.list_routes():
             targets.setdefault(route.team, set()).update(route.retry_targets())
         return targets
 
-    def groups(self) -> dict[str, set[str]]:
+    def list_group_topics(self) -> dict[str, set[str]]:
         """The consumer groups that the file names, and what they read of retries."""
         by_group: dict[str, set[str]] = {}
-        for route in self.routes():
+        for route in self.list_routes():
             if route.group is not None:
                 by_group.setdefault(route.group, set()).update(route.retry_targets())
         return by_group
@@ -124,7 +124,7 @@ class Registry:
     def permits_parking(self, dead_letters: str, topic: str) -> bool:
         """Whether letters of a dead-letter topic may rest in a topic: only its own team's do where the file names it."""
         team = self.parking_team(topic)
-        return team is None or not self.reads(dead_letters) or self.route(dead_letters).team == team
+        return team is None or not self.reads_topic(dead_letters) or self.route(dead_letters).team == team
 
     def _find(self, topic: str) -> Route:
         route = self.exact.get(topic)
@@ -136,6 +136,6 @@ class Registry:
         return route
 
 
-def _anchored(pattern: str) -> str:
+def _anchor_pattern(pattern: str) -> str:
     # An alternative at the top level would tear the two anchors apart.
     return f"^({pattern})$" if "|" in pattern else f"^{pattern}$"

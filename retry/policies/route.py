@@ -46,12 +46,12 @@ class RetryPlan:
         """The topic that every letter of this plan goes to; None where the letter decides, or there is none."""
         return None if self.template else self.retry_to
 
-    def target(self, failure: Failure, dead_letters: str) -> str | None:
+    def resolve_target(self, failure: Failure, dead_letters: str) -> str | None:
         """The exact topic that a letter from the topic `dead_letters` goes to, for the caller to find allowed.
 
         None where there is none, a part of its name is unknown, or what comes out is not the name of a topic.
         """
-        return self.retry_to if self.template is None else self.template.filled(failure, dead_letters)
+        return self.retry_to if self.template is None else self.template.fill_name(failure, dead_letters)
 
 
 _STATIC = frozenset({"exception", "cause", "stage"})
@@ -175,7 +175,7 @@ class Route:
         if maybe:
             case = MatchInput(failure, attempt, age_ms, headers, null_value)
             for rule in maybe:
-                if _hold(rule.dynamic, case):
+                if _meets_conditions(rule.dynamic, case):
                     return rule.plan
         return plan
 
@@ -189,7 +189,7 @@ class Route:
         yield self.default_plan
         yield from (rule.plan for rule in self.rules)
 
-    def permitted(self) -> set[str]:
+    def list_permitted(self) -> set[str]:
         """Every topic that letters of this route may go to: the allow-list, or else what its plans name."""
         allowed = self.allowed_targets
         retries = self.retry_targets() if allowed is None else allowed
@@ -199,13 +199,13 @@ class Route:
         """Every topic that its letters may be retried in."""
         plans = [plan for plan in self.plans() if not plan.park]
         fixed = {plan.fixed_target for plan in plans if plan.fixed_target}
-        return fixed | self._completed() if any(plan.template for plan in plans) else fixed
+        return fixed | self._complete_targets() if any(plan.template for plan in plans) else fixed
 
     def completes(self, target: str | None) -> bool:
         """Whether a letter may say that it is retried in this topic: one of the allow-list where no letters are parked."""
-        return target in self._completed()
+        return target in self._complete_targets()
 
-    def _completed(self) -> frozenset[str]:
+    def _complete_targets(self) -> frozenset[str]:
         return (self.allowed_targets or frozenset()).difference(plan.park_to or "" for plan in self.plans())
 
     def _find(self, failure: Failure) -> tuple[tuple[Rule, ...], RetryPlan]:
@@ -213,7 +213,7 @@ class Route:
         case = MatchInput(failure, 1, 0, (), False)
         maybe, plan = [], self.default_plan
         for rule in self.rules:
-            if _hold(rule.static, case):
+            if _meets_conditions(rule.static, case):
                 if not rule.dynamic:
                     plan = rule.plan
                     break
@@ -226,7 +226,7 @@ class Route:
         return tuple(maybe), plan
 
 
-def _hold(conditions: tuple[Condition, ...], case: MatchInput) -> bool:
+def _meets_conditions(conditions: tuple[Condition, ...], case: MatchInput) -> bool:
     # A loop, since a generator costs more than most questions.
     for each in conditions:  # noqa: SIM110
         if not each.holds(case):

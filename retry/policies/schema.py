@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from retry.policies.yaml_document import Document, meant
+from retry.policies.yaml_document import Document, suggest_word
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _Group = Annotated[str, Meta(min_length=1, max_length=249)]
@@ -143,7 +143,7 @@ for _shape in (Texts, TargetLimits, TasksSection, Team, File):
     msgspec.json.Decoder(_shape)
 
 
-def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
+def convert_value(document: Document, value: object, shape: Any, path: str) -> Any:
     """The value at a path of the document, as the shape.
 
     Raises:
@@ -155,12 +155,12 @@ def shaped(document: Document, value: object, shape: Any, path: str) -> Any:
         reason, _, inner = str(error).partition(" - at `$")
         at = path + inner.rstrip("`") if path else inner.rstrip("`").removeprefix(".")
         if named := _UNKNOWN.fullmatch(reason):
-            document.refuse(f"{at}.{named[1]}".removeprefix("."), _unknown(named[1]))
+            document.reject_path(f"{at}.{named[1]}".removeprefix("."), _describe_unknown(named[1]))
         if named := _MISSING.fullmatch(reason):
-            document.refuse(at, f"{named[1]} is missing")
-        document.refuse(at, reason[:1].lower() + reason[1:].replace("`object", "`mapping").replace("`array", "`list"))
+            document.reject_path(at, f"{named[1]} is missing")
+        document.reject_path(at, reason[:1].lower() + reason[1:].replace("`object", "`mapping").replace("`array", "`list"))
 
 
-def _unknown(key: str) -> str:
+def _describe_unknown(key: str) -> str:
     shapes = (File, Team, Topic, RuleSection, Pattern, TargetLimits, CircuitBreakerSection, TasksSection)
-    return f"no such key here{meant(key, {name for shape in shapes for name in shape.__struct_fields__})}"
+    return f"no such key here{suggest_word(key, {name for shape in shapes for name in shape.__struct_fields__})}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from retry.dead_letters.failure import Failure
 from retry.policies.topic_patterns import topic_fault
-from retry.policies.yaml_document import meant
+from retry.policies.yaml_document import suggest_word
 
 ORIGIN = "origin"
 _ORIGIN_TEMPLATE = "{origin}"
@@ -34,7 +34,7 @@ class Template:
     pieces: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
 
-    def filled(self, failure: Failure, dead_letters: str) -> str | None:
+    def fill_name(self, failure: Failure, dead_letters: str) -> str | None:
         """The name for one letter; None where a part is unknown or the whole is not the name of a topic."""
         match = self.pattern.fullmatch(dead_letters) if self.pattern else None
         pieces = list(self.pieces)
@@ -69,7 +69,7 @@ def template_fault(written: str) -> str | None:
     for word in pieces[1::2]:
         if word not in _WORDS and not _GROUP.fullmatch(word):
             allowed = ", ".join(f"{{{each}}}" for each in _WORDS)
-            return f"{{{word:.40}}} is not a part that is known; {allowed} and {{1}}, {{2}}… are{meant(word, _WORDS)}"
+            return f"{{{word:.40}}} is not a part that is known; {allowed} and {{1}}, {{2}}… are{suggest_word(word, _WORDS)}"
     if not all(map(_FIXED.fullmatch, pieces[::2])):
         return f"{written!r:.60} is not a template: letters, digits, dot, underscore, dash, and parts like {{origin}}"
     return None

@@ -30,6 +30,6 @@ class Tasks:
     catch_up_max: int
     shortest_ms: int
 
-    def permitted(self) -> set[str]:
+    def list_permitted(self) -> set[str]:
         """Every topic that anything goes to."""
         return {*self.allowed, *([self.park_to] if self.park_to else [])}

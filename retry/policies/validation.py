@@ -51,14 +51,14 @@ def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSect
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}
     patterns = [(compiled, each) for each in sections if (compiled := each.compiled)]
-    for path, target, may_depend in _targets(teams, sections):
+    for path, target, may_depend in _iterate_target_paths(teams, sections):
         if may_depend and depends(target):
             if fault := template_fault(target):
-                document.refuse(path, fault)
+                document.reject_path(path, fault)
             continue
         _check_name(document, path, target)
         if loop := exact.get(target) or next((each for source, each in patterns if source.fullmatch(target)), None):
-            document.refuse(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
+            document.reject_path(path, f"{target} is read as dead letters ({loop.path}): letters would go round for ever")
     _check_parking(document, teams)
     for each in sections:
         for n, origin in enumerate(each.topic.origins):
@@ -77,9 +77,9 @@ def _sections(teams: dict[str, Team]) -> list[TopicSection]:
 
 def _check_name(document: Document, path: str, name: str) -> None:
     if name == ORIGIN:
-        document.refuse(path, "origin is a word of retry_to alone; name the topics that are meant")
+        document.reject_path(path, "origin is a word of retry_to alone; name the topics that are meant")
     if fault := target_fault(document, name):
-        document.refuse(path, fault)
+        document.reject_path(path, fault)
 
 
 def target_fault(document: Document, name: str) -> str | None:
@@ -95,13 +95,13 @@ def _check_parking(document: Document, teams: dict[str, Team]) -> None:
     """Refuse a topic in which two teams park: whoever may write there could have operators of one act on letters of the other."""
     owners: dict[str, tuple[str, str]] = {}
     for team, section in teams.items():
-        for path, target, _ in _targets({team: section}, _sections({team: section})):
+        for path, target, _ in _iterate_target_paths({team: section}, _sections({team: section})):
             if not path.endswith(".park_to"):
                 continue
             owner, first = owners.setdefault(target, (team, path))
             if owner != team:
                 reason = f"{target} is where team {owner} parks ({first}): name another, or leave park_to out"
-                document.refuse(path, f"{reason}, which parks in the service's own parking topic")
+                document.reject_path(path, f"{reason}, which parks in the service's own parking topic")
 
 
 def _check_sources(document: Document, sections: list[TopicSection]) -> None:
@@ -109,11 +109,11 @@ def _check_sources(document: Document, sections: list[TopicSection]) -> None:
     for each in sections:
         path = f"{each.path}.dead_letters" + ".pattern" * each.is_pattern
         if fault := (pattern_fault if each.is_pattern else topic_fault)(each.written):
-            document.refuse(path, fault)
+            document.reject_path(path, fault)
         if own := sorted(_find_read(each, document.own.unread())):
-            document.refuse(path, f"{' and '.join(own)} would be read as dead letters; {OWN}")
+            document.reject_path(path, f"{' and '.join(own)} would be read as dead letters; {OWN}")
         if owner := owners.get(each.written):
-            document.refuse(path, f"{each.written} already belongs to team {owner.team} ({owner.path})")
+            document.reject_path(path, f"{each.written} already belongs to team {owner.team} ({owner.path})")
         owners[each.written] = each
 
 
@@ -122,19 +122,19 @@ def _find_read(each: TopicSection, topics: set[str]) -> Iterable[str]:
     return filter(compiled.fullmatch, topics) if (compiled := each.compiled) else {each.written} & topics
 
 
-def _targets(teams: dict[str, Team], sections: list[TopicSection]) -> Iterator[tuple[str, str, bool]]:
+def _iterate_target_paths(teams: dict[str, Team], sections: list[TopicSection]) -> Iterator[tuple[str, str, bool]]:
     """Every target of the file: its path, the target, and whether a letter may complete it."""
     for name, team in teams.items():
-        yield from _named(team, f"teams.{name}")
+        yield from _iterate_named(team, f"teams.{name}")
     for each in sections:
         for n, target in enumerate(each.topic.allowed_targets or ()):
             yield f"{each.path}.allowed_targets[{n}]", target, False
-        yield from _named(each.topic, each.path)
+        yield from _iterate_named(each.topic, each.path)
         for n, rule in enumerate(each.topic.rules):
-            yield from _named(rule, f"{each.path}.rules[{n}]")
+            yield from _iterate_named(rule, f"{each.path}.rules[{n}]")
 
 
-def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
+def _iterate_named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
     for key in ("retry_to", "park_to"):
         if (target := getattr(overrides, key)) is not UNSET:
             yield f"{path}.{key}", target, key == "retry_to"
@@ -143,26 +143,26 @@ def _named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
 def _check_allowed(document: Document, each: TopicSection, team: Team) -> None:
     """Refuse a topic whose letters may go beyond its allow-list."""
     if each.topic.retry_to is UNSET and team.retry_to is UNSET:
-        document.refuse(each.path, "retry_to is missing: a topic, origin or a template")
+        document.reject_path(each.path, "retry_to is missing: a topic, origin or a template")
     allowed = each.topic.allowed_targets
-    for path, target, may_depend in _used(each, team):
+    for path, target, may_depend in _iterate_used(each, team):
         if may_depend and depends(target):
             _check_completed(document, each, path, target)
         elif allowed is not UNSET and target not in allowed:
-            document.refuse(path, f"{target} is not among allowed_targets of {each.path}")
+            document.reject_path(path, f"{target} is not among allowed_targets of {each.path}")
 
 
 def _check_completed(document: Document, each: TopicSection, path: str, written: str) -> None:
     compiled, needed = each.compiled, groups_needed(written)
     if needed > (compiled.groups if compiled else 0):
         has = f"has {compiled.groups}" if compiled else "is no pattern"
-        document.refuse(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")
+        document.reject_path(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")
     if each.topic.allowed_targets is UNSET:
         reason = f"{written} is completed by the letter; say in allowed_targets which topics that may be"
-        document.refuse(path, reason)
+        document.reject_path(path, reason)
 
 
-def _used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bool]]:
+def _iterate_used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bool]]:
     """Path and target of what the rules say, and of what the topic says or else its team."""
     levels: list[tuple[Overrides, str]] = [(rule, f"{each.path}.rules[{n}]") for n, rule in enumerate(each.topic.rules)]
     for key in ("retry_to", "park_to"):

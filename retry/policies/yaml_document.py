@@ -55,7 +55,7 @@ class Document:
     lines: dict[str, int] = field(repr=False)
     own: Own = NOBODYS
 
-    def refuse(self, path: str, reason: str) -> NoReturn:
+    def reject_path(self, path: str, reason: str) -> NoReturn:
         """Say what is wrong at a path. A path that the file does not have gets the line of what would hold it.
 
         Raises:
@@ -84,7 +84,7 @@ def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
         node = _Composer(text).get_single_node()
         _demand_section(node, name, sections)
         values = _Values(name)
-        return Document(name, values.value(node, "") if node else None, values.lines)
+        return Document(name, values.convert_node(node, "") if node else None, values.lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = _QUOTED.sub("", error.problem or "")
@@ -128,12 +128,12 @@ class _Values:
         self._scalars = yaml.constructor.SafeConstructor()
         self.lines: dict[str, int] = {}
 
-    def value(self, node: yaml.Node, path: str) -> object:
+    def convert_node(self, node: yaml.Node, path: str) -> object:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, f"{path}[{n}]") for n, item in enumerate(node.value)]
+            return [self.convert_node(item, f"{path}[{n}]") for n, item in enumerate(node.value)]
         return self._scalar(node, path)
 
     def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, object]:
@@ -148,7 +148,7 @@ class _Values:
             if key in values:
                 raise PolicyFileInvalid(self._name, line, join(path, key), "is given twice; keep one")
             self.lines[join(path, key)] = line
-            values[key] = self.value(value_node, join(path, key))
+            values[key] = self.convert_node(value_node, join(path, key))
         return values
 
     def _scalar(self, node: yaml.Node, path: str) -> object:
@@ -162,7 +162,7 @@ class _Values:
             raise PolicyFileInvalid(self._name, line, path, f"{node.value!r:.60} is not what its tag says") from None
 
 
-def meant(word: str, words: Iterable[str]) -> str:
+def suggest_word(word: str, words: Iterable[str]) -> str:
     """The end of a message about an unknown word: which one was probably meant, or nothing.
 
     >>> meant("max_attempt", ["max_age", "max_attempts"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from retry.errors import SettingsInvalid
 from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
 from retry.kafka.schema_registry import Schemas
-from retry.kafka.topics import names
+from retry.kafka.topics import build_topic_names
 from retry.policies.registry import Registry
 from retry.scheduling.tasks.entry_source import TasksSource
 from retry.scheduling.tasks.formats import CONFLUENT, Reader
@@ -28,6 +28,6 @@ def entry_source_factory(settings: Settings) -> MakeSources:
             return [TimersSource()]
         if registry.tasks.format == CONFLUENT and not settings.registry:
             raise SettingsInvalid("RETRY_REGISTRY_URL", "not set, but tasks.format of the policy file is confluent")
-        return [TasksSource(registry.tasks, reader, names(settings.app_id).parked, limits), TimersSource()]
+        return [TasksSource(registry.tasks, reader, build_topic_names(settings.app_id).parked, limits), TimersSource()]
 
     return sources

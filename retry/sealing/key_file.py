@@ -58,7 +58,7 @@ def parse(text: str) -> Keys:
             raise SettingsInvalid(SETTING, fault)
         if key_id in by_id:
             raise SettingsInvalid(SETTING, f"there are two keys {key_id}; give a new key a new id")
-        by_id[key_id] = _key(number, key.strip())
+        by_id[key_id] = _decode_key_bytes(number, key.strip())
     if not by_id:
         raise SettingsInvalid(SETTING, "the file has no key; make a line with: retry keys new ID")
     return Keys(next(iter(by_id)) if seals else None, by_id)
@@ -84,7 +84,7 @@ def new_line(key_id: str) -> str:
     return line
 
 
-def _key(number: int, text: str) -> bytes:
+def _decode_key_bytes(number: int, text: str) -> bytes:
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

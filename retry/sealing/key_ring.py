@@ -65,13 +65,13 @@ class KeyRing:
     @property
     def keys(self) -> Keys:
         """The keys that count now."""
-        self._look(clock.monotonic_s())
+        self._reload_keys(clock.monotonic_s())
         return self._keys
 
     @property
     def generation(self) -> int:
         """Grows whenever the keys are others than before."""
-        self._look(clock.monotonic_s())
+        self._reload_keys(clock.monotonic_s())
         return self._generation
 
     def seal(self, content: bytes, bound: bytes) -> Sealed | None:
@@ -82,15 +82,15 @@ class KeyRing:
         """
         now_s = clock.monotonic_s()
         if now_s >= self._look_at_s:
-            self._look(now_s)
+            self._reload_keys(now_s)
         key = self._current
         if key is None or now_s >= key.ends_at_s:
-            key = self._new(key, now_s)
+            key = self._make_data_key(key, now_s)
             if key is None:
                 return None
         number = next(key.nonces)
         if number >= _MESSAGES_MAX:
-            self._new(key, now_s)
+            self._make_data_key(key, now_s)
             return self.seal(content, bound)
         nonce = number.to_bytes(_NONCE_BYTES, "big")
         return key.key_id, key.wrapped, nonce, key.cipher.encrypt(nonce, content, bound)
@@ -102,7 +102,7 @@ class KeyRing:
           SealUnopened: the file has no such key, or what was sealed was something else.
         """
         try:
-            cipher = self._opened.get((key_id, wrapped)) or self._unwrapped(key_id, wrapped)
+            cipher = self._opened.get((key_id, wrapped)) or self._unwrap_key(key_id, wrapped)
             return cipher.decrypt(nonce, content, bound)
         except (InvalidTag, ValueError) as error:
             why = f"it was sealed under key {key_id}, and is changed, or belongs to something else"
@@ -110,9 +110,9 @@ class KeyRing:
 
     def digests(self, content: bytes) -> list[str]:
         """Fingerprints of something by each key of the file, in its order: the key's id, a colon, and hexadecimal digits."""
-        return [f"{key_id}:{_digest(key, content)}" for key_id, key in self.keys.by_id.items()]
+        return [f"{key_id}:{_hash_content(key, content)}" for key_id, key in self.keys.by_id.items()]
 
-    def _look(self, now_s: float) -> None:
+    def _reload_keys(self, now_s: float) -> None:
         """Use what the file holds now."""
         if now_s < self._look_at_s:
             return
@@ -121,9 +121,9 @@ class KeyRing:
             self._look_at_s = now_s + self._look_every_s
             if keys != self._keys:
                 self._keys, self._generation = keys, self._generation + 1
-                self._forget()
+                self._clear_cache()
 
-    def _unwrapped(self, key_id: str, wrapped: bytes) -> AESGCM:
+    def _unwrap_key(self, key_id: str, wrapped: bytes) -> AESGCM:
         # Only where one is missing: what was opened a moment ago may be opened once more.
         keys = self.keys
         if (key := keys.by_id.get(key_id)) is None:
@@ -140,7 +140,7 @@ class KeyRing:
                 self._opened[key_id, wrapped] = cipher
         return cipher
 
-    def _new(self, former: _DataKey | None, now_s: float) -> _DataKey | None:
+    def _make_data_key(self, former: _DataKey | None, now_s: float) -> _DataKey | None:
         """The data key that follows a former one, where no other thread has made one meanwhile."""
         with self._lock:
             newest = self._keys.newest
@@ -152,11 +152,11 @@ class KeyRing:
                 self._current = _DataKey(newest, wrapped, AESGCM(data_key), itertools.count(), ends_at_s)
             return self._current
 
-    def _forget(self) -> None:
+    def _clear_cache(self) -> None:
         self._current, self._opened = None, {}
 
 
-def _digest(key: bytes, content: bytes) -> str:
+def _hash_content(key: bytes, content: bytes) -> str:
     # Of a key that is made from it, for this alone.
     own = hmac.digest(key, _DIGESTS, hashlib.sha256)
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES, key=own).hexdigest()
@@ -164,7 +164,7 @@ def _digest(key: bytes, content: bytes) -> str:
 
 def _forget_all() -> None:
     for ring in _RINGS:
-        ring._forget()
+        ring._clear_cache()
 
 
 # A copy of this process would count the same nonces under the same data key.

@@ -30,7 +30,7 @@ Failed = tuple[str | None, str | None, str | None]
 _known: dict[Failed, str] = {}
 
 
-def of(exception: str | None, cause: str | None, message: str | None) -> str | None:
+def compute_fingerprint(exception: str | None, cause: str | None, message: str | None) -> str | None:
     """16 hexadecimal digits; None where nothing is known of the failure.
 
     >>> of("java.io.IOException", None, "order 17 of 'Ann'") == of("java.io.IOException", None, "order 4711 of 'Bob'")
@@ -39,7 +39,7 @@ def of(exception: str | None, cause: str | None, message: str | None) -> str | N
     # All digits are alike here, so what differs in numbers is mostly known already.
     failed = exception, cause, None if message is None else message[:_CHARS_MAX].translate(_ALIKE)
     found = _known.get(failed)
-    return found if found is not None else _made(failed)
+    return found if found is not None else _hash_failure(failed)
 
 
 def in_common(message: str) -> str:
@@ -51,7 +51,7 @@ def in_common(message: str) -> str:
     return _in_common(message[:_CHARS_MAX].translate(_ALIKE))
 
 
-def alike(message: bytes) -> bytes:
+def normalize_message(message: bytes) -> bytes:
     """Return the first 2,048 bytes of a message in UTF-8, with 0 in place of every digit.
 
     Messages with equal results have the same fingerprint if class and cause are equal too: only the first 512 characters
@@ -66,7 +66,7 @@ def _in_common(alike: str) -> str:
     return _DIFFERS.sub("#", alike)
 
 
-def _made(failed: Failed) -> str | None:
+def _hash_failure(failed: Failed) -> str | None:
     exception, cause, message = failed
     if exception is None and cause is None and message is None:
         return None

@@ -10,9 +10,9 @@ from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from retry.telemetry.metric_catalogue import HISTOGRAM
-from retry.telemetry.prometheus import declared
+from retry.telemetry.prometheus import find_declared
 
-_DECLARED = declared("retry_lateness_seconds", HISTOGRAM)
+_DECLARED = find_declared("retry_lateness_seconds", HISTOGRAM)
 _BOUNDS_MS = (10, 25, 50, 100, 200, 500, 1_000, 2_000, 5_000, 30_000, 300_000)
 
 
@@ -24,7 +24,7 @@ class Lateness(Collector):
         self._counts: dict[str, list[int]] = {}
         self._sums_ms: dict[str, int] = {}
 
-    def tell(self, team: str, due_at_ms: list[int], sent_at_ms: int) -> None:
+    def observe_delays(self, team: str, due_at_ms: list[int], sent_at_ms: int) -> None:
         """Count entries of one team that were delivered at `sent_at_ms`; `due_at_ms` is sorted."""
         # Later than a bound is whatever was due before that long ago, and the batch is in due order.
         later = [bisect_left(due_at_ms, sent_at_ms - bound) for bound in _BOUNDS_MS]

@@ -41,8 +41,8 @@ class Metrics:
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
         prometheus.counters(registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
-        self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._settled().items()})
-        self.watch_each("retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._settled().items()})
+        self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._count_settled().items()})
+        self.watch_each("retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._count_settled().items()})
         self.watch_each("retry_recovery_ratio", self._recovery)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
@@ -83,11 +83,11 @@ class Metrics:
             by_team[entry.team].append(due)
         for team, due_of_team in by_team.items():
             self._sent.labels(team).inc(len(due_of_team))
-            self._lateness.tell(team, sorted(due_of_team), now_ms)
+            self._lateness.observe_delays(team, sorted(due_of_team), now_ms)
 
     def tell_retried(self, retried: Mapping[Retry, int], now_ms: int) -> None:
         """Count retries that were delivered."""
-        self._window.sent(retried, now_ms)
+        self._window.count_sent(retried, now_ms)
         for key, retries in by_label(retried):
             self._retried.labels(*key).inc(retries)
 
@@ -97,7 +97,7 @@ class Metrics:
             self._called.labels(called.team, called.decision).inc()
             self._took.observe(called.took_ms / 1_000)
             if called.decision == "delivered":
-                self._lateness.tell(called.team, [called.due_ms], called.at_ms - called.took_ms)
+                self._lateness.observe_delays(called.team, [called.due_ms], called.at_ms - called.took_ms)
 
     def tell_put_back(self, destinations: Tally[str]) -> None:
         """Count entries that were put back, by destination."""
@@ -113,13 +113,13 @@ class Metrics:
         self._positions.inc(written)
         self._unsampled.inc(failed)
 
-    def text(self) -> bytes:
+    def render_metrics(self) -> bytes:
         """Render all metrics in the Prometheus text format, as `/metrics` answers."""
-        return prometheus.page(self.registry).encode()
+        return prometheus.render_metrics(self.registry).encode()
 
-    def _settled(self) -> dict[Key, tuple[int, int]]:
-        return self._window.settled(clock.wall_ms())
+    def _count_settled(self) -> dict[Key, tuple[int, int]]:
+        return self._window.count_settled(clock.wall_ms())
 
     def _recovery(self) -> dict[Key, float]:
         # Letters may come back here that another worker has sent.
-        return {key: max(0.0, 1.0 - back / sent) for key, (sent, back) in self._settled().items() if sent}
+        return {key: max(0.0, 1.0 - back / sent) for key, (sent, back) in self._count_settled().items() if sent}

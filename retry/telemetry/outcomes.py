@@ -116,7 +116,7 @@ LetterRows = list[tuple[bytes, int, int, int, int | None]]
 LettersByShared = defaultdict[SharedFields, LetterRows]
 
 
-def records(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = None) -> Iterator[bytes]:
+def encode_outcomes(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = None) -> Iterator[bytes]:
     """The values of the records that tell of these letters, each of some hundred letters.
 
     Args:
@@ -127,7 +127,7 @@ def records(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = 
         head += b',"action":%b,"action_kind":%b' % (orjson.dumps(by.id), orjson.dumps(by.kind))
     together: list[bytes] = []
     count = size = 0
-    for part, letters_in_part in _parts(letters):
+    for part, letters_in_part in _encode_parts(letters):
         if together and (count + letters_in_part > _LETTERS_A_RECORD or size + len(part) > _RECORD_BYTES):
             yield _record(head, together)
             together, count, size = [], 0, 0
@@ -137,7 +137,7 @@ def records(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = 
         yield _record(head, together)
 
 
-def _parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
+def _encode_parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
     """An object of `letters` each, and how many letters it is of."""
     for shared, rows in letters.items():
         alike: dict[str, Any] = shared._asdict()
@@ -221,7 +221,7 @@ class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
         topic, partition, offset = self.source.rsplit("/", 2)
         alike = {name: getattr(self, name) for name in AlikeLetters.__struct_fields__ if name in self.__struct_fields__}
         lists = {name: [alike[name]] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
-        place = {"topic": topic, "partition": _number(partition), "offset": [_number(offset)]}
+        place = {"topic": topic, "partition": _parse_coordinate(partition), "offset": [_parse_coordinate(offset)]}
         # The decoder of records of many letters has worked out the fields of its class at import.
         return OutcomeRecord(self.v, self.taken_ms, [msgspec.convert({**alike, **lists, **place}, AlikeLetters)])
 
@@ -229,7 +229,7 @@ class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
 _decode_together, _decode_alone = json_decoder(OutcomeRecord, "outcome"), json_decoder(_LoneOutcome, "outcome")
 
 
-def _number(text: str) -> int:
+def _parse_coordinate(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         raise ValueError(f"{text[:_DIGITS_MAX]!r} is no number")
     return int(text)

@@ -18,36 +18,36 @@ _Family = CounterMetricFamily | GaugeMetricFamily
 
 def counter(registry: CollectorRegistry, name: str) -> Counter:
     """A counter, with labels where it has some."""
-    metric = declared(name, COUNTER)
+    metric = find_declared(name, COUNTER)
     return Counter(name, metric.meaning, metric.labels, registry=registry)
 
 
 def histogram(registry: CollectorRegistry, name: str, bounds: Sequence[float] = Histogram.DEFAULT_BUCKETS) -> Histogram:
     """A histogram without labels."""
-    return Histogram(name, declared(name, HISTOGRAM).meaning, buckets=bounds, registry=registry)
+    return Histogram(name, find_declared(name, HISTOGRAM).meaning, buckets=bounds, registry=registry)
 
 
 def gauge(registry: CollectorRegistry, name: str, value: Callable[[], float]) -> None:
     """A gauge without labels that is asked for its value whenever the page is read."""
-    Gauge(name, declared(name, GAUGE).meaning, registry=registry).set_function(value)
+    Gauge(name, find_declared(name, GAUGE).meaning, registry=registry).set_function(value)
 
 
 def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
     """A gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
-    registry.register(_Each(declared(name, GAUGE), values, GaugeMetricFamily))
+    registry.register(_Each(find_declared(name, GAUGE), values, GaugeMetricFamily))
 
 
 def counters(registry: CollectorRegistry, name: str, values: Values) -> None:
     """A counter that is kept elsewhere, whose values by labels are asked for whenever the page is read."""
-    registry.register(_Each(declared(name, COUNTER), values, CounterMetricFamily))
+    registry.register(_Each(find_declared(name, COUNTER), values, CounterMetricFamily))
 
 
-def page(registry: CollectorRegistry) -> str:
+def render_metrics(registry: CollectorRegistry) -> str:
     """Render a registry in the Prometheus text format."""
     return generate_latest(registry).decode()
 
 
-def declared(name: str, kind: str) -> Metric:
+def find_declared(name: str, kind: str) -> Metric:
     """Return the declaration of a metric; KeyError where there is none, or it has another type."""
     metric = DECLARED[name]
     if metric.type != kind:

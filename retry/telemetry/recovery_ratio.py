@@ -66,23 +66,23 @@ class Window:
         self._lock = threading.Lock()
         self._minutes: dict[Key, dict[int, list[int]]] = {}
 
-    def sent(self, retries: Mapping[Retry, int], now_ms: int) -> None:
+    def count_sent(self, retries: Mapping[Retry, int], now_ms: int) -> None:
         """So many retries were sent."""
-        self._add(retries, 0, now_ms)
+        self._count_retries(retries, 0, now_ms)
 
     def back(self, retries: Mapping[Retry, int], now_ms: int) -> None:
         """Letters of so many retries were taken in again."""
-        self._add(retries, 1, now_ms)
+        self._count_retries(retries, 1, now_ms)
 
-    def settled(self, now_ms: int) -> dict[Key, tuple[int, int]]:
+    def count_settled(self, now_ms: int) -> dict[Key, tuple[int, int]]:
         """Count by team, policy and attempt the retries whose settle time is over, and those of them that failed again."""
         last = now_ms // MINUTE_MS - SETTLE_MINUTES
         with self._lock:
-            self._forget(now_ms)
+            self._expire_minutes(now_ms)
             counts = {key: [n for minute, n in of.items() if minute < last] for key, of in self._minutes.items()}
         return {key: (sum(n[0] for n in each), sum(n[1] for n in each)) for key, each in counts.items() if each}
 
-    def _add(self, retries: Mapping[Retry, int], side: int, now_ms: int) -> None:
+    def _count_retries(self, retries: Mapping[Retry, int], side: int, now_ms: int) -> None:
         now = now_ms // MINUTE_MS
         with self._lock:
             for (team, policy, attempt, minute), count in retries.items():
@@ -92,12 +92,12 @@ class Window:
                 key = team, policy, attempt
                 if key not in self._minutes:
                     if len(self._minutes) >= _KEYS_MAX:
-                        self._forget(now_ms)
+                        self._expire_minutes(now_ms)
                     if len(self._minutes) >= _KEYS_MAX:
                         continue
                 self._minutes.setdefault(key, {}).setdefault(minute, [0, 0])[side] += count
 
-    def _forget(self, now_ms: int) -> None:
+    def _expire_minutes(self, now_ms: int) -> None:
         first = now_ms // MINUTE_MS - SETTLE_MINUTES - WINDOW_MINUTES
         for key, of in list(self._minutes.items()):
             for minute in [minute for minute in of if minute < first]:

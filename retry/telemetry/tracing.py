@@ -60,13 +60,13 @@ class Traces:
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("retry")
 
-    def tell(self, sent: Sequence[Entry], due_at_ms: Sequence[int], now_ms: int) -> None:
+    def record_spans(self, sent: Sequence[Entry], due_at_ms: Sequence[int], now_ms: int) -> None:
         """Entries were delivered now; those that are no retries have no span."""
         for entry, due_ms in zip(sent, due_at_ms, strict=True):
             if is_retry(entry):
-                self._tell(entry, due_ms, now_ms)
+                self._record_span(entry, due_ms, now_ms)
 
-    def _tell(self, entry: Entry, due_ms: int, now_ms: int) -> None:
+    def _record_span(self, entry: Entry, due_ms: int, now_ms: int) -> None:
         said = {name: value or b"" for name, value in entry.headers}
         lineage, attempt = said[ID], int(said[ATTEMPT])
         self._ids.next.trace_id, self._ids.next.span_id = ids(lineage, attempt)

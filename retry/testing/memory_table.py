@@ -22,7 +22,7 @@ from retry.delay_queue.entry_keys import (
 )  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import block_search, interface, named_entries, ordered_entries
-from retry.delay_queue.table.changelog_records import readable
+from retry.delay_queue.table.changelog_records import select_readable_rows
 from retry.delay_queue.table.due_estimate import DueEstimate
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
@@ -48,12 +48,12 @@ class MemoryTables:
         kept = self.kept.get(partition)
         if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
             kept = self.kept[partition] = MemoryTable()
-        return kept.reopened()
+        return kept.reopen()
 
-    def wipe(self, partition: int) -> None:
+    def delete_table(self, partition: int) -> None:
         self.kept.pop(partition, None)
 
-    def copied(self, partition: int) -> MemoryTable | None:
+    def copy_table(self, partition: int) -> MemoryTable | None:
         """A copy of a table, to be put back into `kept` later on, as if its directory was copied away."""
         return copy.deepcopy(self.kept.get(partition))
 
@@ -84,15 +84,15 @@ class MemoryTable:
         """The control records that stand, by their keys."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
-        """Apply committed changelog records, and return those that no version wrote; see `Table.fold`."""
-        self._readable()
-        records, unreadable = readable(rows)
-        self._change([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+        """Apply committed changelog records, and return those that no version wrote; see `Table.apply_records`."""
+        self._check_readable()
+        records, unreadable = select_readable_rows(rows)
+        self._apply_rows([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
         self.next_offset, self.folded_at_ms = next_offset, now_ms
         return unreadable
 
-    def _change(self, rows: Sequence[ChangelogRow]) -> None:
+    def _apply_rows(self, rows: Sequence[ChangelogRow]) -> None:
         named = [row for row in rows if row[0][0] == NAMED]
         for effect in named_entries.effects(self, named_entries.by_name(named)):
             self._apply(ordered_entries.OrderEffect(effect.changes, effect.waiting))
@@ -100,7 +100,7 @@ class MemoryTable:
             if key[0] == NAMED:
                 continue
             if key[0] == ORDERED:
-                self._apply(ordered_entries.drop(self, key) if value is None else ordered_entries.put(self, key, value))
+                self._apply(ordered_entries.remove_entry(self, key) if value is None else ordered_entries.put_entry(self, key, value))
             else:
                 more = (value is not None) - (key in self._rows)
                 self.waiting += more * blocks.count_entries(key) if more and key < END_KEY else 0
@@ -116,7 +116,7 @@ class MemoryTable:
                 del self._rows[key], self._keys[at]
         self.waiting += effect.waiting
 
-    def _readable(self) -> None:
+    def _check_readable(self) -> None:
         if self.corrupt:
             raise TableUnreadable("corrupt, as the test made it")
 
@@ -129,9 +129,9 @@ class MemoryTable:
         first = {lane: next(iter(self._between(lane, due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
         return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        """Return the first rows of a lane that are due at `now_ms`; see `Table.due` for the limits."""
-        self._readable()
+    def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
+        """Return the first rows of a lane that are due at `now_ms`; see `Table.find_due` for the limits."""
+        self._check_readable()
         return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
 
     def _first_rows(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
@@ -144,46 +144,46 @@ class MemoryTable:
             bytes_max -= blocks.measure_entries(key, self._rows[key])
         return rows
 
-    def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Delete entries that `due` has returned and a committed transaction has ended; see `Table.forget`."""
+    def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Delete entries that `find_due` has returned and a committed transaction has ended; see `Table.delete_scanned_rows`."""
         # Plain ones are put by the fold: one that is due at once would be sent before the changelog has it, and then again.
-        self._readable()
+        self._check_readable()
         named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
         for key, value in named_or_ordered:
-            if not self._has(key, value):
+            if not self._has_row(key, value):
                 self._ahead.note_put(key, value)
         for key in keys:
             if key[0] in _KNOWN_AHEAD or self._ahead.is_put(key):
                 self._ahead.note_drop(key)
-        self._change([*named_or_ordered, *((key, None) for key in keys)])
+        self._apply_rows([*named_or_ordered, *((key, None) for key in keys)])
 
-    def _has(self, key: bytes, value: bytes) -> bool:
+    def _has_row(self, key: bytes, value: bytes) -> bool:
         superseded = self._rows.get(named_entries.superseded_row(key)) if key[0] == NAMED else ordered_entries.find(self, key)
         return value in (self._rows.get(key), superseded)
 
-    def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Delete entries that a committed transaction has ended and no scan has handed out; see `Table.drop`."""
+    def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Delete entries that a committed transaction has ended and no scan has handed out; see `Table.delete_rows`."""
         found = self.find_blocks(keys)
-        self.forget(keys, replacements)
+        self.delete_scanned_rows(keys, replacements)
         self._split(found, set(keys))
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
         """Explode as `Table.explode` says."""
-        self._readable()
+        self._check_readable()
         self._split([(key, self._rows[key]) for key in block_keys if key in self._rows], set())
 
     def _split(self, found: Sequence[tuple[bytes, bytes]], leaving: set[bytes]) -> None:
         stay = [row for row in blocks.split_blocks(found, leaving) if row[1] is not None and row[0] not in self._rows]
         for key, value in stay:
             self._ahead.note_put(key, value or b"")
-        self._change([*stay, *((block, None) for block, _ in found)])
+        self._apply_rows([*stay, *((block, None) for block, _ in found)])
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         """Answer as `Table.find_blocks` says."""
         plain = [key for key in keys if key[:1] == bytes([PLAIN]) and key not in self._rows]
         return block_search.find_blocks(self, plain)
 
-    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+    def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
         """The first keys of rows from a start to before an end."""
         return self._between(start, end)[:rows_max]
 
@@ -191,9 +191,9 @@ class MemoryTable:
         """Answer as `Table.is_leaving` says."""
         return self._ahead.is_leaving(key)
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Return the next entries after a cursor; see `Table.page`."""
-        self._readable()
+    def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """Return the next entries after a cursor; see `Table.scan_entries`."""
+        self._check_readable()
         return interface.read_page(self._scan, after, rows_max)
 
     def _scan(self, start: bytes, end: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
@@ -201,19 +201,19 @@ class MemoryTable:
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:  # noqa: ARG002
         """See `Table.estimate_due`; here every row is counted."""
-        self._readable()
+        self._check_readable()
         due = sorted(due_at_ms(key) for key in self._between(FIRST_KEY, END_KEY) for _ in range(blocks.count_entries(key)))
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """Return the first entries of every lane; see `Table.earliest` for the limits."""
-        self._readable()
+        self._check_readable()
         rows = (self._first_rows(lane, lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
-    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+    def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """Return the next entries that wait behind another one, after a cursor: of each a cursor, its key, its envelope."""
-        self._readable()
+        self._check_readable()
         keys = [key for key in self._between(ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND) if key > after]
         return [(key, ordered_entries.key_of(key), self._rows[key]) for key in keys[:rows_max]]
 
@@ -226,15 +226,15 @@ class MemoryTable:
             return ordered_entries.find(self, key)
         return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
-    def superseded(self, rows_max: int) -> list[bytes]:
+    def list_superseded(self, rows_max: int) -> list[bytes]:
         """Return the keys of superseded named entries, for which nulls are to be written."""
-        self._readable()
+        self._check_readable()
         rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
         return [named_entries.key_of(row) for row in rows[:rows_max]]
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
         """Answer as `Table.expired_cancels` says."""
-        self._readable()
+        self._check_readable()
         rows = self._between(named_entries.FIRST_REMEMBERED, named_entries.remembered_until(now_ms))
         return [named_entries.cancel_of(row) for row in rows[:keys_max]]
 
@@ -246,11 +246,11 @@ class MemoryTable:
     @property
     def has_slices(self) -> bool:
         """Whether there is a slice of an action, or letters that a ramp waits for."""
-        return bool(self.under(SLICE) or self.under(SENDING))
+        return bool(self.list_under(SLICE) or self.list_under(SENDING))
 
-    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+    def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """Return the first slices whose keys begin with `prefix` and are greater than `after`, in key order."""
-        self._readable()
+        self._check_readable()
         keys = self._between(max(prefix, after + b"\0"), prefix + _LAST)
         return [(key, self._rows[key]) for key in keys[:rows_max]]
 
@@ -258,11 +258,11 @@ class MemoryTable:
         """Rows by their keys."""
         return [self._rows.get(key) for key in keys]
 
-    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All rows whose keys begin so."""
         return [(key, self._rows[key]) for key in self._between(prefix, prefix + _LAST)]
 
-    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+    def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
         at = bisect_left(self._keys, start)
         keys = self._keys[at : at + 1]
@@ -271,7 +271,7 @@ class MemoryTable:
     def _between(self, start: bytes, end: bytes) -> list[bytes]:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
-    def reopened(self) -> MemoryTable:
+    def reopen(self) -> MemoryTable:
         """Return this table without the changes that only its former process knew."""
         self._ahead = UnfoldedChanges()
         return self

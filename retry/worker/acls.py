@@ -36,7 +36,7 @@ class Need(NamedTuple):
 
     Attributes:
       who: whose right it is: a part of the service.
-      of: the name, or which names, see `names`.
+      of: the name, or which names, see `resolve_names`.
       without: what stops without it.
       vital: whether a process does not start without it.
     """
@@ -191,7 +191,7 @@ _SCHEDULING = tuple(need._replace(who=SCHEDULER) for need in _RUNNING)
 NEEDS = (*_RUNNING, *_LETTERS, *_OTHERS, *_CONSOLE, *_FINDING, *_MIGRATING, *_SCHEDULING, *_DOOR)
 
 
-def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
+def list_rights(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
     """Yield the rights that some parts of the service need, each right once for each part."""
     for part in who:
         seen: set[Right] = set()
@@ -203,9 +203,9 @@ def lines(who: Iterable[str], names: NamesOfTopics) -> Iterator[AclLine]:
                     yield AclLine(part, need.of, right, need.without, need.vital)
 
 
-def names(app_id: str, registry: Registry) -> NamesOfTopics:
+def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
     """Return the names that each word of the table stands for, each with whether it is a prefix."""
-    own = topics.names(app_id)
+    own = topics.build_topic_names(app_id)
     literal = {
         "changelog": [own.changelog],
         "outcomes": [own.outcomes],
@@ -218,17 +218,17 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
         "positions": [own.positions],
         "discarded": [own.discarded],
         "created topics": {*topics.internal(app_id), own.parked, own.parked_timers, *registry.parking()},
-        "targets": registry.targets(),
+        "targets": registry.list_targets(),
         "retry topics": registry.retry_targets(),
         "teams' parking topics": registry.parking(),
-        "origins": set().union(*(route.origins for route in registry.routes())),
+        "origins": set().union(*(route.origins for route in registry.list_routes())),
         "task definitions": registry.tasks.topics if registry.tasks else (),
         "intake group": [own.intake_group],
         "table group": [own.table_group],
-        "consumer groups": registry.groups(),
+        "consumer groups": registry.list_group_topics(),
     }
     prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "shard", "control", "migrate")}
-    patterns = [begin(pattern.pattern) for pattern, _ in registry.patterns]
+    patterns = [extract_prefix(pattern.pattern) for pattern, _ in registry.patterns]
     exact = [(topic, False) for topic in sorted(registry.exact) if not any(is_in(topic, each) for each in patterns)]
     return {
         **{word: [(name, False) for name in sorted(of)] for word, of in literal.items()},
@@ -239,13 +239,13 @@ def names(app_id: str, registry: Registry) -> NamesOfTopics:
     }
 
 
-def demand(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
+def demand_rights(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
     """See whether this user has the rights that can be asked for; warn of those that something can do without.
 
     Raises:
       RightMissing: a vital one is missing.
     """
-    wanted = list(lines([who], names))
+    wanted = list(list_rights([who], names))
     gone = set(authorization.missing(admin, [line.right for line in wanted]))
     if vital := [line.right for line in wanted if line.vital and line.right in gone]:
         raise authorization.lacking(*vital)
@@ -269,7 +269,7 @@ def begin_of_glob(glob: str) -> Name:
     return (text, text != glob) if text else (ALL_NAMES, False)
 
 
-def begin(pattern: str) -> Name:
+def extract_prefix(pattern: str) -> Name:
     """Return the prefix of all names that a regular expression matches; all names where it is empty.
 
     >>> begin(r"orders\\.[a-z]+\\.DLT"), begin(r"(a|b)\\.DLT"), begin(r"ab?c"), begin(r"ab|cd")

@@ -70,7 +70,7 @@ class BacklogGauges:
         """How many entries are due within a time."""
         return self._soon
 
-    def held(self) -> dict[str, float]:
+    def count_held(self) -> dict[str, float]:
         """Count the entries that are held because the key that they are sealed under is not here, by the id of that key."""
         found = Counter[str]()
         for shard in self._shards():

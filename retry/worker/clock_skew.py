@@ -21,7 +21,7 @@ _ANSWER_S = 5.0
 
 
 class TrustedClock:
-    """Asked by every sweep for the time; `look` belongs to one thread.
+    """Asked by every sweep for the time; `check_skew` belongs to one thread.
 
     Args:
       brokers_ms: asks a broker for its time, milliseconds since 1970.
@@ -51,7 +51,7 @@ class TrustedClock:
             return int(clock.monotonic_s() * 1_000 + self._told_ms)
         return now_ms
 
-    def look(self) -> None:
+    def check_skew(self) -> None:
         """Compare with the brokers every two seconds, while the clock is not believed."""
         if self.now_ms() is not None or not self._asking.is_due():
             return

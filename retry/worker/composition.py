@@ -15,7 +15,7 @@ from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks.http_client import WebhookClient
 from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.delivery.webhooks.standard_webhooks import secrets_of
 from retry.errors import SettingsInvalid
 from retry.intake import entry_source
@@ -132,7 +132,7 @@ def build(
     unread = UnreadLetters.of_brokers(intake.consumer.list_taken, context.admin)
 
     def on_policies(registry: Registry) -> None:
-        acls.demand(context.admin, acls.WORKER, acls.names(settings.app_id, registry))
+        acls.demand_rights(context.admin, acls.WORKER, acls.resolve_names(settings.app_id, registry))
         entry_builder, sources = context.entry_builder(registry), context.sources(registry)
         intake.apply(registry, entry_builder, sources)
         delivery.apply(registry, entry_builder, sources)
@@ -145,13 +145,13 @@ def build(
         use=on_policies,
         metrics=context.metrics,
         skew=TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
-        looks=[context.identity.look, *([backlog.look] if backlog else [])],
-        ends=context.readable,
+        looks=[context.identity.check_changelog, *([backlog.check_backlog] if backlog else [])],
+        ends=context.find_stable_offsets,
         # Sweeps may be far apart, and none is missed before its time.
         stalled_s=settings.stalled_s + settings.sweep_interval_ms / 1_000,
         backlog=backlog,
         rounds=housekeeping(context, delivery, unread),
-        traced=_traced(settings),
+        traced=_make_tracer(settings),
         unread=unread,
     )
 
@@ -163,8 +163,8 @@ def demand_startable(settings: Settings, admin: AdminClient) -> None:
       SettingsInvalid, PolicyFileInvalid: a file cannot be used; a worker that runs has what was read before.
       RightMissing: a vital one is missing.
     """
-    acls.demand(admin, acls.WORKER, acls.names(settings.app_id, policy_reload.loaded(settings)))
-    envelope_codec.configured(settings)
+    acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policy_reload.load_policies(settings)))
+    envelope_codec.make_codec(settings)
     _webhook_secrets(settings)
 
 
@@ -219,8 +219,8 @@ def build_delivery(
     record_limits = RecordLimits(targets.ask_limits, compressed=compressed)
     timers = topics.parking_timers(context.admin, names)
     admission = Admission(
-        registry, {names.parked, names.discarded, timers.parked_timers}, targets.closed,
-        lambda: shards.owned() / shards_in_all, sources, targets.look, record_limits,
+        registry, {names.parked, names.discarded, timers.parked_timers}, targets.find_closed,
+        lambda: shards.count_owned() / shards_in_all, sources, targets.probe_targets, record_limits,
     )
     around = ShardContext(
         context.log,
@@ -234,8 +234,8 @@ def build_delivery(
         discarded=names.discarded,
         audit=names.audit,
         outcomes=names.outcomes,
-        ask_parked=_parked_letters(context).ask,
-        ask_passed=_passed_letters(context).ask,
+        ask_parked=_parked_letters(context).request_records,
+        ask_passed=_passed_letters(context).request_progress,
         codec=context.codec,
         shards=shards_in_all,
         pace=TransactionPace("deliveries", settings.batch_bytes),
@@ -253,24 +253,24 @@ def build_delivery(
 def _parked_letters(context: Context) -> ParkedLetters:
     reader, outcomes = client_config.reader_config(context.settings), context.names.outcomes
     references = ParkedReferences(context.admin, reader, outcomes, lambda: context.partitions[outcomes])
-    fetch, topic_ids = RecordFetcher(reader).fetch, TopicIds(context.admin).now
+    fetch, topic_ids = RecordFetcher(reader).fetch, TopicIds(context.admin).fetch_ids
     return ParkedLetters(fetch, topic_ids, lambda: context.policies.registry, references.prove_claims, context.names.discarded)
 
 
 def _passed_letters(context: Context) -> PassedLetters:
     """Knows consumer groups by the policy file that counts when it is asked."""
 
-    def groups() -> dict[str, set[str]]:
-        return context.policies.registry.groups()
+    def read_consumer_groups() -> dict[str, set[str]]:
+        return context.policies.registry.list_group_topics()
 
-    return passed_letters.of_brokers(groups, context.admin, client_config.reader_config(context.settings))
+    return passed_letters.of_brokers(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
 
 
 def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> WebhooksInFlight:
-    guard = SsrfGuard(listed(settings.webhook_allow))
+    guard = SsrfGuard(parse_allowlist(settings.webhook_allow))
     client = WebhookClient(guard, _webhook_secrets(settings))
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
-    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.crowded, client.close)
+    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.is_crowded, client.close)
     metrics.watch("retry_webhooks_in_flight", webhooks.count)
     metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
     return webhooks
@@ -283,8 +283,8 @@ def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
     """Build the periodic tasks that ask brokers and measure, beside the work on letters."""
-    gauges = BacklogGauges(delivery.shards.shards, partial(topics.retention_ms, context.admin))
-    groups = partial(_groups, context.policies, context.changelog.partitions, delivery.shards)
+    gauges = BacklogGauges(delivery.shards.list_open_shards, partial(topics.retention_ms, context.admin))
+    groups = partial(_select_own_groups, context.policies, context.changelog.partitions, delivery.shards)
     # Where nobody writes none is needed.
     writer = cache(lambda: Records(client_config.records_config(context.settings)))
     status = worker_status.of_worker(context, delivery.admission, delivery.shards, writer)
@@ -292,25 +292,25 @@ def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters
         PeriodicTask(_TARGETS_EVERY_S, delivery.targets.refresh),
         PeriodicTask(_TARGETS_EVERY_S, delivery.record_limits.refresh),
         *_watch_backlog(gauges, context.metrics),
-        PeriodicTask(_UNREAD_EVERY_S, unread.look),
+        PeriodicTask(_UNREAD_EVERY_S, unread.count_letters),
         *_watch_lag(context, groups, writer),
-        PeriodicTask(_STATUS_EVERY_S, status.look),
+        PeriodicTask(_STATUS_EVERY_S, status.publish_status),
     ]
-    return PeriodicTasks(looks, status.end)
+    return PeriodicTasks(looks, status.report_end)
 
 
 def _watch_backlog(gauges: BacklogGauges, metrics: Metrics) -> list[PeriodicTask]:
     metrics.watch_each("retry_entries_due_soon", gauges.due_soon)
-    metrics.watch_each("retry_entries_held", gauges.held)
+    metrics.watch_each("retry_entries_held", gauges.count_held)
     metrics.watch("retry_oldest_due_seconds", gauges.oldest_s)
     metrics.watch_each("retry_retention_left_seconds", gauges.retention_left_s)
     return [PeriodicTask(_DUE_SOON_EVERY_S, gauges.look_ahead), PeriodicTask(_OLDEST_EVERY_S, gauges.look_back)]
 
 
-def _groups(policies: PolicyFile, shards_in_all: int, shards: Shards) -> dict[str, set[str]]:
+def _select_own_groups(policies: PolicyFile, shards_in_all: int, shards: Shards) -> dict[str, set[str]]:
     """The consumer groups whose lag this worker samples, each with its topics: shared out as shards are."""
-    mine = {shard.changelog.partition for shard in shards.shards()}
-    named = policies.registry.groups()
+    mine = {shard.changelog.partition for shard in shards.list_open_shards()}
+    named = policies.registry.list_group_topics()
     return {group: read for group, read in named.items() if place_of(group, shards_in_all) in mine}
 
 
@@ -318,14 +318,14 @@ def _watch_lag(
     context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]
 ) -> list[PeriodicTask]:
     settings, admin, metrics = context.settings, context.admin, context.metrics
-    outcomes = topics.names(settings.app_id).outcomes
+    outcomes = topics.build_topic_names(settings.app_id).outcomes
     partitions = context.partitions[outcomes]
     samples = LagSamples(groups, TopicEnds(admin), Committed(admin), writer, outcomes, partitions, metrics.tell_positions)
     metrics.watch("retry_offset_sample_age_seconds", samples.lag_s)
-    return [PeriodicTask(settings.positions_every_s, samples.look)] if settings.positions_every_s else []
+    return [PeriodicTask(settings.positions_every_s, samples.sample_groups)] if settings.positions_every_s else []
 
 
-def _traced(settings: Settings) -> Traced | None:
+def _make_tracer(settings: Settings) -> Traced | None:
     """Tells of retries with OpenTelemetry, where that is asked for."""
     if not settings.traces:
         return None
@@ -335,4 +335,4 @@ def _traced(settings: Settings) -> Traced | None:
         raise SettingsInvalid("RETRY_TRACES", f"{error}; install dead-letter-retry[otel], or set it to 0") from None
     traces = Traces(settings.app_id)
     atexit.register(traces.close)
-    return traces.tell
+    return traces.record_spans

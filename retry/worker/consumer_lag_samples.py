@@ -67,21 +67,21 @@ class LagSamples:
         self._sampled_s: dict[str, float] = {}
         self._marks = PassedMarks()
 
-    def look(self) -> None:
+    def sample_groups(self) -> None:
         """Sample every group once; takes no longer than some seconds, whoever does not answer."""
         groups, now_s = self._groups(), clock.monotonic_s()
         # Those that have waited longest come first, if there are too many of them.
         asked = sorted(groups, key=lambda group: self._sampled_s.get(group, now_s))[:_GROUPS_MAX]
         self._sampled_s = {group: self._sampled_s.get(group, now_s) for group in groups}
         self._known = {place: offset for place, offset in self._known.items() if place[0] in groups}
-        self._marks.keep(groups)
+        self._marks.retain_groups(groups)
         # Before what is committed: what comes in between is beyond these, and not said to be passed.
         asked_ms, ends = clock.wall_ms(), self._ends({topic for group in asked for topic in groups[group]})
         found, failed = self._committed(asked, _ASK_S)
         for group, why in failed.items():
             log.warning("cannot learn what group %s has committed: %s", group, why)
         samples = self._samples({group: found[group] for group in asked if group in found}, groups)
-        changed = self._changed(samples, self._passed(samples, ends, asked_ms))
+        changed = self._select_changed(samples, self._find_consumed(samples, ends, asked_ms))
         written = self._write(changed[:_SAMPLES_MAX])
         left = {(p.group, p.topic, p.partition) for p in changed} - {(p.group, p.topic, p.partition) for p in written}
         self._sampled_s |= dict.fromkeys(found.keys() - {group for group, _, _ in left}, now_s)
@@ -100,7 +100,7 @@ class LagSamples:
             if topic in groups[group]
         ]
 
-    def _passed(
+    def _find_consumed(
         self, samples: list[Position], ends: Mapping[str, Mapping[int, int]], asked_ms: int
     ) -> dict[tuple[str, str], int]:
         """Find by group and topic up to what time all is consumed, where that is to be written in a sample."""
@@ -108,12 +108,12 @@ class LagSamples:
         for each in samples:
             committed.setdefault((each.group, each.topic), {})[each.partition] = each.offset
         passed = {
-            (group, topic): self._marks.passed(group, topic, ends[topic], asked_ms, of)
+            (group, topic): self._marks.find_consumed(group, topic, ends[topic], asked_ms, of)
             for (group, topic), of in committed.items() if topic in ends
         }  # fmt: skip
         return {place: until_ms for place, until_ms in passed.items() if until_ms is not None}
 
-    def _changed(self, samples: list[Position], passed: dict[tuple[str, str], int]) -> list[Position]:
+    def _select_changed(self, samples: list[Position], passed: dict[tuple[str, str], int]) -> list[Position]:
         """Samples of what has changed, and one of each topic of which more is passed, with that."""
         def is_old(each: Position) -> bool:
             return self._known.get((each.group, each.topic, each.partition)) == each.offset
@@ -128,7 +128,7 @@ class LagSamples:
     def _write(self, changed: list[Position]) -> list[Position]:
         """Write samples; those that were acknowledged in time."""
         done, deadline, troubles = [], clock.Deadline(_WRITE_S), set[str]()
-        writing = [self._begun(each) for each in changed]
+        writing = [self._begin_sample(each) for each in changed]
         for each, acknowledged in zip(changed, writing, strict=True):
             try:
                 acknowledged.result(deadline.remaining_s())
@@ -137,13 +137,13 @@ class LagSamples:
                 continue
             self._known[each.group, each.topic, each.partition] = each.offset
             if each.passed_ms is not None:
-                self._marks.tell(each.group, each.topic, each.passed_ms)
+                self._marks.note_mark(each.group, each.topic, each.passed_ms)
             done.append(each)
         for trouble in troubles:
             log.warning("samples are not written to %s: %s", self._topic, trouble)
         return done
 
-    def _begun(self, position: Position) -> Future[int]:
+    def _begin_sample(self, position: Position) -> Future[int]:
         partition = place_of(position.group, self._partitions)
         return self._writer().write(self._topic, partition, KEY, to_json(position))
 

@@ -61,11 +61,11 @@ class Context(NamedTuple):
         """Asks brokers about topics, groups and offsets."""
         return cast(AdminClient, self.renewed)
 
-    def readable(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def find_stable_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the last stable offset of each partition, without those that no broker answered for within a few seconds."""
         asked = set(partitions)
-        ends = self.log.readable(asked)
-        self.renewed.answered(all_answered=len(ends) == len(asked))
+        ends = self.log.find_stable_offsets(asked)
+        self.renewed.note_answered(all_answered=len(ends) == len(asked))
         return ends
 
     @property
@@ -89,19 +89,19 @@ class Context(NamedTuple):
 
     def entry_builder(self, registry: Registry) -> EntryBuilder:
         """Makes entries that the changelog and all targets of a policy file take."""
-        limits = topics.limits(self.admin, self.own, registry.targets())
+        limits = topics.limits(self.admin, self.own, registry.list_targets())
         return EntryBuilder(self.names.changelog, self.names.parked, limits, self.codec)
 
 
 def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, allow_empty: bool = False) -> Context:
     """Read the policy file, lock the data directory, connect, and see that topics and rights are as they must be."""
-    policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.names(settings.app_id)
+    policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.build_topic_names(settings.app_id)
     insecure_settings.warn(settings)
     data_directory.claim(settings.data_dir)
     instance, first = data_directory.instance(settings), client_config.admin(settings)
     renewed = RenewedAdmin(first, partial(client_config.admin, settings, _RENEWED_WITHIN_S))
     admin = cast(AdminClient, renewed)
-    acls.demand(admin, acls.WORKER, acls.names(settings.app_id, policies.registry))
+    acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
     codec = encryption.codec(settings, admin, instance)
@@ -135,7 +135,7 @@ def refuse_emptied_policies(context: Context) -> None:
     settings = context.settings
     if settings.policies is None or not is_empty(context.policies.registry):
         return
-    if context.log.bounds(context.names.positions, [PARTITION])[PARTITION].end > 0:
+    if context.log.fetch_bounds(context.names.positions, [PARTITION])[PARTITION].end > 0:
         raise build_empty_refusal(settings, "this deployment has taken letters in before")
 
 
@@ -147,11 +147,11 @@ def refuse_another_changelog(context: Context, tables: RocksTables, sources: Seq
     """
     registry, names = context.policies.registry, context.names
 
-    def reads(topic: str) -> bool:
-        return registry.reads(topic) or any(source.reads(topic) for source in sources)
+    def reads_topic(topic: str) -> bool:
+        return registry.reads_topic(topic) or any(source.reads_topic(topic) for source in sources)
 
     member = client_config.consumer_config(context.settings, names.intake_group, context.instance)
     refuse_if_emptied(
-        context.admin, names.changelog, context.changelog.partitions, positions=names.positions, member=member, reads=reads
+        context.admin, names.changelog, context.changelog.partitions, positions=names.positions, member=member, reads=reads_topic
     )
     tables.refuse_foreign(clock.wall_ms())

@@ -28,16 +28,16 @@ def codec(settings: Settings, admin: AdminClient, instance: str = "") -> Envelop
       SettingsInvalid: the file of keys cannot be used, or a worker is of an earlier version.
       RightMissing: this user may not know which workers there are.
     """
-    codec = envelope_codec.configured(settings)
+    codec = envelope_codec.make_codec(settings)
     if codec is PLAIN:
         return codec
-    group = topics.names(settings.app_id).table_group
-    ids = consumer_groups.names(admin, group)
+    group = topics.build_topic_names(settings.app_id).table_group
+    ids = consumer_groups.list_members(admin, group)
     if ids is None:
         # A worker is to be in that group, which is a right to read it, and to describe it with that.
         operation = authorization.READ if instance else authorization.DESCRIBE
         raise authorization.lacking(Right(authorization.GROUP, group, operation))
     others = [each for each in ids if each.partition(".reads.")[0] != instance]
-    if older := sorted(each for each in others if not format_versions.reads(each, format_versions.SEALED_ENVELOPE)):
+    if older := sorted(each for each in others if not format_versions.reads_format(each, format_versions.SEALED_ENVELOPE)):
         raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
     return codec

@@ -79,36 +79,36 @@ class Engine:
         unread: UnreadLetters | None = None,
     ) -> None:
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
-        self._policies, self._use, self._looks, self._skew = policies, use, (skew.look, *looks), skew
+        self._policies, self._use, self._looks, self._skew = policies, use, (skew.check_skew, *looks), skew
         self.read_letters, self.write_letters, self.close_letters = letters.read, letters.write, letters.close
         self.gathering = Gathering(letters.may_join)
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
-        self.ask_for_policies = policies.ask
+        self.ask_for_policies = policies.request_reload
         self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
         self._unread = unread
         self._cut_short = self.much_is_due = self.sent_few = False
-        self._ends, self.watchdog = ends, Watchdog(self._parts, self._heard, stalled_s)
+        self._ends, self.watchdog = ends, Watchdog(self._list_probes, self._hear_ends, stalled_s)
         self._watch()
 
-    def _heard(self, places: Iterable[PartitionId]) -> dict[PartitionId, int]:
+    def _hear_ends(self, places: Iterable[PartitionId]) -> dict[PartitionId, int]:
         asked_at_ms = clock.wall_ms()
         found = self._ends(places)
-        self._shards.heard(found, asked_at_ms)
+        self._shards.note_ends(found, asked_at_ms)
         return found
 
     def brokers_answer(self) -> bool:
         """Whether one tells where a partition of the changelog ends; asked again for two seconds, as leaders may be moving."""
-        places = {(self._shards.topic, 0), *(shard.changelog for shard in self._shards.shards())}
+        places = {(self._shards.topic, 0), *(shard.changelog for shard in self._shards.list_open_shards())}
         deadline = clock.Deadline(_ANSWER_S)
         while not self._ends(places):
-            if deadline.passed():
+            if deadline.has_passed():
                 return False
             clock.pause(_AGAIN_S)
         return True
 
-    def _parts(self) -> list[HealthProbe]:
-        return [self._recent.part(), *self._letters.parts(), *self._shards.parts()]
+    def _list_probes(self) -> list[HealthProbe]:
+        return [self._recent.part(), *self._letters.list_probes(), *self._shards.list_probes()]
 
     def prepare(self, batch: LetterBatch) -> PreparedBatch | None:
         """Intake, first stage: what is to be written for one batch of letters."""
@@ -117,7 +117,7 @@ class Engine:
             self._letters.stop(self._recent.trouble)
         # A due time that a wrong clock has made would be wrong for good.
         deadline = clock.Deadline(_CLOCK_S)
-        while (now_ms := self._skew.known_ms()) is None and not deadline.passed() and not self._letters.closing():
+        while (now_ms := self._skew.known_ms()) is None and not deadline.has_passed() and not self._letters.closing():
             clock.pause(_AGAIN_S)
         return self._letters.prepare(batch, now_ms)
 
@@ -132,7 +132,7 @@ class Engine:
             for target, letters in result.came_back.items():
                 self._shards.around.gate.breakers.came_back(target, letters, now_ms)
 
-    def fold(self, portions: FoldWork) -> None:
+    def apply_portions(self, portions: FoldWork) -> None:
         """Table: committed changelog records into the tables of their shards.
 
         What ends it ends the worker, and nothing is folded any more until then: it would follow a gap, and no table would tell.
@@ -141,12 +141,12 @@ class Engine:
             return
         self._cut_short = True
         for shard, messages in portions:
-            shard.fold(messages)
+            shard.apply_messages(messages)
         self._cut_short = False
 
-    def shards(self) -> list[Shard]:
+    def list_open_shards(self) -> list[Shard]:
         """List the shards that this worker owns and has open."""
-        return self._shards.shards()
+        return self._shards.list_open_shards()
 
     def copies(self) -> list[Shard]:
         """List the shards that others own and this worker keeps a table of."""
@@ -154,7 +154,7 @@ class Engine:
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:
         """Shards in which something may be to be done, those first that were swept longest ago; a glance costs microseconds."""
-        found = [shard for shard in self.shards() if not self._must_rest(shard) and not shard.idle(now_ms)]
+        found = [shard for shard in self.list_open_shards() if not self._must_rest(shard) and not shard.idle(now_ms)]
         return sorted(found, key=lambda shard: shard.progress.last_sweep)
 
     def sweep_and_rest(self) -> float:
@@ -167,13 +167,13 @@ class Engine:
         now_ms = self._skew.now_ms()
         if now_ms is None:
             return 0.0
-        shards = self.shards()
+        shards = self.list_open_shards()
         return next((s for s in _QUIET_S if all(shard.quiet(now_ms + int(s * 1_000)) for shard in shards)), 0.0)
 
     def _must_rest(self, shard: Shard) -> bool:
         if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
             return False
-        shard.rest()
+        shard.note_rest()
         return True
 
     def sweep(self) -> None:
@@ -182,26 +182,26 @@ class Engine:
         for _ in range(_BATCHES_MAX):
             now_ms = self._skew.now_ms()
             if now_ms is None:
-                for shard in self.shards():
-                    shard.rest()
+                for shard in self.list_open_shards():
+                    shard.note_rest()
                 return
             shards = self._to_sweep(now_ms)
             if not shards:
                 self.much_is_due = self.sent_few = False
                 return
-            with self._shards.producers.taken() as producer:
+            with self._shards.producers.borrow_producer() as producer:
                 if producer is None:
                     self._shards.without_producer(shards)
                     return
                 swept = joint_sweep.joint_sweep(shards, producer, around, now_ms)
-            self._tell(swept)
+            self._report_sweeps(swept)
             self.much_is_due = joint_sweep.is_full(swept, around)
             self.sent_few = not self.much_is_due and all(shard.quiet(now_ms) for shard in shards)
             if not self.much_is_due:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
 
-    def _tell(self, swept: Sequence[Swept]) -> None:
+    def _report_sweeps(self, swept: Sequence[Swept]) -> None:
         sent_at_ms = clock.wall_ms()
         for each in swept:
             if each.sent:
@@ -218,28 +218,28 @@ class Engine:
         """Write down what comes of calls that end soon, and hand over."""
         self.rounds.close()
         calls = self._shards.around.calls
-        if calls is not None and calls.leave(_LEAVE_S):
+        if calls is not None and calls.drain_calls(_LEAVE_S):
             self.sweep()
         self._shards.close()
 
-    def look(self, _now: None = None) -> None:
+    def run_checks(self, _now: None = None) -> None:
         """Use another policy file if there is one, and whatever else is looked at now and then."""
-        self._policies.look(self._use)
+        self._policies.refresh_registry(self._use)
         for look in self._looks:
             look()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether every owned shard is swept, and what each is doing."""
-        shards = {s.changelog.partition: s for s in self._shards.shards()}
-        owned = self._shards.owned()
+        shards = {s.changelog.partition: s for s in self._shards.list_open_shards()}
+        owned = self._shards.count_owned()
         not_ready = self._not_ready()
         ready = owned > 0 and len(shards) == owned and not not_ready
         phases = {str(n): f"{s.phase.value}: {s.trouble}".removesuffix(": ") for n, s in shards.items()}
-        held = {" ".join(lane): why for lane, why in self._shards.around.gate.blocked(clock.wall_ms()).items()}
+        held = {" ".join(lane): why for lane, why in self._shards.around.gate.list_blocked(clock.wall_ms()).items()}
         if why := self._skew.trouble or (self._backlog.message() if self._backlog is not None else ""):
             held["everything"] = why
-        asked = {str(n): s.requested(self._shards.around) for n, s in shards.items()}
-        about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.about()}
+        asked = {str(n): s.describe_requested(self._shards.around) for n, s in shards.items()}
+        about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.describe()}
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
         about["refused"] = refused_letters.name_refused(self._refused_letters())
@@ -250,7 +250,7 @@ class Engine:
         about["letters_held"] = self._describe_held()
         about["unreadable"] = UNREADABLE.describe_first_ones()
         about["standby"] = {
-            str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.waiting()}
+            str(s.changelog.partition): {"phase": s.phase.value, "lag": s.lag(), "waiting": s.count_waiting()}
             for s in self._shards.standing_by()
         }
         about["not_ready"] = [{"shard": shard, "reason": reason.value, "why": why} for reason, why, shard in not_ready]
@@ -258,23 +258,23 @@ class Engine:
         return ready, {"ready": ready, **about}
 
     def _in_phase(self, phase: Phase) -> int:
-        return sum(shard.phase is phase for shard in self._shards.shards())
+        return sum(shard.phase is phase for shard in self._shards.list_open_shards())
 
     def _not_ready(self) -> list[Blocked]:
         """Why the worker, or a shard of it, is not ready."""
         opening = [Blocked(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
-        shards = [s for s in self._shards.shards() if s.phase is not Phase.READY]
+        shards = [s for s in self._shards.list_open_shards() if s.phase is not Phase.READY]
         phases = [
             Blocked(REASONS.get(s.phase, Reason.BROKEN), s.trouble or f"{s.to_restore()} offsets to read", s.changelog.partition)
             for s in shards
         ]
         stopped = [Blocked(Reason.READ_ONLY, self._letters.stopped)] if self._letters.stopped else []
-        return [*opening, *phases, *stopped, *self.watchdog.held()]
+        return [*opening, *phases, *stopped, *self.watchdog.list_blocked()]
 
     def _reasons(self) -> Counter[Reason]:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
-        found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.shards())
+        found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.list_open_shards())
         found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
         found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
         found[Reason.OPEN_TRANSACTION] = len(self._describe_held())
@@ -290,7 +290,7 @@ class Engine:
         return self._unread.describe_held() if self._unread is not None else {}
 
     def _refused_letters(self) -> list[RefusedEntry]:
-        return refused_letters.list_refused(self.shards(), self._shards.around.gate, clock.wall_ms())
+        return refused_letters.list_refused(self.list_open_shards(), self._shards.around.gate, clock.wall_ms())
 
     def _tally(self) -> dict[str, float]:
         found = self._reasons()
@@ -298,30 +298,30 @@ class Engine:
 
     def _shards_ready(self) -> dict[str, float]:
         troubled = {held.shard for held in self._not_ready()}
-        numbers = {s.changelog.partition for s in self._shards.shards()} | set(self._shards.to_open())
+        numbers = {s.changelog.partition for s in self._shards.list_open_shards()} | set(self._shards.to_open())
         return {str(n): float(n not in troubled) for n in sorted(numbers)}
 
     def _watch(self) -> None:
-        shards, copies, watch, each = self._shards.shards, self._shards.standing_by, self.metrics.watch, self.metrics.watch_each
+        shards, copies, watch, each = self._shards.list_open_shards, self._shards.standing_by, self.metrics.watch, self.metrics.watch_each
         each("retry_shard_ready", self._shards_ready)
-        each("retry_shard_entries_waiting", lambda: {str(s.changelog.partition): s.waiting() for s in shards()})
-        each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.restored() for s in shards()})
+        each("retry_shard_entries_waiting", lambda: {str(s.changelog.partition): s.count_waiting() for s in shards()})
+        each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.measure_restore() for s in shards()})
         each("retry_blocked", self._tally)
-        watch("retry_entries_waiting", lambda: sum(s.waiting() for s in shards()))
+        watch("retry_entries_waiting", lambda: sum(s.count_waiting() for s in shards()))
         watch("retry_shards_standby", lambda: len(copies()))
         watch("retry_standby_lag_records", lambda: sum(s.lag() for s in copies()))
-        watch("retry_shards_owned", self._shards.owned)
+        watch("retry_shards_owned", self._shards.count_owned)
         watch("retry_shards_ready", partial(self._in_phase, Phase.READY))
         watch("retry_shards_read_only", partial(self._in_phase, Phase.READ_ONLY))
         watch("retry_shards_halted", partial(self._in_phase, Phase.HALTED))
         watch("retry_intake_read_only", lambda: bool(self._letters.stopped))
         watch("retry_restore_remaining_records", lambda: sum(s.to_restore() for s in shards()))
         gate, policies, skew = self._shards.around.gate, self._policies, self._skew
-        watch("retry_lanes_blocked", lambda: len(gate.blocked(clock.wall_ms())))
+        watch("retry_lanes_blocked", lambda: len(gate.list_blocked(clock.wall_ms())))
         each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
         each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
         each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
-        each("retry_paused", self._paused)
+        each("retry_paused", self._count_paused)
         if self._unread is not None:
             each("retry_letters_unread", self._unread.count_by_reason)
         watch("retry_clock_trusted", lambda: not skew.trouble)
@@ -330,6 +330,6 @@ class Engine:
         watch("retry_policy_file_refused", lambda: policies.refusals)
         watch("retry_policy_file_used_since_seconds", lambda: policies.used_at_ms / 1_000)
 
-    def _paused(self) -> dict[str, float]:
-        found = {pause for shard in self.shards() for pause in control_records.pauses(shard.table.controls, clock.wall_ms())}
+    def _count_paused(self) -> dict[str, float]:
+        found = {pause for shard in self.list_open_shards() for pause in control_records.pauses(shard.table.controls, clock.wall_ms())}
         return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}

@@ -76,13 +76,13 @@ class _Worker(faust.Worker):
 
     async def on_first_start(self) -> None:
         await super().on_first_start()
-        THIS_PROCESS.stops_by(lambda: self.loop.call_soon_threadsafe(self._leave, signal.SIGTERM))
+        THIS_PROCESS.stops_by(lambda: self.loop.call_soon_threadsafe(self._begin_shutdown, signal.SIGTERM))
 
     def _schedule_shutdown(self, signal: signal.Signals) -> None:
         THIS_PROCESS.told_to_end()
-        self._leave(signal)
+        self._begin_shutdown(signal)
 
-    def _leave(self, signal: signal.Signals) -> None:
+    def _begin_shutdown(self, signal: signal.Signals) -> None:
         if not self._signal_stop_time:
             threading.Thread(target=end_in_time, args=[self._brokers_answer], name="shutdown", daemon=True).start()
         super()._schedule_shutdown(signal)
@@ -212,12 +212,12 @@ class _Threads:
             self._quiet_until_s = clock.monotonic_s() + quiet_s if self._folds == folds else 0.0
         self._paced_until_s = begun_s + _PACE_S if self._engine.sent_few else 0.0
 
-    def folded(self) -> None:
+    def note_fold(self) -> None:
         """Something new is in the tables, and may be due."""
         self._folds, self._quiet_until_s = self._folds + 1, 0.0
         self._folded.set()
 
-    async def rest(self, seconds: float) -> None:
+    async def rest_between_sweeps(self, seconds: float) -> None:
         """Wait so long between two sweeps; longer after few were sent, or where nothing can be due, until something is folded."""
         if (paced_s := self._paced_until_s - clock.monotonic_s()) > 0.0:
             await asyncio.sleep(max(seconds, paced_s))
@@ -239,28 +239,28 @@ class _Folding:
         self._pool = ThreadPoolExecutor(1, "fold")
         self._last: Future[None] | None = None
 
-    def fold(self, portions: FoldWork) -> Future[None] | None:
+    def submit_portions(self, portions: FoldWork) -> Future[None] | None:
         """Fold; what is returned is over when there is room for what is read next."""
         if (self._last is None or self._last.done()) and sum(len(messages) for _, messages in portions) < _MANY_RECORDS:
-            self._fold(portions)
+            self._apply_portions(portions)
             return None
         before, self._last = self._last, self._pool.submit(self._fold_beside, portions)
         return before
 
-    def finish(self) -> None:
+    def await_folds(self) -> None:
         """Wait until all that was handed on is folded."""
         if self._last is not None:
             wait([self._last])
 
-    def _fold(self, portions: FoldWork) -> None:
-        self._engine.fold(portions)
-        self._app.loop.call_soon_threadsafe(self._threads.folded)
+    def _apply_portions(self, portions: FoldWork) -> None:
+        self._engine.apply_portions(portions)
+        self._app.loop.call_soon_threadsafe(self._threads.note_fold)
 
     def _fold_beside(self, portions: FoldWork) -> None:
         try:
-            _logging_failure(self._fold, portions)
+            _logging_failure(self._apply_portions, portions)
         except Exception as error:
-            # Nobody else hears of it. What follows is not folded, see `Engine.fold`.
+            # Nobody else hears of it. What follows is not folded, see `Engine.apply_portions`.
             asyncio.run_coroutine_threadsafe(self._app.crash(error), self._app.loop)
             raise
 
@@ -285,7 +285,7 @@ class _Intake:
             return
         if not self._gathering.has_room(prepared):
             await self._write()
-        self._gathering.add(prepared)
+        self._gathering.add_batch(prepared)
         if remaining_s := self._gathering.remaining_s():
             self._write_in(remaining_s)
         else:
@@ -300,7 +300,7 @@ class _Intake:
         """Wait for the turn of what is gathered by then to be written."""
         await self._room.acquire()
         await self._writing.acquire()
-        if (gathered := self._gathering.take()) is not None:
+        if (gathered := self._gathering.take_batch()) is not None:
             self._app.add_future(self._write_and_commit(gathered))
             return
         self._writing.release()
@@ -348,28 +348,28 @@ def assemble(
     folding = _Folding(app, threads, engine)
 
     def close_shards() -> None:
-        folding.finish()
+        folding.await_folds()
         engine.close_shards()
 
     @app.task
     async def sweep() -> None:
         # A timer that can sleep for longer: forty ticks a second are most of what an idle worker takes.
-        async for _ in app.itertimer(settings.sweep_interval_ms / 1_000, name="sweep", sleep=threads.rest):
+        async for _ in app.itertimer(settings.sweep_interval_ms / 1_000, name="sweep", sleep=threads.rest_between_sweeps):
             threads.sweep()
 
     @app.timer(_LOOK_S)
-    async def look() -> None:
-        await threads.run(engine.look, None)
+    async def check_engine() -> None:
+        await threads.run(engine.run_checks, None)
 
     beside = list(beside)
-    pages, (host, port) = Http(partial(_health, engine, beside), engine.metrics.text), settings.http_host_port()
+    pages, (host, port) = Http(partial(_health, engine, beside), engine.metrics.render_metrics), settings.http_host_port()
     services: list[Any] = [
         _HangUp(engine.ask_for_policies),
         _Endpoint(HttpServer(pages.app, "http", host, port, hosts=settings.http_hosts, listening=listening)),
         *map(_Endpoint, beside),
         _Feed(engine.read_lineages, engine.close_lineages, hand_over),
         _Feed(engine.read_letters, engine.close_letters, hand_over),
-        _Feed(engine.read_changelog, close_shards, folding.fold),
+        _Feed(engine.read_changelog, close_shards, folding.submit_portions),
     ]
     for service in services:
         app.service(service)

@@ -33,7 +33,7 @@ class Http:
         self._pool = ThreadPoolExecutor(2, "health")
         self.app = Starlette(routes=[
             Route("/health/live", self._live),
-            Route("/health/ready", self._ready),
+            Route("/health/ready", self._answer_readiness),
             Route("/health/ready/{shard}", self._shard_ready),
             Route("/metrics", self._show_metrics),
         ])  # fmt: skip
@@ -42,9 +42,9 @@ class Http:
     async def _live(self, _request: Request) -> Response:
         return Response(b'{"live": true}', media_type="application/json; charset=utf-8")
 
-    async def _ready(self, _request: Request) -> Response:
+    async def _answer_readiness(self, _request: Request) -> Response:
         ready, details = await self._in_thread(self._health)
-        return _json(details, 200 if ready else 503)
+        return _build_probe_response(details, 200 if ready else 503)
 
     async def _shard_ready(self, request: Request) -> Response:
         wanted, (_, details) = request.path_params["shard"], await self._in_thread(self._health)
@@ -52,7 +52,7 @@ class Http:
         troubles: Any = details["not_ready"]
         why = [trouble for trouble in troubles if str(trouble["shard"]) == wanted or trouble["shard"] is None]
         status = 404 if wanted not in phases and not why else 503 if why else 200
-        return _json({"ready": status == 200, "phase": phases.get(wanted), "not_ready": why}, status)
+        return _build_probe_response({"ready": status == 200, "phase": phases.get(wanted), "not_ready": why}, status)
 
     async def _show_metrics(self, _request: Request) -> Response:
         return Response(await self._in_thread(self._metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -61,5 +61,5 @@ class Http:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
 
-def _json(body: object, status: int) -> Response:
+def _build_probe_response(body: object, status: int) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")

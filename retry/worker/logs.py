@@ -6,19 +6,19 @@ import logging
 from typing import Any
 
 from retry.errors import RetryError
-from retry.printable import visible
+from retry.printable import escape_unprintable
 
 
 class Visible(logging.Formatter):
     """A line for each message, whatever the message holds of a record; of a traceback, a line for each of its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
-        record.message = visible(record.message)
+        record.message = escape_unprintable(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 (the name is logging's)
         """The traceback, whose last lines are the exception's own text."""
-        return "\n".join(map(visible, super().formatException(ei).split("\n")))
+        return "\n".join(map(escape_unprintable, super().formatException(ei).split("\n")))
 
 
 class ToldAtTheEnd(logging.Filter):

@@ -56,7 +56,7 @@ class ParkedLetters:
         self._answer: Future[Found] | None = None
         self._tries, self._not_before_s = 0, 0.0
 
-    def ask(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
+    def request_records(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
         """Ask for parked records by their places; None while they are read, see `retry.delivery.return_slice.AskParked`.
 
         Brokers that do not answer are asked again some times, before what they did not tell counts as unreadable.
@@ -66,7 +66,7 @@ class ParkedLetters:
         if self._answer is None:
             if monotonic_s() >= self._not_before_s:
                 self._tries += 1
-                self._answer = self._thread.submit(self.look, dict(parking), self._asked)
+                self._answer = self._thread.submit(self.read_records, dict(parking), self._asked)
             return None
         if not self._answer.done():
             return None
@@ -85,33 +85,33 @@ class ParkedLetters:
             log.warning("parked letters cannot be read: %s", error)
             return dict.fromkeys(self._asked[:_AT_FIRST], UNREADABLE)
 
-    def look(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
+    def read_records(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
         """Read the first of them now."""
-        names, found, read_bytes, begin, count = self._names(parking), Found(), 0, 0, _AT_FIRST
+        names, found, read_bytes, begin, count = self._map_topics(parking), Found(), 0, 0, _AT_FIRST
         while begin < len(places) and read_bytes <= _BYTES_MAX and UNREADABLE not in found.values():
-            part = self._look(names, places[begin : begin + count])
-            read_bytes += sum(_size(each) for each in part.values())
+            part = self._fetch_records(names, places[begin : begin + count])
+            read_bytes += sum(_count_record_bytes(each) for each in part.values())
             found |= part
             begin, count = begin + count, 2 * count
         return found
 
-    def _names(self, parking: Mapping[str, str]) -> dict[str, str]:
+    def _map_topics(self, parking: Mapping[str, str]) -> dict[str, str]:
         """Topics by their hashes, without those that were made anew: other letters have these offsets there."""
         ids = self._topic_ids(sorted(set(parking.values())))
         hashes = {topic: returned_offsets.topic_hash(id_).hex() for topic, id_ in ids.items()}
         return {hash_: topic for hash_, topic in parking.items() if hashes.get(topic) == hash_}
 
-    def _look(self, names: Mapping[str, str], places: Sequence[bytes]) -> Found:
+    def _fetch_records(self, names: Mapping[str, str], places: Sequence[bytes]) -> Found:
         wanted: dict[bytes, RecordLocation] = {}
         for key in places:
-            place = returned_offsets.place(key)
+            place = returned_offsets.decode_place(key)
             if topic := names.get(place.topic.hex()):
                 wanted[key] = topic, place.partition, place.offset
         records = self._fetch(set(wanted.values())) if wanted else {}
-        found = {key: _found(records.get(wanted[key])) if key in wanted else _GONE for key in places}
-        return self._whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
+        found = {key: _find_record(records.get(wanted[key])) if key in wanted else _GONE for key in places}
+        return self._fetch_whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
 
-    def _whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
+    def _fetch_whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
         """Fetch what was parked by reference from where it failed; nothing of what only says that it was."""
         references = {key: record for key, record in records.items() if is_reference(record)}
         whole = self._proven(references)
@@ -142,13 +142,13 @@ class ParkedLetters:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _found(record: Any) -> Any:
+def _find_record(record: Any) -> Any:
     if record is None or isinstance(record, str):
         return _GONE if record in (None, "source_gone") else record
     return record
 
 
-def _size(found: FoundRecord) -> int:
+def _count_record_bytes(found: FoundRecord) -> int:
     """Bytes of keys and values."""
     if isinstance(found, str):
         return 0

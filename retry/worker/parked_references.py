@@ -69,7 +69,7 @@ class ParkedReferences:
         unread: list[tuple[int, int]] = []
         for first_ms, last_ms in _spans(moments):
             found |= self._find_claims(first_ms, last_ms, wanted, deadline)
-            if deadline.passed():
+            if deadline.has_passed():
                 unread.append((first_ms, last_ms))
         return [
             claim._replace(parked_ms=None) in found or (None if _is_within(claim, unread) else False) for claim in claims
@@ -79,13 +79,13 @@ class ParkedReferences:
         self, first_ms: int, last_ms: int, wanted: dict[str, ReferenceClaim], deadline: Deadline
     ) -> set[ReferenceClaim]:
         """Find the claims that outcomes of a span of time make, as far as these are read before the deadline."""
-        if deadline.passed():
+        if deadline.has_passed():
             return set()
         partitions = range(self._partitions())
         spans = offset_ranges.spans_between(self._admin, self._topic, partitions, first_ms - _AROUND_MS, last_ms + _AROUND_MS)
         topics = {source.partition("/")[0].encode() for source in wanted}
         found = set[ReferenceClaim]()
-        for messages in offset_ranges.batches(self._reader, spans, deadline):
+        for messages in offset_ranges.read_batches(self._reader, spans, deadline):
             for value in (message.value() or b"" for message in messages):
                 # Most records are of other letters, and need not be taken apart.
                 if any(topic in value for topic in topics):

@@ -46,28 +46,28 @@ class PassedLetters:
         self._answer: Future[None] | None = None
         self._again_s = 0.0
 
-    def ask(self, name: bytes, targets: Sequence[str]) -> Passing | None:
+    def request_progress(self, name: bytes, targets: Sequence[str]) -> Passing | None:
         """See `retry.delivery.slice_work.AskPassed`: beyond what lies in these topics when this is asked for the first time."""
         known = self._known.get(name)
         if known is None or not known.reached:
-            self._begin(name, targets)
+            self._start_check(name, targets)
         return known
 
-    def _begin(self, name: bytes, targets: Sequence[str]) -> None:
+    def _start_check(self, name: bytes, targets: Sequence[str]) -> None:
         if (self._answer is None or self._answer.done()) and clock.monotonic_s() >= self._again_s:
             self._again_s = clock.monotonic_s() + _EVERY_S
-            self._answer = self._thread.submit(self._look, name, list(targets))
+            self._answer = self._thread.submit(self._refresh_progress, name, list(targets))
 
-    def _look(self, name: bytes, targets: list[str]) -> None:
+    def _refresh_progress(self, name: bytes, targets: list[str]) -> None:
         try:
-            self._known[name] = self.look(name, targets)
+            self._known[name] = self.measure_progress(name, targets)
         except (KafkaException, TimeoutError, RetryError) as error:
             log.warning("what consumers have passed is not known: %s", error)
         for kept in (self._known, self._ended):
             while len(kept) > _KEPT_MAX:
                 del kept[next(iter(kept))]  # type: ignore[attr-defined]
 
-    def look(self, name: bytes, targets: list[str]) -> Passing:
+    def measure_progress(self, name: bytes, targets: list[str]) -> Passing:
         """Ask now whether groups have consumed what lay in `targets` when `name` was first asked for.
 
         Raises:
@@ -108,7 +108,7 @@ def of_brokers(groups: Callable[[], Mapping[str, set[str]]], admin: AdminClient,
             found |= {(topic, n): end for n, end in offset_ranges.ends(admin, topic, numbers).items()}
         return found
 
-    def readable(spans: list[Span]) -> bool:
-        return next(offset_ranges.batches(reader, spans), None) is not None
+    def has_records(spans: list[Span]) -> bool:
+        return next(offset_ranges.read_batches(reader, spans), None) is not None
 
-    return PassedLetters(groups, ends, lambda group: consumer_groups.positions(admin, group), readable)
+    return PassedLetters(groups, ends, lambda group: consumer_groups.positions(admin, group), has_records)

@@ -30,7 +30,7 @@ class PassedMarks:
         self._began: dict[tuple[str, str], Mapping[int, int]] = {}
         self._told: dict[tuple[str, str], int] = {}
 
-    def passed(
+    def find_consumed(
         self, group: str, topic: str, ends: Mapping[int, int], asked_ms: int, committed: Mapping[int, int]
     ) -> int | None:
         """Up to when everything is passed, where that is to be told: it is later than what was told, and not told in full.
@@ -55,11 +55,11 @@ class PassedMarks:
         until_ms, told = marks[0].last_ms - _IN_FLIGHT_MS, self._told.get(place, 0)
         return until_ms if told < min(until_ms, marks[0].first_ms) else None
 
-    def tell(self, group: str, topic: str, until_ms: int) -> None:
+    def note_mark(self, group: str, topic: str, until_ms: int) -> None:
         """Note that a sample told that the group has consumed the topic up to `until_ms`."""
         self._told[group, topic] = until_ms
 
-    def keep(self, groups: Collection[str]) -> None:
+    def retain_groups(self, groups: Collection[str]) -> None:
         """Forget all groups but these."""
         for known in (self._marks, self._began, self._told):
             for place in [place for place in known if place[0] not in groups]:

@@ -26,7 +26,7 @@ _SHARED_S = 0.001
 OnPolicies = Callable[[Registry], None]
 
 
-def loaded(settings: Settings) -> Registry:
+def load_policies(settings: Settings) -> Registry:
     """Load the policy file of a deployment; without one the registry is empty, since other entry sources need no policies.
 
     Raises:
@@ -35,10 +35,10 @@ def loaded(settings: Settings) -> Registry:
     if settings.policies is None:
         return Registry()
     own = topics.internal(settings.app_id)
-    return load(settings.policies, Own(frozenset(own), topics.names(settings.app_id).parked))
+    return load(settings.policies, Own(frozenset(own), topics.build_topic_names(settings.app_id).parked))
 
 
-def newest(settings: Settings) -> Callable[[], Registry]:
+def watch_policies(settings: Settings) -> Callable[[], Registry]:
     """Gives the policy file as it is now; what cannot be used is logged, and the one of before stays. For any thread.
 
     Raises:
@@ -49,7 +49,7 @@ def newest(settings: Settings) -> Callable[[], Registry]:
 
     def registry() -> Registry:
         with looking:
-            file.look(lambda _registry: None)
+            file.refresh_registry(lambda _registry: None)
             return file.registry
 
     return registry
@@ -64,7 +64,7 @@ class PolicyFile:
 
     def __init__(self, settings: Settings, *, allow_empty: bool = False) -> None:
         self._settings, self._allow_empty = settings, allow_empty
-        self.registry = loaded(settings)
+        self.registry = load_policies(settings)
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
         self.refusals = 0
@@ -72,11 +72,11 @@ class PolicyFile:
         self._asked = threading.Event()
         self._looking = clock.Interval(_EVERY_S)
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """Have it read again at the next look, whether it has changed or not; safe in a signal handler."""
         self._asked.set()
 
-    def look(self, use: OnPolicies) -> None:
+    def refresh_registry(self, use: OnPolicies) -> None:
         """Read it if it has changed or was asked for, every two seconds; what is wrong leaves the old registry in use."""
         if not self._looking.is_due() and not self._asked.is_set():
             return
@@ -86,7 +86,7 @@ class PolicyFile:
         self._asked.clear()
         try:
             with _share_interpreter():
-                registry = loaded(self._settings)
+                registry = load_policies(self._settings)
                 self._refuse_empty(registry)
                 use(registry)
         except (RetryError, KafkaException, TimeoutError) as error:
@@ -97,15 +97,15 @@ class PolicyFile:
             return
         self._seen = stamp
         self.registry, self.trouble, self.used_at_ms = registry, None, clock.wall_ms()
-        log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.routes()), registry.digest)
+        log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.list_routes()), registry.digest)
 
     def _refuse_empty(self, registry: Registry) -> None:
         """A file that was truncated, or mounted empty, would stop everybody's retries."""
         if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
-            in_use = f"the one in use has {len(self.registry.routes()):,} topics and patterns"
+            in_use = f"the one in use has {len(self.registry.list_routes()):,} topics and patterns"
             raise build_empty_refusal(self._settings, in_use)
 
-    def about(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Describe for health which policy file is in use, since when, and what is wrong with it."""
         file, digest = str(self._settings.policies), self.registry.digest
         return {"file": file, "sha256": digest, "used_since_ms": self.used_at_ms, "error": self.trouble}
@@ -127,7 +127,7 @@ def build_empty_refusal(settings: Settings, before: str) -> PolicyFileInvalid:
 
 def is_empty(registry: Registry) -> bool:
     """Whether a policy file has neither teams nor tasks."""
-    return not registry.routes() and registry.tasks is None
+    return not registry.list_routes() and registry.tasks is None
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class SelfRestart:
         self._asked = self._told = False
         self._stop: Callable[[], object] | None = None
 
-    def ask(self) -> None:
+    def request_restart(self) -> None:
         """End, and begin anew; nothing more than that end where somebody else has told this process to end."""
         with self._lock:
             self._asked, stop = True, self._stop
@@ -76,9 +76,9 @@ class SelfRestart:
     @contextmanager
     def at_the_end(self) -> Iterator[None]:
         """Around all that a process does: begin anew after it where that was asked for, and nothing has failed."""
-        self._given = frozenset(_inherited())
+        self._given = frozenset(_list_inherited_files())
         # What registers first is called last.
-        atexit.register(self._end)
+        atexit.register(self._restart_if_asked)
         try:
             yield
         except SystemExit as end:
@@ -88,17 +88,17 @@ class SelfRestart:
             self._told = True
             raise
 
-    def _end(self) -> None:
+    def _restart_if_asked(self) -> None:
         if self._asked and not self._told:
             self._become(self._given)
 
     def end_at_once(self) -> NoReturn:
         """Without what an orderly end waits for."""
-        self._end()
+        self._restart_if_asked()
         os._exit(0)
 
 
-def _inherited() -> Iterator[int]:
+def _list_inherited_files() -> Iterator[int]:
     """The files that a program has which this process becomes."""
     for fd in [int(file.name) for file in _OPEN_FILES.iterdir()]:
         with suppress(OSError):  # of the listing itself
@@ -108,7 +108,7 @@ def _inherited() -> Iterator[int]:
 
 def _become(given: frozenset[int]) -> NoReturn:
     # Clients of Kafka have pipes that would be left open, more each time.
-    for fd in set(_inherited()) - given:
+    for fd in set(_list_inherited_files()) - given:
         os.set_inheritable(fd, False)
     command = [sys.executable, *(argument for argument in sys.orig_argv[1:] if argument != ONCE)]
     try:

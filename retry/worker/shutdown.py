@@ -29,7 +29,7 @@ def end_in_time(brokers_answer: Callable[[], bool]) -> None:
     deadline = clock.Deadline(_PATIENCE_S)
     clock.pause(_FIRST_S)
     while brokers_answer():
-        if deadline.passed():
+        if deadline.has_passed():
             _end_stuck()
         clock.pause(_EVERY_S)
     log.warning("no broker answers: it ends without leaving its groups; webhooks whose answers were not written are called again")

@@ -59,21 +59,21 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self._tell, signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGHUP, self._signal_workers, signal.SIGHUP)
         together = SupervisorHealth([listening.getsockname()[1] for listening in self._sockets])
         server = HttpServer(Http(together.health, together.metrics).app, "http", host, port, hosts=hosts)
         server.start()
         try:
-            await asyncio.gather(*(self._keep(number) for number in range(len(self._environments))))
+            await asyncio.gather(*(self._supervise_worker(number) for number in range(len(self._environments))))
         finally:
             await asyncio.to_thread(server.stop)
         return self._code
 
-    async def _keep(self, number: int) -> None:
+    async def _supervise_worker(self, number: int) -> None:
         """Start one worker again and again until all are to end."""
         stopping = asyncio.ensure_future(self._stopping.wait())
         while not self._stopping.is_set():
-            process = self._running[number] = await self._started(number)
+            process = self._running[number] = await self._start_process(number)
             await asyncio.wait([stopping, ended := asyncio.ensure_future(process.wait())], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 process.terminate()
@@ -82,10 +82,10 @@ class Supervisor:
             if self._stopping.is_set():
                 self._code = self._code or max(0, code)
             else:
-                self._ended(number, process.pid, code)
+                self._note_end(number, process.pid, code)
                 await asyncio.wait([stopping], timeout=_AGAIN_S)
 
-    async def _started(self, number: int) -> asyncio.subprocess.Process:
+    async def _start_process(self, number: int) -> asyncio.subprocess.Process:
         listening = self._sockets[number].fileno()
         command = [sys.executable, "-m", "retry", "worker", "--supervised", str(listening)]
         command += [*self._options, *self._once.pop(number, ())]
@@ -95,7 +95,7 @@ class Supervisor:
             *command, env=environment, pass_fds=[listening], stdin=asyncio.subprocess.PIPE
         )
 
-    def _ended(self, number: int, pid: int, code: int) -> None:
+    def _note_end(self, number: int, pid: int, code: int) -> None:
         log.error("worker %d (process %d) ended with code %d", number, pid, code)
         self._ends.append(monotonic_s())
         if len(self._ends) == _ENDS_MAX and self._ends[-1] - self._ends[0] < _ENDS_WITHIN_S:
@@ -103,7 +103,7 @@ class Supervisor:
             self._code = 1
             self._stopping.set()
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _signal_workers(self, number: signal.Signals) -> None:
         for process in self._running.values():
             process.send_signal(number)
 

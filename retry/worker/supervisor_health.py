@@ -46,7 +46,7 @@ class SupervisorHealth:
         """Every metric of every worker that answers; what prometheus_client asks for."""
         found: dict[str, Metric] = {}
         for number, port in enumerate(self._ports):
-            for family in text_string_to_metric_families((_asked(port, "/metrics") or b"").decode()):
+            for family in text_string_to_metric_families((_ask_worker(port, "/metrics") or b"").decode()):
                 metric = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:
                     labels = {**sample.labels, "process": str(number)}
@@ -54,11 +54,11 @@ class SupervisorHealth:
         yield from found.values()
 
     def _health_of(self, port: int) -> dict[str, Any]:
-        answer = _asked(port, "/health/ready")
+        answer = _ask_worker(port, "/health/ready")
         return orjson.loads(answer) if answer else _MISSING
 
 
-def _asked(port: int, path: str) -> bytes | None:
+def _ask_worker(port: int, path: str) -> bytes | None:
     """Return what a worker answers, whatever the status; None where it gives no answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_ASK_S) as answer:

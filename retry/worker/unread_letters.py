@@ -51,7 +51,7 @@ class UnreadLetters:
         """Letters as the brokers tell of them."""
         return cls(list_taken, partial(find_ends, admin))
 
-    def look(self) -> None:
+    def count_letters(self) -> None:
         """Count them, and log what has been held back for some time."""
         taken = self._list_taken()
         ends = self._find_ends(taken)
@@ -65,13 +65,13 @@ class UnreadLetters:
                 self._open[partition] = self._note_open(open_before.get(partition), decided)
                 if clock.monotonic_s() - self._open[partition].since_s >= _HELD_S:
                     held[partition] = _describe(partition, decided, undecided)
-        self._tell(held)
+        self._log_held_partitions(held)
         self._counts, self._held = {key: float(count) for key, count in counts.items()}, held
 
     def _note_open(self, before: _OpenTransaction | None, offset: int) -> _OpenTransaction:
         return before if before is not None and before.offset == offset else _OpenTransaction(offset, clock.monotonic_s())
 
-    def _tell(self, held: Mapping[Partition, str]) -> None:
+    def _log_held_partitions(self, held: Mapping[Partition, str]) -> None:
         for partition in held.keys() - self._held.keys():
             log.warning("letters of %s/%d: %s", *partition, held[partition])
         for partition in self._held.keys() - held.keys():

@@ -70,7 +70,7 @@ class Watchdog:
         self._looked_at_s = clock.monotonic_s()
         self._ask_at_s = 0.0
 
-    def look(self) -> None:
+    def check_parts(self) -> None:
         """Look once at all parts, and count for how long each has stood still.
 
         Raises:
@@ -81,13 +81,13 @@ class Watchdog:
         parts, before = list(self._parts()), self._stood
         still = [part for part in parts if part.name in before and _same(before[part.name].part, part)]
         if now_s >= self._ask_at_s:
-            self._ask(parts)
+            self._probe_brokers(parts)
         counts = {part.name for part in still if part.trouble or self._working(part)} if not self._silent else set()
         self._measure(parts, counts, seen_s)
         stuck = {each.part.name: self._sum_standing_s(each) for each in self._stood.values() if not each.part.trouble}
         if stuck and max(stuck.values()) >= self._stalled_s:
             # A broker may have gone away since it was asked.
-            self._ask(parts)
+            self._probe_brokers(parts)
             if self._silent:
                 self._stood, self._idle_s = {}, {}
                 return
@@ -119,7 +119,7 @@ class Watchdog:
     def _sum_standing_s(self, standing: _Standing) -> float:
         return standing.stood_s + (self._idle_s.get(standing.part.thread, 0.0) if standing.among else 0.0)
 
-    def _ask(self, parts: Iterable[HealthProbe]) -> None:
+    def _probe_brokers(self, parts: Iterable[HealthProbe]) -> None:
         self._ask_at_s = clock.monotonic_s() + _ASK_EVERY_S
         places = {part.place for part in parts if part.place is not None}
         self._known = self._ends(places) if places else {}
@@ -131,9 +131,9 @@ class Watchdog:
     def _working(self, part: HealthProbe) -> bool:
         return part.busy or (part.place is not None and self._known.get(part.place, 0) > part.offset)
 
-    def held(self) -> list[Blocked]:
+    def list_blocked(self) -> list[Blocked]:
         """List what does not go on, and why, for health and metrics."""
-        found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_named(self._silent))}")] if self._silent else []
+        found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_name_places(self._silent))}")] if self._silent else []
         for each in list(self._stood.values()):
             part, stood_s = each.part, self._sum_standing_s(each)
             if stood_s >= self._stalled_s / _PART:
@@ -147,7 +147,7 @@ class Watchdog:
         while True:
             clock.pause(EVERY_S)
             try:
-                self.look()
+                self.check_parts()
             except Exception:
                 # Whatever it is: a worker that nobody watches is no better off than one that hangs.
                 log.critical("cannot go on", exc_info=True)
@@ -159,6 +159,6 @@ def _same(before: HealthProbe, now: HealthProbe) -> bool:
     return before.done == now.done and bool(before.trouble) == bool(now.trouble)
 
 
-def _named(places: set[PartitionId]) -> list[str]:
+def _name_places(places: set[PartitionId]) -> list[str]:
     first = sorted(places)[:_NAMED]
     return [f"{topic}/{partition}" for topic, partition in first] + (["…"] if len(places) > len(first) else [])

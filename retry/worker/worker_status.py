@@ -58,7 +58,7 @@ class WorkerStatus:
         self._written: Future[int] | None = None
         self._trouble, self._has_ended, self._lock = "", False, threading.Lock()
 
-    def look(self) -> None:
+    def publish_status(self) -> None:
         """Say it where it is time, or where a breaker, or what is refused, has changed."""
         self._note_trouble()
         if self._partitions is None and self._looking.is_due():
@@ -70,7 +70,7 @@ class WorkerStatus:
             self._said = states
             self._say(breakers, refused)
 
-    def end(self) -> None:
+    def report_end(self) -> None:
         """Say that it ends, as it was told to; waits for a moment."""
         if self._partitions is not None:
             self._say([], [], ended=True)
@@ -114,10 +114,10 @@ def of_worker(context: Context, admission: Admission, shards: Shards, writer: Ca
         return [BreakerRecord(target, state, why[:_WHY_CHARS_MAX], since_ms) for target, state, why, since_ms in found]
 
     def list_refused(now_ms: int) -> list[RefusedRecord]:
-        found = refused_letters.list_refused(shards.shards(), admission, now_ms)[:_REFUSED_MAX]
+        found = refused_letters.list_refused(shards.list_open_shards(), admission, now_ms)[:_REFUSED_MAX]
         return [RefusedRecord(letter, target, why[:_WHY_CHARS_MAX], since_ms) for letter, target, why, since_ms in found]
 
-    def owned() -> list[int]:
-        return sorted(shard.changelog.partition for shard in shards.shards())
+    def list_owned() -> list[int]:
+        return sorted(shard.changelog.partition for shard in shards.list_open_shards())
 
-    return WorkerStatus(context.instance, owned, breakers, list_refused, writer, topic, partitions)
+    return WorkerStatus(context.instance, list_owned, breakers, list_refused, writer, topic, partitions)

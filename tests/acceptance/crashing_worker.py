@@ -160,7 +160,7 @@ def _arm_transactions(crash: Crash) -> None:
     after(KafkaTransactionalProducer, "write", written)
     before(KafkaTransactionalProducer, "read_to", at("before-read-to", arrived=True))
     after(KafkaTransactionalProducer, "read_to", at("after-read-to"))
-    after(KafkaTransactionalProducer, "arrived", at("after-arrived"))
+    after(KafkaTransactionalProducer, "await_arrival", at("after-arrived"))
     before(KafkaTransactionalProducer, "commit", commits)
     after(KafkaTransactionalProducer, "commit", at("after-commit"))
 
@@ -171,14 +171,14 @@ def _arm_tables(crash: Crash) -> None:
     def begun(stage: str) -> Callable[..., None]:
         return lambda queues, *_: queueing.update({id(queues): stage})
 
-    before(OrderedEntries, "fold", begun("fold"))
+    before(OrderedEntries, "apply_rows", begun("fold"))
     before(OrderedEntries, "replace", begun("forget"))
     # Each ordered entry is written by itself; others of the same batch are still to come.
     after(OrderedEntries, "_write", lambda queues, *_: crash.pass_by(f"{queueing[id(queues)]}-in-queue"))
-    after(RocksTable, "due", lambda *_: crash.pass_by("sweep-after-scan"))
-    after(RocksTable, "forget", lambda *_: crash.pass_by("sweep-after-forget"))
-    before(RocksTable, "fold", lambda *_: crash.pass_by("fold-before-write"))
-    after(RocksTable, "fold", lambda *_: crash.pass_by("fold-after-write"))
+    after(RocksTable, "find_due", lambda *_: crash.pass_by("sweep-after-scan"))
+    after(RocksTable, "delete_scanned_rows", lambda *_: crash.pass_by("sweep-after-forget"))
+    before(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-before-write"))
+    after(RocksTable, "apply_records", lambda *_: crash.pass_by("fold-after-write"))
 
 
 def _arm_opening(crash: Crash) -> None:

@@ -40,8 +40,8 @@ def main() -> None:
     point, _, passages = os.environ["STALL_AT"].partition(":")
     assert point in POINTS, point
     stall = Stall(point, int(passages))
-    before(RocksTable, "fold", lambda *_: stall.pass_by("fold"))
-    before(RocksTable, "forget", lambda *_: stall.pass_by("sweep"))
+    before(RocksTable, "apply_records", lambda *_: stall.pass_by("fold"))
+    before(RocksTable, "delete_scanned_rows", lambda *_: stall.pass_by("sweep"))
     before(Intake, "write", lambda *_: stall.pass_by("intake"))
     from retry.cli.worker import worker
 

@@ -281,7 +281,7 @@ def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy:
     action = action_records.new_id()
     # Two slices are named, and none was written.
     asked = Action("retry", "ann", clock.wall_ms(), [2], 2)
-    shards.ask(action_records.head_key(action), action_records.encode(asked))
+    shards.put_control_record(action_records.head_key(action), action_records.encode(asked))
     (held,) = _actions(deployment, 1, "held")
     assert json.loads(held)["held"]["reason"] == "incomplete"
     assert json.loads(held)["held"]["by"] == "worker"

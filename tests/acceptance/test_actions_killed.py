@@ -101,7 +101,7 @@ def _kill(deployment: Deployment, runs: Runs) -> None:
 def _await_end(worker: WorkerProcess, deployment: Deployment, killed: int) -> None:
     deadline = Deadline(REACHED_S)
     while worker.running():
-        if deadline.passed():
+        if deadline.has_passed():
             raise AssertionError(f"{killed} were killed, and then a point was not reached: {_actions(deployment)}")
         let_pass(0.05)
     assert worker.exit_code() == -signal.SIGKILL

@@ -100,7 +100,7 @@ class Consumers:
         """Until something is so: read retries, and dead-letter those for which there are headers."""
         deadline = Deadline(240.0)
         while not until():
-            assert not deadline.passed(), f"parked {self.parked}; sent {self.counts()}"
+            assert not deadline.has_passed(), f"parked {self.parked}; sent {self.counts()}"
             for record in self._tail.read():
                 if record.topic == self._parking:
                     self.parked[record.header("retry-source").split("/")[0], record.key] = record.header("retry-parked-reason")

@@ -55,7 +55,7 @@ def test_letters_of_exploded_blocks_come_once_whoever_is_killed_meanwhile(deploy
         worker.terminate()
         worker.start(*CRASHING, CRASH_AT=f"{next(points)}:{PASSAGES}")
         while worker.running():
-            assert not deadline.passed(), f"{runs.count} were killed, and then a point was not reached"
+            assert not deadline.has_passed(), f"{runs.count} were killed, and then a point was not reached"
             _send(sender, (wide, keyed), numbers)
             await_that("all are taken in", lambda: _count_taken_in(deployment) == len(sender.sent), CAME_S)
             _limit(deployment, LIMIT_PER_S)

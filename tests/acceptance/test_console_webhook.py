@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retry.delivery.webhooks.standard_webhooks import signed
+from retry.delivery.webhooks.standard_webhooks import sign_body
 from tests.acceptance.test_acted_letters import waiting
 from tests.acceptance.test_console_acts import GRANTED
 from tests.conftest import Deploy
@@ -101,5 +101,5 @@ def test_new_failures_and_held_actions_are_told(deploy: Deploy) -> None:
     assert ids.count(ids[0]) == 2
     assert len(set(ids)) == len(ids) - 1
     for headers, body in receiver.calls:
-        made = signed([SECRET], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+        made = sign_body([SECRET], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
         assert headers["webhook-signature"] == made["webhook-signature"]

@@ -76,7 +76,7 @@ def _crash(deployment: Deployment, sender: Sender, point: str, passages: int) ->
     worker.start(*CRASHING, CRASH_AT=f"{point}:{passages}")
     deadline = Deadline(REACHED_S)
     while worker.running():
-        assert not deadline.passed(), f"{point} was not reached"
+        assert not deadline.has_passed(), f"{point} was not reached"
         send(sender, deployment, SENT_TOGETHER, SENT_WITHIN_S, DELAY_MS, first=len(sender.finish()))
     assert worker.exit_code() == -signal.SIGKILL
 

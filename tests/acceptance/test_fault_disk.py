@@ -199,7 +199,7 @@ def compact(deployment: Deployment) -> int:
     deadline = Deadline(180.0)
     # Only segments that are no longer written are compacted, and only what is written ends one.
     while first & {record.key for record in read(deployment.bootstrap_servers, [changelog], COMMITTED)}:
-        assert not deadline.passed(), "the changelog is not compacted"
+        assert not deadline.has_passed(), "the changelog is not compacted"
         # Due at once, and no two are equal.
         sender.send(topic, b"late", b"%d" % sender.acknowledged(), [("retry-at-ms", b"%d" % wall_ms())])
         sender.finish()
@@ -219,7 +219,7 @@ def resurrected(deployment: Deployment, stale: Path, copy: Path) -> int:
     identity = Identity(own_topics.cluster_id(deployment.admin), about.topic_id, 0)
     table = RocksTable(copy / f"{changelog}-0", identity, Memory(8 * MB))
     rows = [r for r in read(deployment.bootstrap_servers, [changelog], COMMITTED) if r.offset >= table.next_offset]
-    table.fold([(r.key or b"", r.value) for r in rows], rows[-1].offset + 1, 0)
+    table.apply_records([(r.key or b"", r.value) for r in rows], rows[-1].offset + 1, 0)
     found = table.waiting
     table.close()
     return found
@@ -262,7 +262,7 @@ def test_letters_of_a_megabyte_come_back_in_little_memory(cgroup: Path, deploy: 
     sent = {source: letter._replace(due_ms=None) for source, letter in sent.items()}
     tail, deadline, kills = Tail(deployment.bootstrap_servers, deployment.retry_topics()), Deadline(300.0), 0
     while len(tail.seen) < len(sent):
-        assert not deadline.passed(), f"{len(tail.seen)} of {len(sent)} came back, {kills} kills"
+        assert not deadline.has_passed(), f"{len(tail.seen)} of {len(sent)} came back, {kills} kills"
         tail.read()
         tail.records.clear()
         if not worker.running():

@@ -172,7 +172,7 @@ def test_new_partitions_are_read_from_their_beginning(deploy: Deploy) -> None:
 def pause_for(seconds: float) -> None:
     """Let load go on."""
     deadline = Deadline(seconds)
-    while not deadline.passed():
+    while not deadline.has_passed():
         pause(0.05)
 
 

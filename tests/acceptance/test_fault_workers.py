@@ -54,7 +54,7 @@ def test_a_storm_of_rebalances_stops_nothing(deploy: Deploy, runs: Runs) -> None
     with Load(deployment, LETTERS_PER_S, DELAY_MS) as load:
         tail.await_more(MORE, MORE_S)
         storm = Deadline(STORM_S)
-        while not storm.passed():
+        while not storm.has_passed():
             until, before = Deadline(STORM_EVERY_S), len(tail.records)
             if _join_or_leave(there, away, runs.count):
                 runs.add()

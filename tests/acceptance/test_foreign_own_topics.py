@@ -74,7 +74,7 @@ def running(deploy: Deploy, scheduling: Schedulings) -> Iterator[Running]:
     action = acted(deployment, "retry", "state:waiting", "key:waits*", "--at", "2h", "--reason", "good")["action"]
     assert deployment.command("pause", "--topic", "nobodys", "--force", "--reason", "good").returncode == 0
     for app_id, dead_letters in ((deployment.app_id, next(iter(deployment.dead_letters))), (scheduler_deployment.id, "x.DLT")):
-        own = topics.names(app_id)
+        own = topics.build_topic_names(app_id)
         records = ForeignRecords(SEED, own, dead_letters)
         described = admin(deployment.bootstrap_servers).list_topics(timeout=30).topics
         for topic in records.topics():

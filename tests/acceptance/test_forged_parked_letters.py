@@ -17,10 +17,10 @@ from retry.delay_queue.action_records import Action, Member
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.kafka import topics
 from retry.kafka.local_broker import LocalBroker
-from retry.operations.act.request import new
+from retry.operations.act.request import renew_action
 from retry.operations.act.start import start
 from retry.operations.control_requests import ShardNumbers
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 from retry.settings import from_environment
 from tests.acceptance.test_acted_letters import _actions, acted, came, refused, results
 from tests.support.asked_console import AskedConsole
@@ -91,11 +91,11 @@ def unasked(deployment: TwoTeams, kind: str, *places: str) -> str:
     shards = ShardNumbers(from_environment(deployment.environ))
     now_ms, members, parking = shards.now_ms(), [], {}
     for text in places:
-        at = place(text)
+        at = parse_location(text)
         hash_ = returned_offsets.topic_hash(topics.describe(shards.admin, [at.topic])[at.topic].topic_id)
         members.append(Member(ParkedPlace(hash_, at.partition, at.offset).encode(), now_ms))
         parking[hash_.hex()] = at.topic
-    asked = new(Action(kind, "eve", 0, [], 0))
+    asked = renew_action(Action(kind, "eve", 0, [], 0))
     start(shards, asked, [iter([]) for _ in range(shards.count)], now_ms, members, parking, len(members))
     return asked.id.hex()
 

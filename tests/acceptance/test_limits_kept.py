@@ -109,7 +109,7 @@ def test_a_breaker_opens_while_retries_come_back_and_closes_when_they_do_not(dep
     went, deadline = 0, Deadline(180.0)
     # A probe that a busy machine takes two seconds to bring back has gone well: more go then, until it opens anew.
     while went != 1:
-        assert not deadline.passed(), f"{went} letters went, not a probe"
+        assert not deadline.has_passed(), f"{went} letters went, not a probe"
         await_that("it is open", is_open)
         sent = consumer.got
         await_that("a probe goes", lambda sent=sent: (consumer.consume(), consumer.got > sent)[1])  # type: ignore[misc]

@@ -88,7 +88,7 @@ def fail_for_ever(deployment: Deployment, letters: int) -> tuple[Counter[tuple[s
     parked: list[Record] = []
     deadline = Deadline(300.0)
     while len(parked) < letters:
-        assert not deadline.passed(), f"{len(parked)} of {letters} parked; sent {sum(sends.values())}"
+        assert not deadline.has_passed(), f"{len(parked)} of {letters} parked; sent {sum(sends.values())}"
         for record in tail.read():
             if record.topic == deployment.parked:
                 parked.append(record)

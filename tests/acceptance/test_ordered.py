@@ -77,7 +77,7 @@ class Consumer:
     def work(self, seconds: float) -> None:
         """Take what comes for a while."""
         deadline = Deadline(seconds)
-        while not deadline.passed():
+        while not deadline.has_passed():
             self._take()
             pause(0.01)
 
@@ -85,7 +85,7 @@ class Consumer:
         """Take what comes until everything that was sent and that failed has come back."""
         deadline = Deadline(300.0)
         while len(self.tail.seen) < KEYS * EACH + self.failed:
-            assert not deadline.passed(), f"{len(self.tail.seen)} of {KEYS * EACH + self.failed}"
+            assert not deadline.has_passed(), f"{len(self.tail.seen)} of {KEYS * EACH + self.failed}"
             self._take()
         assert self.tail.quiet(2.0) == []
 

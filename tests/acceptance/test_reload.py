@@ -208,7 +208,7 @@ def test_brokers_that_do_not_answer_are_asked_again(tmp_path: Path, monkeypatch:
 
     for refusals in (1, 2, 2, 2):
         now_s[0] += 2.1
-        policy_file.look(use)
+        policy_file.refresh_registry(use)
         assert policy_file.refusals == refusals
     assert asked == [policy_file.registry.digest] * 3
     assert policy_file.trouble is None

@@ -68,13 +68,13 @@ def _take_in_letter(protected: Protected, secured: SecuredBroker) -> None:
     sender.send(protected.orders, None, b"something to do")
     sender.finish()
     worker = protected.deployment.worker("worker with").start(*WORKER, **protected.environ("worker"))
-    positions = topics.names(protected.app_id).positions
+    positions = topics.build_topic_names(protected.app_id).positions
     await_that("it is noted how far letters are taken in", lambda: read(servers, [positions], COMMITTED), _SAID_S)
     worker.kill()
 
 
 def _lines(protected: Protected, part: str) -> list[acls.AclLine]:
-    lines = list(acls.lines([part], acls.names(protected.app_id, load(protected.deployment.policy_file))))
+    lines = list(acls.list_rights([part], acls.resolve_names(protected.app_id, load(protected.deployment.policy_file))))
     whole = [line.right for line in lines if line.right.prefixed]
     return [line for line in lines if not any(_is_part(line.right, right) for right in whole)]
 
@@ -125,7 +125,7 @@ def test_a_command_says_which_right_it_lacks(protected: Protected, secured: Secu
     # Its letters were never written, so no worker does anything for it.
     shards = ShardNumbers(Settings(bootstrap_servers=secured.inner.bootstrap_servers, app_id=protected.app_id))
     action = action_records.new_id()
-    shards.ask(action_records.head_key(action), action_records.encode(Action("retry", "ann", clock.wall_ms(), [1, 0], 1)))
+    shards.put_control_record(action_records.head_key(action), action_records.encode(Action("retry", "ann", clock.wall_ms(), [1, 0], 1)))
     fill = {"runs": protected.runs, "definitions": protected.definitions, "action": action.hex(), "orders": protected.orders}
     # What is empty need not be read, and no right to that is missed.
     for order in ("hold", "resume"):

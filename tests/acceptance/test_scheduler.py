@@ -313,7 +313,7 @@ def test_under_steady_input_nothing_is_left_behind(scheduling: Schedulings) -> N
     first, began_s, deadline = {f"k{n}" for n in range(keys)}, monotonic_s(), Deadline(_IN_TIME_S)
     # All of the first ones are sent while the input goes on.
     while not first <= tail.seen:
-        assert not deadline.passed(), f"{len(first - tail.seen)} of the first {keys} were left behind"
+        assert not deadline.has_passed(), f"{len(first - tail.seen)} of the first {keys} were left behind"
         while len(due) < (monotonic_s() - began_s) * rate:
             n = len(due)
             due[b"k%d" % n] = int(time.time()) + 1 + n % 4

@@ -217,7 +217,7 @@ def test_the_password_is_in_no_output_log_metric_health_page_argv_or_file(used: 
 
 def test_no_payload_is_in_the_changelog_or_in_a_table_on_the_disks_of_brokers_and_workers(used: Protected) -> None:
     servers, scheduling = used.deployment.bootstrap_servers, used.deployment.environ["GROUP_ID"]
-    for changelog in (used.deployment.names.changelog, topics.names(scheduling).changelog):
+    for changelog in (used.deployment.names.changelog, topics.build_topic_names(scheduling).changelog):
         records = read(servers, [changelog], COMMITTED)
         entries = [record.value for record in records if record.value and (record.key or b"")[0] in (PLAIN, NAMED)]
         assert any(value[1:2] == b"\x02" for value in entries)

@@ -114,7 +114,7 @@ def _fill(deployment: Deployment, partitions: list[int]) -> None:
     lane = entry_keys.lane("testers", dead_letters, deployment.retry_of(dead_letters), False)
     stem, due_ms = entry_keys.key_stem(dead_letters, 0), wall_ms() + HOUR_MS
     envelope = envelopes.encode(Entry(deployment.retry_of(dead_letters), b"k", b"v" * 100, [], None, "testers"))
-    keys = [entry_keys.key(due_ms + n, stem, n, lane) for n in range(ENTRIES)]
+    keys = [entry_keys.build_key(due_ms + n, stem, n, lane) for n in range(ENTRIES)]
     # Some of those in front and some in the middle are delivered meanwhile.
     rows = [(key, envelope) for key in keys] + [(key, None) for key in keys[: DELETED // 2] + keys[-DELETED // 2 :]]
     producer = Producer({
@@ -136,7 +136,7 @@ def _check_tables(deployment: Deployment, worker: WorkerProcess) -> None:
     topic = deployment.names.changelog
     for span in offset_ranges.readable_spans(deployment.admin, topic, range(SHARDS)).values():
         folded: dict[int, int] = {}
-        for messages in offset_ranges.batches(config, [span]):
+        for messages in offset_ranges.read_batches(config, [span]):
             for message in messages:
                 key, value = message.key() or b"", message.value()
                 folded[xxh64_intdigest(key)] = xxh64_intdigest(key + value) if value is not None else 0

@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from retry.clock import wall_ms
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue.entry_keys import postponed
+from retry.delay_queue.entry_keys import make_key_due_at
 from retry.delay_queue.envelopes import HEADERS_MAX
 from retry.kafka import offset_ranges, topics
 from retry.telemetry import outcomes
@@ -153,7 +153,7 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     forger.write(changelog, held[0].key, None, partition=held[0].partition)
     forger.deliver(third, retry, retry_source=source + b"21")
     # An entry that is there twice, an outcome twice, and one of a letter that never was.
-    forger.write(changelog, postponed(held[2].key or b"", 1), held[2].value, partition=held[2].partition)
+    forger.write(changelog, make_key_due_at(held[2].key or b"", 1), held[2].value, partition=held[2].partition)
     outcome = outcomes.read(records_of_outcomes[0].value or b"")[0] | {"v": 2}
     forger.write(told, None, orjson.dumps(outcome))
     forger.write(told, None, orjson.dumps({**outcome, "source": outcome["source"].replace(f"{topic}/0/", f"{topic}/0/77")}))

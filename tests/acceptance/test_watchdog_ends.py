@@ -46,7 +46,7 @@ def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Dep
     stalled, patience = False, Deadline(_PATIENCE_S)
     # Until it ends: on a slow machine something else may have stood still before the point is reached.
     while worker.running():
-        assert not patience.passed()
+        assert not patience.has_passed()
         stalled = stalled or bool(reasons(worker).get("stalled"))
         _send(sender, deployment, 100)
     assert stalled, "it is not ready before it ends"
@@ -72,7 +72,7 @@ def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, t
         try:
             frozen = Deadline(FROZEN_S)
             await_that("it says that brokers do not answer", lambda: reasons(worker).get("brokers"))
-            await_that("far more time is over than a stall may take", lambda: not worker.running() or frozen.passed(), 90)
+            await_that("far more time is over than a stall may take", lambda: not worker.running() or frozen.has_passed(), 90)
             assert worker.running()
             assert reasons(worker).get("brokers")
             assert 'retry_blocked{reason="brokers"} 1.0' in worker.get("/metrics")[1]

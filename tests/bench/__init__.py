@@ -10,7 +10,7 @@ Each figure has a broker in common, and topics, application id and state directo
 | --- | --- |
 | copy | the limit: librdkafka, consume → produce, a transaction with offsets per 10,000; beside each rate |
 | intake | warm worker, SIGSTOP while the topic is filled; from SIGCONT until the commit of all, and their fold |
-| fold | `RocksTable.fold` in this process, of ready-made changelog rows |
+| fold | `RocksTable.apply_records` in this process, of ready-made changelog rows |
 | sweep | all letters wait for one moment T; until a reader has seen the last of them |
 | drain | worker down, all letters already due; from the start of the process to the last one seen |
 | lateness | 2,000 letters/s for 20 s, each due 1 to 5 s later; by the broker's append time and by time of receipt |

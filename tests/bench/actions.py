@@ -94,4 +94,4 @@ def _rate(service: Service, letters: int, since_ms: int) -> tuple[float, float, 
 
 def _audited(service: Service, since_ms: int) -> Iterator[AuditRecord]:
     settings = environment.from_environment(service.environment)
-    return Audit(settings, client_config.admin(settings)).records(since_ms)
+    return Audit(settings, client_config.admin(settings)).read_records(since_ms)

@@ -104,9 +104,9 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
     found = datasets.from_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
-    made = attempts.attempts(found.letters, found.sent, found.positions, until_ms=_UNTIL_MS)
+    made = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=_UNTIL_MS)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
-    by_letter = histories(made, attempts.parked(found.letters))
+    by_letter = histories(made, attempts.select_parked(found.letters))
     ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
     _report(spark, data, lives)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}
@@ -119,7 +119,7 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
 def _report(spark: SparkSession, data: str, lives: int) -> int:
     """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
     found = _timed("read", lambda: datasets.from_parquet(spark, data), spark)
-    made = _timed("frames", lambda: decisions(found.of(), settle_ms=SETTLE_MS), spark)
+    made = _timed("frames", lambda: decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
     _timed("advice", lambda: cells_of(made), spark)
     answers = _timed("questions", lambda: findings(spark, made), spark)
     return int(answers["totals"]["letters"] != lives)
@@ -184,7 +184,7 @@ def _write(alive: DataFrame, data: str) -> None:
     ):
         dated = laid_out(frame.withColumn("day", day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
-    groups = horizon.first_days(datasets.dated(alive.sparkSession, data, datasets.POSITIONS))
+    groups = horizon.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
     horizon.write(alive.sparkSession, data, horizon.Horizon(_UNTIL_MS, groups=groups))
 
 

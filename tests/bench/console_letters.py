@@ -105,7 +105,7 @@ def tell(to: Producer, service: Service, numbers: range) -> None:
             _fingerprint(number), "orders",
         )  # fmt: skip
         by_shared[shared].append((b"%016x" % number, number, taken_ms - DAY_MS // 2, taken_ms, _due_ms(number)))
-    for value in outcomes.records(by_shared, taken_ms):
+    for value in outcomes.encode_outcomes(by_shared, taken_ms):
         to.produce(service.names.outcomes, value, partition=numbers.start % service.shards)
 
 
@@ -136,7 +136,7 @@ def _due_ms(number: int) -> int:
 def _key(number: int, service: Service) -> bytes:
     team, topic = _of(number, service)
     lane = entry_keys.lane(team, topic, service.retries)
-    return entry_keys.key(_due_ms(number), entry_keys.key_stem(topic, 0), number, lane)
+    return entry_keys.build_key(_due_ms(number), entry_keys.key_stem(topic, 0), number, lane)
 
 
 def _attempt(number: int) -> int:
@@ -198,4 +198,4 @@ def _notes(service: Service) -> Iterator[tuple[str, bytes]]:
 
 def _fingerprint(number: int) -> str | None:
     cause = _EXCEPTIONS[number % len(_EXCEPTIONS)]
-    return fingerprint.of(_WRAPPER.decode(), cause, _message(number).decode())
+    return fingerprint.compute_fingerprint(_WRAPPER.decode(), cause, _message(number).decode())

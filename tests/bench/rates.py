@@ -119,7 +119,7 @@ def fold(work: Path, letters: int) -> list[Figure]:
     headers = [("x-origin", b"bench"), *((f"retry-header-{n}", b"x" * 16) for n in range(6))]
     rows = [
         (
-            entry_keys.key(due_ms, stem, n),
+            entry_keys.build_key(due_ms, stem, n),
             envelopes.encode(Entry("retries", key(n), letter(n, due_ms), headers, due_ms, "bench")),
         )
         for n in range(letters)
@@ -127,9 +127,9 @@ def fold(work: Path, letters: int) -> list[Figure]:
     table = RocksTable(work / "fold", Identity("cluster", "topic", 0), Memory(64 << 20))
     began = time.time()
     for start in range(0, letters, _FOLD_ROWS):
-        table.fold(rows[start : start + _FOLD_ROWS], min(start + _FOLD_ROWS, letters), now_ms())
+        table.apply_records(rows[start : start + _FOLD_ROWS], min(start + _FOLD_ROWS, letters), now_ms())
     seconds = time.time() - began
-    whole = [row[1:] for row in table.page(b"", letters + 1)] == rows and table.waiting == letters
+    whole = [row[1:] for row in table.scan_entries(b"", letters + 1)] == rows and table.waiting == letters
     table.close()
     if not whole:
         raise Incorrect("the table is not the fold of its rows")

@@ -12,7 +12,7 @@ from typing import Any
 
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.transaction_batch import decoded
+from retry.delivery.transaction_batch import decode_batch
 from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import EntryBuilder
@@ -45,7 +45,7 @@ def _taken_in(codec: EnvelopeCodec, records: list[MemoryRecord]) -> tuple[list[t
 def _made_ready(codec: EnvelopeCodec, rows: list[tuple[bytes, bytes]]) -> float:
     """Microseconds an entry, from the bytes of the table to what is published."""
     began = time.process_time()
-    batch = decoded([], rows, codec)
+    batch = decode_batch([], rows, codec)
     used = time.process_time() - began
     assert len(batch.entries) == len(rows)
     return used / len(rows) * 1e6

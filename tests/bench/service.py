@@ -16,7 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.topics import names
+from retry.kafka.topics import build_topic_names
 
 from . import check
 from .letters import PARTITIONS, PLAIN, WARM, Incorrect, Reader, admin, fill, flush, producer, write
@@ -46,7 +46,7 @@ class Service:
     ) -> None:  # fmt: skip
         tag = uuid.uuid4().hex[:8]
         self.headers = PLAIN
-        self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", names(f"bench-{tag}")
+        self.letters, self.retries, self.names = f"letters-{tag}", f"retries-{tag}", build_topic_names(f"bench-{tag}")
         self.bootstrap, self.broker_pid = broker.bootstrap_servers, broker.pid
         self.folder, self._admin = work / tag, admin(broker.bootstrap_servers)
         self.data_dir = self.folder / "data"

@@ -32,7 +32,7 @@ VALUE = b"v" * 200
 
 def fill(bootstrap: str, letters: int) -> None:
     """Write what the service would have written for so many letters."""
-    admin, names = AdminClient({"bootstrap.servers": bootstrap}), topics.names(APP)
+    admin, names = AdminClient({"bootstrap.servers": bootstrap}), topics.build_topic_names(APP)
     topics.create(admin, APP, PARTITIONS)
     wanted = [NewTopic(DEAD, PARTITIONS, 1), NewTopic(RETRY, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})]
     for done in admin.create_topics(wanted).values():
@@ -58,13 +58,13 @@ def fill(bootstrap: str, letters: int) -> None:
         source, name = f"{DEAD}/{partition}/{offset}", b"%016x" % (n * 2)
         ours = [("retry-id", name), ("retry-attempt", b"1"), ("retry-source", source.encode()), ("retry-due-ms", b"%d" % due_ms),
                 ("retry-policy", b"payments/orders.DLT"), ("retry-first-failed-ms", b"%d" % now_ms)]  # fmt: skip
-        key = entry_keys.key(due_ms, stem[partition], offset, lane)
+        key = entry_keys.build_key(due_ms, stem[partition], offset, lane)
         put(DEAD, partition, name, VALUE, [])
         put(names.changelog, partition, key, envelopes.encode(Entry(RETRY, name, VALUE, ours, now_ms, "payments", now_ms)), [])
         shared = SharedFields("payments", DEAD, partition, "payments/orders.DLT", 1, None, "retry", None, RETRY, None, None, None)
         told[shared].append((name, offset, now_ms, now_ms, due_ms))
         if len(told[shared]) == BATCH or n >= letters - PARTITIONS:
-            for value in outcomes.records(told, now_ms):
+            for value in outcomes.encode_outcomes(told, now_ms):
                 put(names.outcomes, partition, None, value, [])
             told.clear()
         if delivered:

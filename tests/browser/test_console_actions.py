@@ -69,7 +69,7 @@ def comes(page: Page, path: str, text: str) -> None:
     """A page that does not refresh itself says so before long."""
     deadline = Deadline(180)
     while text not in page.goto(path).text():  # type: ignore[union-attr]
-        assert not deadline.passed(), f"{path} does not say {text!r}"
+        assert not deadline.has_passed(), f"{path} does not say {text!r}"
 
 
 def shows(page: Page, meant: str, count: int) -> None:
@@ -285,7 +285,7 @@ def test_what_a_changed_policy_file_would_do_to_what_waits_is_counted(opened: Op
     incident.deployment.policy_file.write_text(incident.policies(orders_delay="45m"))
     deadline = Deadline(180)
     while before in page.goto("/policies").text():  # type: ignore[union-attr]
-        assert not deadline.passed(), "the policy file is not read again"
+        assert not deadline.has_passed(), "the policy file is not read again"
     page.locator("#team").select_option("orders")
     page.get_by_role("button", name="Show what would change").click()
     told = page.get_by_role("region", name="What would change")

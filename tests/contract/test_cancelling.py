@@ -89,11 +89,11 @@ class Shard:
 
     def fold(self) -> None:
         rows = [(r.key() or b"", r.value()) for r in self.log.read("changelog")]
-        self.table.fold(rows[self.table.next_offset :], len(rows), NOW_MS)
+        self.table.apply_records(rows[self.table.next_offset :], len(rows), NOW_MS)
 
     def step(self, rows_max: int = 100) -> bool:
         judge = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
-        return self.work.step(MoveContext(self.table, self.writer, CHANGELOG, judge, NOW_MS), rows_max, 1 << 20, self.end)
+        return self.work.cancel_batch(MoveContext(self.table, self.writer, CHANGELOG, judge, NOW_MS), rows_max, 1 << 20, self.end)
 
     def end(self) -> int:
         return len(self.log.read("changelog"))
@@ -111,9 +111,9 @@ class Shard:
         """Whether a send is on record that an equal letter would be taken for."""
         recent = RecentLineages(1_000)
         for record in self.log.read("lineage"):
-            recent.fold(record.value() or b"")
+            recent.apply_batch(record.value() or b"")
         print_ = fingerprint("orders.DLT", payload(key, value))
-        return recent.find_team("orders").returned(print_, NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
+        return recent.find_team("orders").find_returned(print_, NOW_MS + HOUR_MS, 24 * HOUR_MS) is not None
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:
         """Where each letter goes that is due at a time, and why it is parked."""
@@ -131,8 +131,8 @@ class Shard:
         """The fold of the changelog, which the table agrees with."""
         folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
         live = {key: value for key, value in folded.items() if value is not None}
-        behind = {key: envelope for _, key, envelope in self.table.behind(b"", ALL)}
-        assert dict(row[1:] for row in self.table.page(b"", ALL)) | behind == live
+        behind = {key: envelope for _, key, envelope in self.table.page_behind(b"", ALL)}
+        assert dict(row[1:] for row in self.table.scan_entries(b"", ALL)) | behind == live
         assert self.table.waiting == len(live)
         return live
 
@@ -260,11 +260,11 @@ def test_a_letter_that_was_just_moved_and_is_not_folded_again_is_waited_for(shar
     letter, null = shard.take(), shard.take(value=None)
     [(old, envelope)] = [row for row in shard.live().items() if not row[0].startswith(NULLS)]
     shard.writer.begin()
-    new = entry_keys.postponed(old, NOW_MS + 2 * HOUR_MS)
+    new = entry_keys.make_key_due_at(old, NOW_MS + 2 * HOUR_MS)
     shard.writer.write("changelog", 0, [{"key": new, "value": envelope}, {"key": old, "value": None}])
     shard.writer.commit()
-    shard.table.drop([old])
-    shard.work.settle()
+    shard.table.delete_rows([old])
+    shard.work.await_fold()
     assert not any(shard.step() for _ in range(5))
     shard.fold()
     shard.finish()

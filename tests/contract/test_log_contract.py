@@ -61,7 +61,7 @@ class Place:
 
     def member(self, instance: str) -> GroupMember:
         """A member of the group."""
-        joined = self.reached_by(instance).member(self.group, [self.topic], lambda _: None, lambda _: None)
+        joined = self.reached_by(instance).join_group(self.group, [self.topic], lambda _: None, lambda _: None)
         self._members.append(joined)
         return joined
 
@@ -174,14 +174,14 @@ def test_bounds_count_records_that_are_undecided(place: Place) -> None:
     place.wrote(b"1", b"2")
     writer = place.writer("other")
     place.begun(writer, b"3")
-    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 4), 1: OffsetBounds(0, 0)})
+    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 4), 1: OffsetBounds(0, 0)})
     writer.abort()
 
 
 def test_a_follower_tells_records_and_the_end(place: Place) -> None:
     place.wrote(b"1", b"2")
     follower = place.log.follower()
-    follower.begin(place.topic, 0, 0)
+    follower.follow_partition(place.topic, 0, 0)
     assert read_until(follower, 3) == [b"1", b"2"]
     place.wrote(b"3")
     assert read_until(follower, 5) == [b"3"]
@@ -194,11 +194,11 @@ def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: 
     place.wrote(*(b"%d" % n for n in range(2, 9)), partition=1)
     writer = place.writer("other")
     place.begun(writer, b"9")
-    await_that("it is there", lambda: place.log.bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)})
+    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)})
     queue, unused, values = RestoreQueue(place.log.follower(), place.topic), cast(Any, None), set[bytes | None]()
-    for partition, bounds in place.log.bounds(place.topic, [0, 1]).items():
+    for partition, bounds in place.log.fetch_bounds(place.topic, [0, 1]).items():
         shard = Shard(ChangelogPartition(place.topic, partition), MemoryTable(), unused, bounds.end)
-        queue.begin(partition, shard)
+        queue.add_shard(partition, shard)
 
     def came(wanted: set[bytes]) -> bool:
         values.update(m.value() for found in queue.read(100, _WAIT_S).values() for m in found if m.error() is None)
@@ -215,10 +215,10 @@ def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: 
 def test_a_follower_begins_where_it_is_told(place: Place) -> None:
     place.wrote(b"1", b"2", b"3")
     follower = place.log.follower()
-    follower.begin(place.topic, 0, 1)
+    follower.follow_partition(place.topic, 0, 1)
     assert read_until(follower, 4) == [b"2", b"3"]
-    follower.end(place.topic, 0)
-    follower.begin(place.topic, 0, 2)
+    follower.unfollow_partition(place.topic, 0)
+    follower.follow_partition(place.topic, 0, 2)
     assert read_until(follower, 4) == [b"3"]
     follower.close()
 
@@ -227,10 +227,10 @@ def test_a_follower_stops_at_a_transaction_that_is_open_whoever_began_it(place: 
     slow = place.writer("slow")
     place.begun(slow, b"undecided")
     # Arrived for sure: a commit of another producer lies behind it.
-    await_that("it is there", lambda: place.log.bounds(place.topic, [0])[0].end == 1)
+    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0])[0].end == 1)
     place.wrote(b"behind")
     follower = place.log.follower()
-    follower.begin(place.topic, 0, 0)
+    follower.follow_partition(place.topic, 0, 0)
     assert read_until(follower, 0) == []
     slow.abort()
     assert read_until(follower, 4) == [b"behind"]

@@ -48,7 +48,7 @@ class Service(Bench):
         """A few records more, or none."""
         at, rows = self.table.next_offset, self.rows()
         upto = self.chance.randint(at, max(at, len(rows)))
-        self.table.fold([row for row in rows[at:upto] if row], upto, NOW_MS)
+        self.table.apply_records([row for row in rows[at:upto] if row], upto, NOW_MS)
 
     def crash(self) -> None:
         """The next owner has the table as it was left, or none; it reads all there is, or what compaction left of it."""
@@ -61,7 +61,7 @@ class Service(Bench):
             thin = self.chance.random() < 0.5
             for n, row in enumerate(rows):
                 gone = row and thin and (last[row[0]] != n or (row[1] is None and self.chance.random() < 0.5))
-                self.table.fold([] if row is None or gone else [row], n + 1, NOW_MS)
+                self.table.apply_records([] if row is None or gone else [row], n + 1, NOW_MS)
         else:
             self.table = self._opened()
         self.fold()
@@ -80,7 +80,7 @@ class Service(Bench):
         self.named(due_ms, version, b"%b/%d" % (name, version), name=name, fold=False, also=also, plan=plan)
 
     def cancel_later(self, version: int, name: bytes, now_ms: int) -> None:
-        of, stem = entry_keys.name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
+        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
         remembered_until_ms = self.chance.choice([0, now_ms, now_ms + 100])
         self.write([envelopes.cancel(of, version, stem, version, remembered_until_ms)], fold=False)
 
@@ -108,7 +108,7 @@ def lived(path: Path | None, seed: int) -> None:
         service.sweep(now_ms, rows_max=chance.choice([1, 3, 100]))
         told = [(value or b"").split(b"/") for value in service.delivered()]
         for name, of in told[fired:]:
-            assert int(of) >= known.get(entry_keys.name("door", "schedules", name), 0), f"{name!r} {of!r} was replaced before"
+            assert int(of) >= known.get(entry_keys.hash_name("door", "schedules", name), 0), f"{name!r} {of!r} was replaced before"
         fired = len(told)
     for _ in range(60):
         now_ms += 30
@@ -121,7 +121,7 @@ def lived(path: Path | None, seed: int) -> None:
             assert count.pop(b"%b/%d" % (name, version), 0) in ((runs,) if version == max(versions) else range(runs + 1))
     assert not count
     assert Counter(service.delivered("copies")) == Counter(service.delivered())
-    assert (service.live(), service.table.waiting, service.table.superseded(ALL), service.table.lanes()) == ({}, 0, [], [])
+    assert (service.live(), service.table.waiting, service.table.list_superseded(ALL), service.table.lanes()) == ({}, 0, [], [])
     service.table.close()
 
 

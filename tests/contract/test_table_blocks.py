@@ -32,7 +32,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
 
 
 def fold(table: Table, *rows: ChangelogRow) -> None:
-    assert not table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    assert not table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def keys_of(block: tuple[bytes, bytes]) -> list[bytes]:
@@ -53,12 +53,12 @@ def test_it_is_due_as_a_whole_with_the_last_of_its_entries(table: Table) -> None
     first, second = block_of(20), block_of(5, due_ms=NOW_MS + 1_000)
     fold(table, first, second)
     assert (table.due_lanes(NOW_MS + 18), table.due_lanes(NOW_MS + 19)) == ([], [BLOCKS])
-    assert table.due(NOW_MS + 18, ALL, ALL, BLOCKS) == []
-    assert table.due(NOW_MS + 19, 1, ALL, BLOCKS) == [first]
-    assert table.due(FAR_MS, 20, ALL, BLOCKS) == [first]
-    assert table.due(FAR_MS, 21, ALL, BLOCKS) == [first, second]
-    table.forget([first[0], second[0]])
-    assert (table.waiting, table.due(FAR_MS, ALL, ALL, BLOCKS)) == (0, [])
+    assert table.find_due(NOW_MS + 18, ALL, ALL, BLOCKS) == []
+    assert table.find_due(NOW_MS + 19, 1, ALL, BLOCKS) == [first]
+    assert table.find_due(FAR_MS, 20, ALL, BLOCKS) == [first]
+    assert table.find_due(FAR_MS, 21, ALL, BLOCKS) == [first, second]
+    table.delete_scanned_rows([first[0], second[0]])
+    assert (table.waiting, table.find_due(FAR_MS, ALL, ALL, BLOCKS)) == (0, [])
     fold(table, (first[0], None), (second[0], None))
     assert (table.waiting, everything(table)) == (0, {})
 
@@ -80,7 +80,7 @@ def test_those_that_stay_are_there_at_once_whatever_the_fold_has_told(table: Tab
     assert records == [*blocks.list_rows(*block)[2:], (block[0], None)]
     for record in records[:folded]:
         fold(table, record)
-    table.drop(keys[:2])
+    table.delete_rows(keys[:2])
     stay = dict(blocks.list_rows(*block)[2:])
     assert everything(table) == stay
     for record in records[folded:]:
@@ -93,10 +93,10 @@ def test_those_that_stayed_and_were_sent_do_not_come_back_to_life(table: Table) 
     fold(table, block)
     keys = keys_of(block)
     records = list_nulls(table, keys[:2])
-    table.drop(keys[:2])
-    due = table.due(FAR_MS, ALL, ALL, LANE)
+    table.delete_rows(keys[:2])
+    due = table.find_due(FAR_MS, ALL, ALL, LANE)
     assert [key for key, _ in due] == keys[2:]
-    table.forget(keys[2:])
+    table.delete_scanned_rows(keys[2:])
     assert all(table.is_leaving(key) for key in keys[2:])
     for record in [*records, *((key, None) for key in keys[2:])]:
         fold(table, record)
@@ -110,9 +110,9 @@ def test_all_count_once_whenever_the_fold_tells_of_them(table: Table, leaves: st
     block, sent = block_of(8), keys_of(block_of(8))[4:]
     fold(table, block)
     records = list_nulls(table, keys_of(block)[:4])
-    table.drop(keys_of(block)[:4])
+    table.delete_rows(keys_of(block)[:4])
     assert table.waiting == 4
-    due = [key for key, _ in table.due(FAR_MS, ALL, ALL, LANE)]
+    due = [key for key, _ in table.find_due(FAR_MS, ALL, ALL, LANE)]
     assert due == sent
     ended = [*records, *((key, None) for key in sent)]
     if when == "before":
@@ -129,13 +129,13 @@ def test_those_that_stay_count_once_after_a_restart_before_the_fold_has_told_of_
     table, block = rocks(tmp_path / "table"), block_of(8)
     fold(table, block)
     records = list_nulls(table, keys_of(block)[:left]) if left else [*blocks.list_rows(*block), (block[0], None)]
-    table.drop(keys_of(block)[:left]) if left else table.explode([block[0]])
+    table.delete_rows(keys_of(block)[:left]) if left else table.explode([block[0]])
     table.close()
     table = rocks(tmp_path / "table")
     assert table.waiting == 8 - left
     fold(table, *records, (plain_key(NOW_MS, 99), b"\x91\x01"))
     assert table.waiting == len(everything(table)) == 9 - left
-    assert len(table.due(FAR_MS, ALL, ALL, LANE)) == 8 - left
+    assert len(table.find_due(FAR_MS, ALL, ALL, LANE)) == 8 - left
     table.close()
 
 
@@ -143,7 +143,7 @@ def test_those_that_stay_count_once_after_a_restart_before_the_fold_has_told_of_
 def test_one_in_the_lane_of_others_is_passed_over(table: Table, other: dict[str, str]) -> None:
     """The lane of its first entry is taken for that of all: theirs would wait for what keeps this one."""
     foreign = encode_block(SHARED._replace(**other), letters_of(3))
-    (unreadable,) = table.fold([foreign, block_of(4, first=50)], 2, NOW_MS)
+    (unreadable,) = table.apply_records([foreign, block_of(4, first=50)], 2, NOW_MS)
     assert (unreadable.key, table.waiting) == (foreign[0], 4)
 
 
@@ -153,7 +153,7 @@ def test_they_are_met_before_all_that_are_in_no_block(table: Table) -> None:
     alone = [(plain_key(NOW_MS, n, LANE), b"\x91\x01") for n in range(4)]
     fold(table, *blocks_of, *alone)
     at, pages = b"", []
-    while page := table.page(at, 2):
+    while page := table.scan_entries(at, 2):
         pages.append([key for _, key, _ in page])
         at = page[-1][0]
     assert pages == [*map(keys_of, blocks_of), [alone[0][0], alone[1][0]], [alone[2][0], alone[3][0]]]
@@ -165,7 +165,7 @@ def test_one_that_stayed_left_and_comes_back_as_it_was_waits_again(table: Table)
     table.explode([block[0]])
     rows = blocks.list_rows(*block)
     key = rows[1][0]
-    table.drop([key])
+    table.delete_rows([key])
     # Of the records of one key in one read the last one counts.
     fold(table, *rows, (block[0], None), (key, None))
     assert table.get(key) is None
@@ -178,14 +178,14 @@ def test_exploded_its_entries_wait_as_others_do(table: Table) -> None:
     fold(table, block)
     table.explode([block[0]])
     rows = blocks.list_rows(*block)
-    assert (table.due(FAR_MS, ALL, ALL, LANE), table.due(FAR_MS, ALL, ALL, BLOCKS)) == (rows, [])
+    assert (table.find_due(FAR_MS, ALL, ALL, LANE), table.find_due(FAR_MS, ALL, ALL, BLOCKS)) == (rows, [])
     fold(table, *rows, (block[0], None))
     assert (everything(table), table.waiting) == (dict(rows), 4)
 
 
 def test_what_no_version_wrote_is_passed_over(table: Table) -> None:
     key, value = block_of(4)
-    unreadable = table.fold([(key, value[:-1]), (key[:-1], value), (key, block_of(3)[1])], 3, NOW_MS)
+    unreadable = table.apply_records([(key, value[:-1]), (key[:-1], value), (key, block_of(3)[1])], 3, NOW_MS)
     assert (len(unreadable), everything(table), table.waiting) == (3, {}, 0)
 
 
@@ -205,13 +205,13 @@ def test_an_estimate_reads_few_blocks_since_each_is_large(tmp_path: Path) -> Non
     table = rocks(tmp_path / "table")
     try:
         fold(table, *(block_of(10, first=100 * n, due_ms=NOW_MS + 100 * n) for n in range(3_000)))
-        asked, keys = list[int](), table._db.keys
+        asked, keys = list[int](), table._db.scan_keys
 
         def count_keys(start: bytes, end: bytes, rows_max: int) -> list[bytes]:
             asked.append(len(found := keys(start, end, rows_max)))
             return found
 
-        table._db.keys = count_keys  # type: ignore[method-assign]
+        table._db.scan_keys = count_keys  # type: ignore[method-assign]
         estimated = table.estimate_due([NOW_MS + 60_000, NOW_MS + 300_000], 2_500).due
         assert sum(asked) < 250
         assert estimated == [pytest.approx(6_000, rel=0.3), pytest.approx(30_000, rel=0.3)]
@@ -265,7 +265,7 @@ class Life:
         for key, value in some:
             if value is not None:
                 self.wait.update({key: e for key, e in blocks.list_rows(key, value) if e is not None and key not in self.ended})
-        self.table.fold(some, at + len(some), NOW_MS)
+        self.table.apply_records(some, at + len(some), NOW_MS)
 
     @property
     def ended(self) -> set[bytes]:
@@ -278,18 +278,18 @@ class Life:
         self.log += list_nulls(self.table, keys)
         if self.random.random() < 0.3:
             self.fold()
-        self.table.drop(keys)
+        self.table.delete_rows(keys)
         self._gone(keys)
 
     def sweep(self) -> None:
         for lane in self.table.due_lanes(FAR_MS):
-            rows = self.table.due(FAR_MS, self.random.randint(1, 8), ALL, lane)
+            rows = self.table.find_due(FAR_MS, self.random.randint(1, 8), ALL, lane)
             if lane == BLOCKS and self.random.random() < 0.3:
                 self.log += blocks.split_blocks(rows, ())
                 self.table.explode([key for key, _ in rows])
                 continue
             self.log += [(key, None) for key, _ in rows]
-            self.table.forget([key for key, _ in rows])
+            self.table.delete_scanned_rows([key for key, _ in rows])
             self._gone([entry for key, _ in rows for entry, _ in blocks.list_rows(key, None)])
 
     def _gone(self, keys: list[bytes]) -> None:

@@ -56,8 +56,8 @@ def rows_of(table: Table) -> dict[bytes, bytes]:
 def shown(table: Table) -> object:
     """What whoever sweeps it is told."""
     # A lane may be told of that has nothing any more.
-    due = {each: rows for each in sorted(table.lanes()) if (rows := table.due(ALL, ALL, ALL, each))}
-    return table.next_offset, table.waiting, dict(table.controls), table.superseded(ALL), everything(table), due
+    due = {each: rows for each in sorted(table.lanes()) if (rows := table.find_due(ALL, ALL, ALL, each))}
+    return table.next_offset, table.waiting, dict(table.controls), table.list_superseded(ALL), everything(table), due
 
 
 class Restore:
@@ -71,17 +71,17 @@ class Restore:
         table = self._opened()
         progress = RestoreProgress(table, len(self._log))
         while progress.unread():
-            progress.look()
+            progress.update_bulk_load()
             self.in_bulk += table._in_bulk
             to = min(len(self._log), table.next_offset + self._chance.randrange(1, 80))
-            table.fold(self._log[table.next_offset : to], to, NOW_MS)
+            table.apply_records(self._log[table.next_offset : to], to, NOW_MS)
             if self._chance.random() < 0.3:
                 table._db.flush()
             if self._chance.random() < 0.2:
                 table = self._again(table)
                 progress = RestoreProgress(table, len(self._log))
         progress.others_are_read()
-        progress.look()
+        progress.update_bulk_load()
         assert not table._in_bulk
         return table
 
@@ -121,7 +121,7 @@ def test_bulk_and_usual_fold_make_equal_tables(tmp_path_factory: pytest.TempPath
     usual, memory = rocks(path / "usual"), MemoryTable()
     for table in (usual, memory):
         for offset, row in enumerate(rows):
-            table.fold([row], offset + 1, NOW_MS)
+            table.apply_records([row], offset + 1, NOW_MS)
     restoring = Restore(path, rows, chance)
     bulk = restoring.run()
     assert rows_of(bulk) == rows_of(usual) == rows_of(memory)
@@ -138,11 +138,11 @@ def test_bulk_and_usual_fold_make_equal_tables(tmp_path_factory: pytest.TempPath
 
 def test_what_is_there_stays_whenever_a_table_is_told_of_bulk(table: Table) -> None:
     table.bulk_load(on=False)
-    table.fold([(plain_key(1), b"a"), (named_key(2, 1), b"b")], 2, NOW_MS)
+    table.apply_records([(plain_key(1), b"a"), (named_key(2, 1), b"b")], 2, NOW_MS)
     for on in (True, True, False, False, True):
         table.bulk_load(on=on)
-        assert (table.waiting, table.due(ALL, ALL, ALL)) == (2, [(plain_key(1), b"a")])
-    table.fold([(plain_key(1), None)], 3, NOW_MS)
+        assert (table.waiting, table.find_due(ALL, ALL, ALL)) == (2, [(plain_key(1), b"a")])
+    table.apply_records([(plain_key(1), None)], 3, NOW_MS)
     assert (table.waiting, table.next_offset) == (1, 3)
 
 
@@ -154,10 +154,10 @@ def test_files_are_merged_when_a_table_is_filled_and_not_before(tmp_path: Path) 
 
     table.bulk_load(on=True)
     for number in range(rocksdb._MERGED_FROM * 5):
-        table.fold([(plain_key(due, number), b"v") for due in range(10)], number + 1, NOW_MS)
+        table.apply_records([(plain_key(due, number), b"v") for due in range(10)], number + 1, NOW_MS)
         table._db.flush()
     assert files(0) == rocksdb._MERGED_FROM * 5
     table.bulk_load(on=False)
     await_that("merged files", lambda: files(0) < rocksdb._MERGED_FROM)
-    assert table.waiting == len(table.page(b"", ALL)) == rocksdb._MERGED_FROM * 50
+    assert table.waiting == len(table.scan_entries(b"", ALL)) == rocksdb._MERGED_FROM * 50
     table.close()

@@ -12,38 +12,38 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delay_queue.table.rocksdb_table import wipe
+from retry.delay_queue.table.rocksdb_table import destroy_database
 from retry.errors import EntryNewer
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, plain_key, rocks
 
 
 def key(due_ms: int, offset: int = 0, topic: str = "orders.DLT") -> bytes:
-    return entry_keys.key(due_ms, entry_keys.key_stem(topic, 0), offset)
+    return entry_keys.build_key(due_ms, entry_keys.key_stem(topic, 0), offset)
 
 
 def put(table: Table, *due_ms: int, next_offset: int | None = None) -> None:
     rows = [(key(due), b"%d" % due) for due in due_ms]
-    table.fold(rows, table.next_offset + len(rows) if next_offset is None else next_offset, NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows) if next_offset is None else next_offset, NOW_MS)
 
 
 def due(table: Table, now_ms: int, rows_max: int = ALL, bytes_max: int = ALL) -> list[int]:
-    return [entry_keys.due_at_ms(found) for found, _ in table.due(now_ms, rows_max, bytes_max)]
+    return [entry_keys.due_at_ms(found) for found, _ in table.find_due(now_ms, rows_max, bytes_max)]
 
 
 def deliver(table: Table, now_ms: int, rows_max: int = ALL) -> list[int]:
-    found = [found for found, _ in table.due(now_ms, rows_max, ALL)]
-    table.forget(found)
+    found = [found for found, _ in table.find_due(now_ms, rows_max, ALL)]
+    table.delete_scanned_rows(found)
     return [entry_keys.due_at_ms(each) for each in found]
 
 
 def held(table: Table) -> list[int]:
-    return [entry_keys.due_at_ms(found) for _, found, _ in table.page(b"", ALL)]
+    return [entry_keys.due_at_ms(found) for _, found, _ in table.scan_entries(b"", ALL)]
 
 
 def test_a_new_table_is_empty(table: Table) -> None:
     assert (table.next_offset, table.waiting) == (0, 0)
-    assert table.due(NOW_MS, ALL, ALL) == table.page(b"", ALL) == []
+    assert table.find_due(NOW_MS, ALL, ALL) == table.scan_entries(b"", ALL) == []
 
 
 def test_3_3_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
@@ -53,8 +53,8 @@ def test_3_3_rows_come_in_the_order_of_their_due_times(table: Table) -> None:
 
 def test_rows_of_one_due_time_come_in_the_order_of_their_letters(table: Table) -> None:
     letters = [(topic, offset) for topic in ("a.DLT", "b.DLT") for offset in (0, 1, 255, 256, 70_000)]
-    table.fold([(key(100, offset, topic), b"") for topic, offset in reversed(letters)], 10, NOW_MS)
-    assert [entry_keys.source(found)[1::2] for found, _ in table.due(100, ALL, ALL)] == letters
+    table.apply_records([(key(100, offset, topic), b"") for topic, offset in reversed(letters)], 10, NOW_MS)
+    assert [entry_keys.source(found)[1::2] for found, _ in table.find_due(100, ALL, ALL)] == letters
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ def test_rows_max_bounds_a_batch(table: Table) -> None:
 
 
 def test_3_11_what_is_due_at_one_moment_goes_whole_though_batches_end_inside_it(table: Table) -> None:
-    table.fold([(key(100, n), b"") for n in range(25)], 25, NOW_MS)
+    table.apply_records([(key(100, n), b"") for n in range(25)], 25, NOW_MS)
     assert [len(deliver(table, 100, rows_max=10)) for _ in range(4)] == [10, 10, 5, 0]
 
 
 def test_bytes_max_bounds_a_batch_once_it_is_reached(table: Table) -> None:
-    table.fold([(key(n), b"x" * 100) for n in range(5)], 5, NOW_MS)
+    table.apply_records([(key(n), b"x" * 100) for n in range(5)], 5, NOW_MS)
     assert [len(due(table, 10, bytes_max=limit)) for limit in (1, 100, 101, 200, 201, 1_000)] == [1, 1, 2, 2, 3, 5]
 
 
 def test_an_envelope_larger_than_bytes_max_still_goes_out_alone(table: Table) -> None:
-    table.fold([(key(1), b"x" * 5_000), (key(2), b"y")], 2, NOW_MS)
+    table.apply_records([(key(1), b"x" * 5_000), (key(2), b"y")], 2, NOW_MS)
     assert due(table, 10, bytes_max=1_024) == [1]
 
 
@@ -127,19 +127,19 @@ def test_what_is_put_below_an_empty_scan_is_found(table: Table) -> None:
 @pytest.mark.parametrize("late", [50, 100, 150, 250, 900, 1_000])
 def test_3_11_what_is_put_while_a_batch_is_being_delivered_is_found(table: Table, late: int) -> None:
     put(table, 100, 200, 300)
-    batch = [found for found, _ in table.due(1_000, 2, ALL)]
-    table.fold([(key(late, 7), b"late")], 9, NOW_MS)
-    table.forget(batch)
+    batch = [found for found, _ in table.find_due(1_000, 2, ALL)]
+    table.apply_records([(key(late, 7), b"late")], 9, NOW_MS)
+    table.delete_scanned_rows(batch)
     assert due(table, 1_000) == sorted([late, 300])
 
 
 def test_what_is_put_between_two_looks_is_found_after_the_second_is_forgotten(table: Table) -> None:
     put(table, 100, 200)
-    table.due(1_000, ALL, ALL)  # Its delivery was aborted: nothing is forgotten.
+    table.find_due(1_000, ALL, ALL)  # Its delivery was aborted: nothing is forgotten.
     put(table, 50)
-    batch = [found for found, _ in table.due(1_000, 1, ALL)]
+    batch = [found for found, _ in table.find_due(1_000, 1, ALL)]
     put(table, 40)
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     assert due(table, 1_000) == [40, 100, 200]
 
 
@@ -154,14 +154,14 @@ def test_a_clock_that_steps_back_loses_nothing(table: Table) -> None:
 
 def test_3_8_a_null_deletes_its_key_and_no_other(table: Table) -> None:
     put(table, 100, 200)
-    table.fold([(key(100), None)], 3, NOW_MS)
+    table.apply_records([(key(100), None)], 3, NOW_MS)
     assert held(table) == [200]
     assert (table.waiting, table.next_offset) == (1, 3)
 
 
 def test_a_null_of_a_foreign_key_deletes_nothing(table: Table) -> None:
     put(table, 100)
-    table.fold([(key(100, 1), None), (key(100, 0, "other.DLT"), None), (key(99), None), (b"\xff", None)], 5, NOW_MS)
+    table.apply_records([(key(100, 1), None), (key(100, 0, "other.DLT"), None), (key(99), None), (b"\xff", None)], 5, NOW_MS)
     assert held(table) == [100]
     assert (table.waiting, table.next_offset) == (1, 5)
 
@@ -171,7 +171,7 @@ def test_a_null_of_a_foreign_key_deletes_nothing(table: Table) -> None:
     [([b"a", None], None), ([b"a", None, b"b"], b"b"), ([None, b"a"], b"a"), ([b"a", b"b"], b"b")],
 )
 def test_of_one_key_the_last_record_counts(table: Table, values: list[bytes | None], expected: bytes | None) -> None:
-    table.fold([(key(100), value) for value in values], len(values), NOW_MS)
+    table.apply_records([(key(100), value) for value in values], len(values), NOW_MS)
     assert table.get(key(100)) == expected
     assert table.waiting == len(held(table)) == (expected is not None)
 
@@ -185,40 +185,40 @@ AGAIN: list[list[tuple[bytes, bytes | None]]] = [
 
 @pytest.mark.parametrize("again", AGAIN, ids=["all again", "one again", "one deleted and again"])
 def test_rows_put_again_are_there_once(table: Table, again: list[tuple[bytes, bytes | None]]) -> None:
-    table.fold(AGAIN[0], 2, NOW_MS)
-    table.fold(again, 4, NOW_MS)
-    assert [row[1:] for row in table.page(b"", ALL)] == AGAIN[0]
+    table.apply_records(AGAIN[0], 2, NOW_MS)
+    table.apply_records(again, 4, NOW_MS)
+    assert [row[1:] for row in table.scan_entries(b"", ALL)] == AGAIN[0]
     assert table.next_offset == 4
 
 
 def test_deletes_read_back_after_they_are_forgotten_count_once(table: Table) -> None:
     put(table, 100, 200)
-    batch = [found for found, _ in table.due(150, ALL, ALL)]
-    table.forget(batch)
-    table.fold([(found, None) for found in batch], 4, NOW_MS)
+    batch = [found for found, _ in table.find_due(150, ALL, ALL)]
+    table.delete_scanned_rows(batch)
+    table.apply_records([(found, None) for found in batch], 4, NOW_MS)
     assert (table.waiting, held(table)) == (1, [200])
 
 
 def test_deletes_read_back_before_they_are_forgotten_count_once(table: Table) -> None:
     """The commit is visible before the sweep has had the time to forget: two threads, either order."""
     put(table, 100, 200)
-    batch = [found for found, _ in table.due(150, ALL, ALL)]
-    table.fold([(found, None) for found in batch], 4, NOW_MS)
-    table.forget(batch)
+    batch = [found for found, _ in table.find_due(150, ALL, ALL)]
+    table.apply_records([(found, None) for found in batch], 4, NOW_MS)
+    table.delete_scanned_rows(batch)
     assert (table.waiting, held(table)) == (1, [200])
 
 
 def test_an_empty_fold_moves_the_offset(table: Table) -> None:
-    table.fold([], 17, NOW_MS)
+    table.apply_records([], 17, NOW_MS)
     assert (table.next_offset, table.waiting) == (17, 0)
 
 
 def test_pages_go_on_after_a_key(table: Table) -> None:
     put(table, 1, 2, 3, 4, 5)
-    first = table.page(b"", 2)
-    second = table.page(first[-1][0], 2)
-    assert [value for *_, value in first + second + table.page(second[-1][0], 2)] == [b"1", b"2", b"3", b"4", b"5"]
-    assert table.page(key(5), 2) == []
+    first = table.scan_entries(b"", 2)
+    second = table.scan_entries(first[-1][0], 2)
+    assert [value for *_, value in first + second + table.scan_entries(second[-1][0], 2)] == [b"1", b"2", b"3", b"4", b"5"]
+    assert table.scan_entries(key(5), 2) == []
 
 
 def test_a_page_holds_what_is_not_due_and_begins_below_the_watermark(table: Table) -> None:
@@ -229,7 +229,7 @@ def test_a_page_holds_what_is_not_due_and_begins_below_the_watermark(table: Tabl
 
 
 def test_get_answers_with_the_envelope_or_nothing(table: Table) -> None:
-    table.fold([(key(1), b""), (key(2), b"\0\xff")], 2, NOW_MS)
+    table.apply_records([(key(1), b""), (key(2), b"\0\xff")], 2, NOW_MS)
     assert [table.get(key(n)) for n in (1, 2, 3)] == [b"", b"\0\xff", None]
 
 
@@ -239,25 +239,25 @@ STANDS, *CHANGED = (control_records.encode(Pause(NOW_MS, why)) for why in ("it s
 
 def test_controls_stand_until_they_are_deleted(table: Table) -> None:
     assert table.controls == {}
-    table.fold([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (key(100), b"v")], 3, NOW_MS)
+    table.apply_records([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (key(100), b"v")], 3, NOW_MS)
     before = table.controls
     assert before == {PAUSE: STANDS, OTHER_PAUSE: CHANGED[0]}
-    table.fold([(OTHER_PAUSE, CHANGED[1]), (PAUSE, None)], 5, NOW_MS)
+    table.apply_records([(OTHER_PAUSE, CHANGED[1]), (PAUSE, None)], 5, NOW_MS)
     assert table.controls == {OTHER_PAUSE: CHANGED[1]}
     # Whoever asked before may still be reading.
     assert before == {PAUSE: STANDS, OTHER_PAUSE: CHANGED[0]}
-    table.fold([(OTHER_PAUSE, None), (PAUSE, None)], 7, NOW_MS)
+    table.apply_records([(OTHER_PAUSE, None), (PAUSE, None)], 7, NOW_MS)
     assert table.controls == {}
 
 
 def test_controls_are_no_entries(table: Table) -> None:
-    table.fold([(PAUSE, STANDS)], 1, NOW_MS)
-    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), table.page(b"", ALL), table.next_offset) == (0, [], [], [], 1)
+    table.apply_records([(PAUSE, STANDS)], 1, NOW_MS)
+    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), table.scan_entries(b"", ALL), table.next_offset) == (0, [], [], [], 1)
 
 
 def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:
     table = rocks(tmp_path / "table")
-    table.fold([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (OTHER_PAUSE, None)], 3, NOW_MS)
+    table.apply_records([(PAUSE, STANDS), (OTHER_PAUSE, CHANGED[0]), (OTHER_PAUSE, None)], 3, NOW_MS)
     table.close()
     again = rocks(tmp_path / "table")
     assert (again.controls, again.next_offset) == ({PAUSE: STANDS}, 3)
@@ -279,15 +279,15 @@ FOREIGN = [
 def test_a_record_of_a_foreign_kind_is_passed_over_and_told_and_all_else_is_taken_in(table: Table, foreign: bytes) -> None:
     put(table, 100)
     rows = [(key(100), None), (key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS), (foreign, b"?"), (key(300), b"")]
-    assert [row.key for row in table.fold(rows, 9, NOW_MS)] == [foreign]
+    assert [row.key for row in table.apply_records(rows, 9, NOW_MS)] == [foreign]
     assert (len(everything(table)), table.waiting, table.controls, table.next_offset) == (3, 3, {PAUSE: STANDS}, 9)
     assert deliver(table, 300) == [200, 300]
 
 
 @pytest.mark.parametrize("foreign", [b"", b"?", b'{"at_ms": null}', b"\xff"])
 def test_a_control_that_cannot_be_read_leaves_the_one_before_in_force(table: Table, foreign: bytes) -> None:
-    table.fold([(PAUSE, STANDS)], 1, NOW_MS)
-    assert [row.key for row in table.fold([(PAUSE, foreign)], 2, NOW_MS)] == [PAUSE]
+    table.apply_records([(PAUSE, STANDS)], 1, NOW_MS)
+    assert [row.key for row in table.apply_records([(PAUSE, foreign)], 2, NOW_MS)] == [PAUSE]
     assert (table.controls, table.next_offset) == ({PAUSE: STANDS}, 2)
 
 
@@ -295,7 +295,7 @@ def test_of_a_fold_with_a_record_of_a_newer_version_nothing_is_taken_in(table: T
     put(table, 100)
     gone, put_now = [(key(100), None)], [(key(200), b""), (ordered_key(1, 1), b""), (PAUSE, STANDS)]
     with pytest.raises(EntryNewer):
-        table.fold([*gone, *put_now, (b"\x0f" + bytes(40), b"?"), (key(300), b"")], 9, NOW_MS)
+        table.apply_records([*gone, *put_now, (b"\x0f" + bytes(40), b"?"), (key(300), b"")], 9, NOW_MS)
     assert (held(table), table.waiting, table.controls, table.next_offset) == ([100], 1, {}, 1)
     # Nor is a count kept of what was not done.
     assert deliver(table, 100) == [100]
@@ -304,12 +304,12 @@ def test_of_a_fold_with_a_record_of_a_newer_version_nothing_is_taken_in(table: T
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda found: found.hex()[:8] + f" {len(found)}")
 def test_a_null_of_a_foreign_kind_is_passed_over(table: Table, foreign: bytes) -> None:
-    table.fold([(key(100), b"v"), (ordered_key(1, 1), b"o"), (PAUSE, STANDS), (foreign, None)], 4, NOW_MS)
+    table.apply_records([(key(100), b"v"), (ordered_key(1, 1), b"o"), (PAUSE, STANDS), (foreign, None)], 4, NOW_MS)
     assert (table.waiting, len(everything(table)), table.controls, table.next_offset) == (2, 2, {PAUSE: STANDS}, 4)
 
 
 def test_a_foreign_record_that_was_deleted_in_the_same_fold_is_passed_over(table: Table) -> None:
-    table.fold([(b"\xff", b"?"), (key(100), b"v"), (b"\xff", None)], 3, NOW_MS)
+    table.apply_records([(b"\xff", b"?"), (key(100), b"v"), (b"\xff", None)], 3, NOW_MS)
     assert (table.waiting, table.next_offset) == (1, 3)
 
 
@@ -347,7 +347,7 @@ def test_a_table_on_disk_that_was_not_closed_opens_with_rows_and_offset_in_step(
 def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200,000 rows go out; every scan on the way begins where the one before ended."""
     table = rocks(tmp_path / "table")
-    table.fold([(key(n), b"") for n in range(200_000)], 200_000, NOW_MS)
+    table.apply_records([(key(n), b"") for n in range(200_000)], 200_000, NOW_MS)
     starts: list[bytes] = []
     scan = table._db.scan
 
@@ -360,7 +360,7 @@ def test_3_10_a_scan_does_not_step_over_what_was_delivered(tmp_path: Path, monke
         pass
     assert table.waiting == 0
     # Neither the look that found nothing nor the next one touched the rows: the watermark had passed them.
-    assert table.due(300_000, ALL, ALL) == []
+    assert table.find_due(300_000, ALL, ALL) == []
     assert starts == [key(0), *(key(n) + b"\0" for n in range(9_999, 199_999, 10_000))]
     # What is behind the watermark was reclaimed with ranges, and not left as 200,000 tombstones to step over.
     assert table._watermarks._lanes[entry_keys.COMMON].forgotten < 50_000
@@ -376,7 +376,7 @@ _ROW = st.tuples(st.sampled_from(_LANES), _DUE, st.integers(0, 2), st.sampled_fr
 
 def row_key(of: bytes, due_ms: int, offset: int, record_key: bytes) -> bytes:
     if of[0] == entry_keys.PLAIN:
-        return entry_keys.key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset, of)
+        return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset, of)
     # Letters of two record keys are never the same letter.
     return ordered_key(due_ms, offset + 10 * _ORDERS.index(record_key), record_key, _LANES.index(of) - 3)
 
@@ -418,7 +418,7 @@ class Fold(RuleBasedStateMachine):
             once = {found: (found, value) for found, value in records if value is None or found not in taken}
             records = list(once.values())
         self.offset += len(records)
-        self.table.fold(records, self.offset, NOW_MS)
+        self.table.apply_records(records, self.offset, NOW_MS)
         for found, value in records:
             if value is None:
                 self.model.pop(found, None)
@@ -431,14 +431,14 @@ class Fold(RuleBasedStateMachine):
         waiting = sorted(self.model)
         records = [(waiting[n % len(waiting)], None) for n in which if waiting]
         self.offset += len(records)
-        self.table.fold(records, self.offset, NOW_MS)
+        self.table.apply_records(records, self.offset, NOW_MS)
         for found, _ in records:
             self.model.pop(found, None)
 
     @rule(name=st.sampled_from([PAUSE, OTHER_PAUSE]), value=st.sampled_from([STANDS, *CHANGED, None]))
     def control(self, name: bytes, value: bytes | None) -> None:
         self.offset += 1
-        self.table.fold([(name, value)], self.offset, NOW_MS)
+        self.table.apply_records([(name, value)], self.offset, NOW_MS)
         self.controls = {k: v for k, v in (self.controls | {name: value}).items() if v is not None}
 
     @rule(of=st.sampled_from(_LANES), now_ms=_DUE, rows_max=st.integers(1, 5), bytes_max=st.integers(1, 60))
@@ -450,7 +450,7 @@ class Fold(RuleBasedStateMachine):
             if len(expected) == rows_max or sum(len(value) for _, value in expected) >= bytes_max:
                 break
             expected.append((found, value))
-        assert self.table.due(now_ms, rows_max, bytes_max, of) == expected
+        assert self.table.find_due(now_ms, rows_max, bytes_max, of) == expected
         self.batch[of] = [found for found, _ in expected]
         if not expected:
             assert of not in self.table.due_lanes(now_ms)
@@ -465,7 +465,7 @@ class Fold(RuleBasedStateMachine):
         assert due <= set(named)
         assert set(oldest) <= set(self.table.lanes())
         for of in set(named) - due:  # One look, and it is not named again.
-            assert self.table.due(now_ms, ALL, ALL, of) == []
+            assert self.table.find_due(now_ms, ALL, ALL, of) == []
             self.batch.pop(of, None)
         assert set(self.table.due_lanes(now_ms)) == due
 
@@ -473,16 +473,16 @@ class Fold(RuleBasedStateMachine):
     def forget(self, of: set[bytes], back: bool) -> None:
         """What was looked at in these lanes went out; of ordered entries, or what was refused came back."""
         keys = [found for each in sorted(of) for found in self.batch.pop(each, [])]
-        again = [(entry_keys.postponed(found, 41 + self.offset), b"again") for found in keys] if back else []
+        again = [(entry_keys.make_key_due_at(found, 41 + self.offset), b"again") for found in keys] if back else []
         again = [row for row in again if row[0][0] == entry_keys.ORDERED]
-        self.table.forget(keys, again)
+        self.table.delete_scanned_rows(keys, again)
         for found in keys:
             self.model.pop(found, None)
         self.model |= again
 
     @invariant()
     def same(self) -> None:
-        assert [row[1:] for row in self.table.page(b"", ALL)] == sorted(self.heads().items())
+        assert [row[1:] for row in self.table.scan_entries(b"", ALL)] == sorted(self.heads().items())
         assert everything(self.table) == self.model
         assert self.table.controls == self.controls
         assert self.table.next_offset == self.offset
@@ -512,7 +512,7 @@ class FoldOnDisk(Fold):
 
     def teardown(self) -> None:
         super().teardown()
-        wipe(self.path)
+        destroy_database(self.path)
 
 
 @pytest.mark.parametrize("puts_again", [False, True])
@@ -547,12 +547,12 @@ def test_no_more_is_read_than_was_asked_for(table: Table, sizes: list[int], rows
     """The row that reaches the limit of bytes is the last, however many follow that are larger than those before."""
     due_ms = table.next_offset * 1_000
     rows = [(plain_key(due_ms + n, table.next_offset + n), bytes([0x90, 1] * (size // 2))) for n, size in enumerate(sizes)]
-    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
     expected, left = list[ChangelogRow](), bytes_max
     for row in rows[:rows_max]:
         if left <= 0:
             break
         expected.append(row)
         left -= len(row[1])
-    assert table.due(ALL, rows_max, bytes_max) == expected
-    table.fold([(key, None) for key, _ in table.due(ALL, ALL, ALL)], table.next_offset + len(rows), NOW_MS)
+    assert table.find_due(ALL, rows_max, bytes_max) == expected
+    table.apply_records([(key, None) for key, _ in table.find_due(ALL, ALL, ALL)], table.next_offset + len(rows), NOW_MS)

@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 ALL = 1 << 30
 MEMORY = Memory(8 << 20)
 LANE = entry_keys.lane("team", "orders.DLT", "orders.retry", ordered=True)
-ORDER = entry_keys.order("team", "orders.DLT", b"k")
+ORDER = entry_keys.hash_record_key("team", "orders.DLT", b"k")
 
 Row = tuple[bytes, bytes]
 
@@ -36,37 +36,37 @@ def opened(path: Path) -> RocksTable:
 
 
 def plain(due_ms: int, offset: int = 0) -> bytes:
-    return entry_keys.key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset)
+    return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), offset)
 
 
 def ordered(due_ms: int, offset: int, partition: int = 0) -> bytes:
-    return entry_keys.key(due_ms, ORDER + entry_keys.key_stem("orders.DLT", partition), offset, LANE)
+    return entry_keys.build_key(due_ms, ORDER + entry_keys.key_stem("orders.DLT", partition), offset, LANE)
 
 
 def put(table: Table, *keys: bytes) -> None:
-    table.fold([(key, key) for key in keys], table.next_offset + len(keys), NOW_MS)
+    table.apply_records([(key, key) for key in keys], table.next_offset + len(keys), NOW_MS)
 
 
 def moved(table: Table, moves: list[tuple[bytes, bytes]], *, fold_first: bool) -> None:
     """Old key to new key, as a committed transaction has it; the fold tells of it before or after, and once more."""
     records = [record for old, new in moves for record in ((new, new), (old, None))]
     if fold_first:
-        table.fold(records, table.next_offset + len(records), NOW_MS)
-    table.drop([old for old, _ in moves], [(new, new) for _, new in moves])
+        table.apply_records(records, table.next_offset + len(records), NOW_MS)
+    table.delete_rows([old for old, _ in moves], [(new, new) for _, new in moves])
     if not fold_first:
-        table.fold(records, table.next_offset + len(records), NOW_MS)
+        table.apply_records(records, table.next_offset + len(records), NOW_MS)
 
 
 def held(table: Table) -> list[bytes]:
-    return sorted([key for _, key, _ in table.page(b"", ALL)] + [key for _, key, _ in table.behind(b"", ALL)])
+    return sorted([key for _, key, _ in table.scan_entries(b"", ALL)] + [key for _, key, _ in table.page_behind(b"", ALL)])
 
 
 def swept(table: Table, now_ms: int) -> list[int]:
     """Offsets of letters in the order in which they go out, one batch after another."""
     found: list[int] = []
-    while batch := [key for lane in table.due_lanes(now_ms) for key, _ in table.due(now_ms, ALL, ALL, lane)]:
-        table.forget(batch)
-        table.fold([(key, None) for key in batch], table.next_offset + len(batch), NOW_MS)
+    while batch := [key for lane in table.due_lanes(now_ms) for key, _ in table.find_due(now_ms, ALL, ALL, lane)]:
+        table.delete_scanned_rows(batch)
+        table.apply_records([(key, None) for key in batch], table.next_offset + len(batch), NOW_MS)
         found += [entry_keys.source(key).offset for key in batch]
     return found
 
@@ -83,30 +83,30 @@ def test_a_row_that_moves_is_there_once_and_counted_once(table: Table, fold_firs
 
 def test_what_is_dropped_is_gone_before_the_fold_tells_of_it(table: Table) -> None:
     put(table, plain(100), plain(200, 1))
-    table.drop([plain(100)])
-    assert [key for key, _ in table.due(500, ALL, ALL)] == [plain(200, 1)]
+    table.delete_rows([plain(100)])
+    assert [key for key, _ in table.find_due(500, ALL, ALL)] == [plain(200, 1)]
     assert table.waiting == 1
 
 
 def test_nothing_is_dropped_twice_and_nothing_that_is_not_there(table: Table) -> None:
     put(table, plain(100), plain(200, 1), ordered(100, 0))
     for _ in range(2):
-        table.drop([plain(100), plain(100, 7), ordered(100, 0), ordered(200, 9)])
+        table.delete_rows([plain(100), plain(100, 7), ordered(100, 0), ordered(200, 9)])
     assert (held(table), table.waiting) == ([plain(200, 1)], 1)
 
 
 def test_a_drop_below_where_a_scan_ended_leaves_the_batch_of_that_scan_alone(table: Table) -> None:
     put(table, plain(100), plain(200, 1), plain(300, 2))
-    batch = [key for key, _ in table.due(250, ALL, ALL)]
+    batch = [key for key, _ in table.find_due(250, ALL, ALL)]
     moved(table, [(plain(300, 2), plain(150, 2))], fold_first=False)
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     assert (held(table), table.waiting) == ([plain(150, 2)], 1)
     assert swept(table, 500) == [2]
 
 
 def test_a_drop_moves_no_offset(table: Table) -> None:
     put(table, plain(100))
-    table.drop([plain(100)])
+    table.delete_rows([plain(100)])
     assert table.next_offset == 1
 
 

@@ -15,17 +15,17 @@ A, B, C = (lane(n) for n in range(3))
 
 def put(table: Table, of: bytes, *due_ms: int) -> None:
     rows = [(plain_key(each, lane=of), b"%d" % each) for each in due_ms]
-    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def due(table: Table, of: bytes, now_ms: int, rows_max: int = ALL) -> list[int]:
-    return [entry_keys.due_at_ms(key) for key, _ in table.due(now_ms, rows_max, ALL, of)]
+    return [entry_keys.due_at_ms(key) for key, _ in table.find_due(now_ms, rows_max, ALL, of)]
 
 
 def deliver(table: Table, now_ms: int, *of: bytes, rows_max: int = ALL) -> list[int]:
     """What one batch from several lanes holds."""
-    keys = [key for each in of for key, _ in table.due(now_ms, rows_max, ALL, each)]
-    table.forget(keys)
+    keys = [key for each in of for key, _ in table.find_due(now_ms, rows_max, ALL, each)]
+    table.delete_scanned_rows(keys)
     return [entry_keys.due_at_ms(key) for key in keys]
 
 
@@ -33,7 +33,7 @@ def test_lanes_are_those_that_have_entries(table: Table) -> None:
     assert table.lanes() == []
     put(table, A, 100)
     put(table, B, 200)
-    table.fold([(ordered_key(50, 0), b"")], 3, NOW_MS)
+    table.apply_records([(ordered_key(50, 0), b"")], 3, NOW_MS)
     assert sorted(table.lanes()) == sorted([A, B, lane(0, ordered=True)])
     assert deliver(table, 150, A) == [100]
     assert due(table, A, 150) == []
@@ -67,10 +67,10 @@ def test_a_lane_is_named_again_when_something_is_put_below_what_was_scanned(tabl
 
 def test_a_lane_whose_due_rows_were_deleted_is_named_until_one_look(table: Table) -> None:
     put(table, A, 100, 5_000)
-    table.fold([(plain_key(100, lane=A), None)], 3, NOW_MS)
+    table.apply_records([(plain_key(100, lane=A), None)], 3, NOW_MS)
     assert due(table, A, 1_000) == []
     assert [table.due_lanes(now_ms) for now_ms in (1_000, 4_999, 5_000)] == [[], [], [A]]
-    table.fold([(plain_key(5_000, lane=A), None)], 4, NOW_MS)
+    table.apply_records([(plain_key(5_000, lane=A), None)], 4, NOW_MS)
     assert due(table, A, 6_000) == []
     assert (table.lanes(), table.due_lanes(1 << 62)) == ([], [])
 
@@ -94,10 +94,10 @@ def test_a_batch_of_several_lanes_is_forgotten_in_each(table: Table) -> None:
 def test_what_is_put_while_a_batch_of_several_lanes_is_delivered_is_found_in_each(table: Table) -> None:
     put(table, A, 100, 200)
     put(table, B, 100, 200)
-    batch = [key for each in (A, B) for key, _ in table.due(1_000, 1, ALL, each)]
+    batch = [key for each in (A, B) for key, _ in table.find_due(1_000, 1, ALL, each)]
     put(table, A, 50)
     put(table, B, 150)
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     assert (due(table, A, 1_000), due(table, B, 1_000)) == ([50, 200], [150, 200])
 
 
@@ -105,17 +105,17 @@ def test_of_several_lanes_that_were_looked_at_only_one_may_be_delivered(table: T
     """The destination of the other one refused."""
     put(table, A, 100, 300)
     put(table, B, 200)
-    batch, _ = (table.due(1_000, ALL, ALL, each) for each in (A, B))
-    table.forget([key for key, _ in batch])
+    batch, _ = (table.find_due(1_000, ALL, ALL, each) for each in (A, B))
+    table.delete_scanned_rows([key for key, _ in batch])
     assert (due(table, A, 1_000), due(table, B, 1_000), table.waiting) == ([], [200], 1)
     assert table.due_lanes(1_000) == [B]
 
 
 def test_entries_of_one_due_time_and_letter_in_two_lanes_are_two(table: Table) -> None:
     """Moved to another destination: put there and deleted here, in whichever order it is read."""
-    table.fold([(plain_key(100, 7, A), b"a")], 1, NOW_MS)
-    table.fold([(plain_key(100, 7, B), b"b"), (plain_key(100, 7, A), None)], 3, NOW_MS)
-    assert table.page(b"", ALL) == [(plain_key(100, 7, B), plain_key(100, 7, B), b"b")]
+    table.apply_records([(plain_key(100, 7, A), b"a")], 1, NOW_MS)
+    table.apply_records([(plain_key(100, 7, B), b"b"), (plain_key(100, 7, A), None)], 3, NOW_MS)
+    assert table.scan_entries(b"", ALL) == [(plain_key(100, 7, B), plain_key(100, 7, B), b"b")]
     assert table.waiting == 1
     assert deliver(table, 100, A, B) == [100]
 
@@ -123,27 +123,27 @@ def test_entries_of_one_due_time_and_letter_in_two_lanes_are_two(table: Table) -
 def test_deletes_of_several_lanes_that_are_read_back_count_once(table: Table) -> None:
     put(table, A, 100, 200)
     put(table, B, 100, 200)
-    batch = [key for each in (A, B) for key, _ in table.due(1_000, 1, ALL, each)]
-    table.fold([(batch[0], None)], 5, NOW_MS)  # Before it is forgotten …
-    table.forget(batch)
-    table.fold([(batch[1], None)], 6, NOW_MS)  # … and after.
-    assert (table.waiting, len(table.page(b"", ALL))) == (2, 2)
+    batch = [key for each in (A, B) for key, _ in table.find_due(1_000, 1, ALL, each)]
+    table.apply_records([(batch[0], None)], 5, NOW_MS)  # Before it is forgotten …
+    table.delete_scanned_rows(batch)
+    table.apply_records([(batch[1], None)], 6, NOW_MS)  # … and after.
+    assert (table.waiting, len(table.scan_entries(b"", ALL))) == (2, 2)
 
 
 def test_a_delete_that_is_read_back_counts_once_though_another_lane_is_forgotten_first(table: Table) -> None:
     put(table, A, 100)
     put(table, B, 100)
-    one, other = ([key for key, _ in table.due(1_000, ALL, ALL, each)] for each in (A, B))
-    table.fold([(one[0], None)], 3, NOW_MS)
-    table.forget(other)
-    table.forget(one)
-    assert (table.waiting, table.page(b"", ALL)) == (0, [])
+    one, other = ([key for key, _ in table.find_due(1_000, ALL, ALL, each)] for each in (A, B))
+    table.apply_records([(one[0], None)], 3, NOW_MS)
+    table.delete_scanned_rows(other)
+    table.delete_scanned_rows(one)
+    assert (table.waiting, table.scan_entries(b"", ALL)) == (0, [])
 
 
 def test_a_thousand_lanes_with_nothing_due_are_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = rocks(tmp_path / "table")
     for n in range(1_000):
-        table.fold([(plain_key(10_000 + n, lane=lane(n)), b"")], n + 1, NOW_MS)
+        table.apply_records([(plain_key(10_000 + n, lane=lane(n)), b"")], n + 1, NOW_MS)
     table.close()
     table = rocks(tmp_path / "table")  # Where the rows of each lane begin is known from the start.
     looks: list[bytes] = []

@@ -25,7 +25,7 @@ FAR_MS = 1 << 60
 
 
 def fold(table: Table, *rows: ChangelogRow) -> None:
-    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def put(table: Table, *keys: bytes) -> None:
@@ -33,7 +33,7 @@ def put(table: Table, *keys: bytes) -> None:
 
 
 def due(table: Table, now_ms: int = FAR_MS, of: bytes = LANE) -> list[bytes]:
-    return [key for key, _ in table.due(now_ms, ALL, ALL, of)]
+    return [key for key, _ in table.find_due(now_ms, ALL, ALL, of)]
 
 
 def raw(table: Table) -> dict[bytes, bytes]:
@@ -61,31 +61,31 @@ def model(live: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], lis
 def shows(table: Table, live: dict[bytes, bytes]) -> None:
     waits, cancels, superseded = model(live)
     assert everything(table) == waits
-    assert (table.waiting, table.superseded(ALL)) == (len(waits), superseded)
+    assert (table.waiting, table.list_superseded(ALL)) == (len(waits), superseded)
     assert set(table.expired_cancels(FAR_MS, ALL)) == cancels
 
 
 @pytest.mark.parametrize("order", permutations([FIRST, SECOND, THIRD]))
 def test_the_greatest_version_counts_in_whatever_order_they_are_told(table: Table, order: tuple[bytes, ...]) -> None:
     put(table, *order)
-    assert (due(table), table.waiting, table.superseded(ALL)) == ([THIRD], 1, [FIRST, SECOND])
+    assert (due(table), table.waiting, table.list_superseded(ALL)) == ([THIRD], 1, [FIRST, SECOND])
     assert table.lanes() == table.due_lanes(200) == [LANE]
     assert table.get(FIRST) is None, "it does not wait"
 
 
 def test_of_one_version_the_latest_due_time_counts(table: Table) -> None:
-    again = entry_keys.postponed(FIRST, 301)
+    again = entry_keys.make_key_due_at(FIRST, 301)
     put(table, again, FIRST)
-    assert (due(table), table.superseded(ALL)) == ([again], [FIRST])
+    assert (due(table), table.list_superseded(ALL)) == ([again], [FIRST])
 
 
 @pytest.mark.parametrize("order", permutations([(FIRST, b"1"), (SECOND, b"2"), CANCEL]))
 def test_a_cancel_ends_all_before_it_and_itself(table: Table, order: tuple[ChangelogRow, ...]) -> None:
     fold(table, *order)
     assert (everything(table), table.waiting, table.lanes()) == ({}, 0, [])
-    assert (table.superseded(ALL), table.expired_cancels(NOW_MS, ALL)) == ([FIRST, SECOND], [CANCEL[0]])
-    fold(table, *((key, None) for key in table.superseded(ALL)))
-    assert table.superseded(ALL) == []
+    assert (table.list_superseded(ALL), table.expired_cancels(NOW_MS, ALL)) == ([FIRST, SECOND], [CANCEL[0]])
+    fold(table, *((key, None) for key in table.list_superseded(ALL)))
+    assert table.list_superseded(ALL) == []
     fold(table, (CANCEL[0], None))
     assert (raw(table), table.expired_cancels(NOW_MS, ALL)) == ({}, [])
 
@@ -94,14 +94,14 @@ def test_a_cancel_also_ends_what_comes_after_it_while_it_is_remembered(table: Ta
     """Partitions of a topic are read apart: what is older may come later."""
     fold(table, remembered := cancel(4, until_ms=NOW_MS + 10))
     put(table, FIRST)
-    assert (everything(table), table.superseded(ALL)) == ({}, [FIRST])
+    assert (everything(table), table.list_superseded(ALL)) == ({}, [FIRST])
     fold(table, (FIRST, None))
     put(table, SECOND)
-    assert (everything(table), table.superseded(ALL)) == ({}, [SECOND])
-    table.drop([SECOND])
+    assert (everything(table), table.list_superseded(ALL)) == ({}, [SECOND])
+    table.delete_rows([SECOND])
     assert table.expired_cancels(NOW_MS + 9, ALL) == []
     assert table.expired_cancels(NOW_MS + 10, ALL) == [remembered[0]]
-    table.drop([remembered[0]])
+    table.delete_rows([remembered[0]])
     assert raw(table) == {}
 
 
@@ -109,7 +109,7 @@ def test_cancels_are_forgotten_in_the_order_in_which_they_expire_at_most_so_many
     cancels = [cancel(1, b"%d" % n, until_ms=NOW_MS + 10 - n) for n in range(5)]
     fold(table, *cancels, cancel(1, b"later", until_ms=FAR_MS))
     assert table.expired_cancels(NOW_MS + 20, 2) == [cancels[4][0], cancels[3][0]]
-    table.drop([cancels[4][0], cancels[3][0]])
+    table.delete_rows([cancels[4][0], cancels[3][0]])
     assert table.expired_cancels(NOW_MS + 20, ALL) == [cancels[n][0] for n in (2, 1, 0)]
     assert table.expired_cancels(NOW_MS, 0) == []
 
@@ -117,7 +117,7 @@ def test_cancels_are_forgotten_in_the_order_in_which_they_expire_at_most_so_many
 def test_of_one_version_the_cancel_counts(table: Table) -> None:
     put(table, FIRST)
     fold(table, cancel(1))
-    assert (everything(table), table.superseded(ALL)) == ({}, [FIRST])
+    assert (everything(table), table.list_superseded(ALL)) == ({}, [FIRST])
 
 
 def test_the_greatest_of_a_name_is_found_by_any_of_its_keys(table: Table) -> None:
@@ -142,14 +142,14 @@ def test_what_comes_after_a_cancel_counts(table: Table) -> None:
     put(table, FIRST)
     fold(table, CANCEL)
     put(table, later := named_key(50, 5))
-    assert (due(table), table.waiting, table.superseded(ALL)) == ([later], 1, [FIRST, CANCEL[0]])
+    assert (due(table), table.waiting, table.list_superseded(ALL)) == ([later], 1, [FIRST, CANCEL[0]])
 
 
 def test_a_cancel_ends_the_version_that_it_names_and_no_later_one(table: Table) -> None:
     """What was fired leaves a tombstone: read back, it must not end a newer schedule."""
     put(table, FIRST, THIRD)
     fold(table, cancel(1))
-    assert (due(table), table.superseded(ALL)) == ([THIRD], [cancel(1)[0], FIRST])
+    assert (due(table), table.list_superseded(ALL)) == ([THIRD], [cancel(1)[0], FIRST])
 
 
 def test_names_do_not_know_each_other(table: Table) -> None:
@@ -162,9 +162,9 @@ def test_names_do_not_know_each_other(table: Table) -> None:
 def test_the_superseded_are_told_in_bounded_batches(table: Table) -> None:
     put(table, *(named_key(100, version, b"%d" % name) for version in range(4) for name in range(5)))
     ended = []
-    while some := table.superseded(4):
+    while some := table.list_superseded(4):
         ended += some
-        table.drop(some)
+        table.delete_rows(some)
     assert len(set(ended)) == len(ended) == 15
     for name in {entry_keys.name_of(key) for key in ended}:
         assert [entry_keys.version_of(key) for key in ended if entry_keys.name_of(key) == name] == [0, 1, 2]
@@ -177,7 +177,7 @@ def test_what_was_delivered_counts_once(table: Table, read_back: bool) -> None:
     batch = due(table, 300)
     if read_back:
         fold(table, (FIRST, None))
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     if not read_back:
         fold(table, (FIRST, None))
     assert (everything(table).keys(), table.waiting, due(table)) == ({other}, 1, [other])
@@ -193,7 +193,7 @@ def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer:
     fold(table, *newer)
     if read_back:
         fold(table, (FIRST, None))
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     if not read_back:
         fold(table, (FIRST, None))
     shows(table, dict(newer))  # type: ignore[arg-type]
@@ -202,13 +202,13 @@ def test_what_replaces_an_entry_while_it_is_delivered_stays(table: Table, newer:
 def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None:
     """Or what replaced it meanwhile could be delivered, and it would come to life when that one has ended."""
     put(table, FIRST)
-    again = entry_keys.postponed(FIRST, 900)
-    table.forget(due(table), [(again, b"again")])
+    again = entry_keys.make_key_due_at(FIRST, 900)
+    table.delete_scanned_rows(due(table), [(again, b"again")])
     assert (due(table, 899), due(table), table.waiting) == ([], [again], 1)
     put(table, SECOND)
-    assert (due(table), table.superseded(ALL)) == ([SECOND], [again])
-    table.drop([again])
-    table.forget(due(table))
+    assert (due(table), table.list_superseded(ALL)) == ([SECOND], [again])
+    table.delete_rows([again])
+    table.delete_scanned_rows(due(table))
     fold(table, (again, b"again"), (FIRST, None))
     assert (raw(table), table.waiting) == ({}, 0), "it has ended already"
     fold(table, (again, None), (SECOND, None))
@@ -219,8 +219,8 @@ def test_the_next_run_is_known_before_the_fold_tells_of_it(table: Table) -> None
 
 def test_a_run_that_is_due_already_is_found_at_once(table: Table) -> None:
     put(table, FIRST, named_key(350, 1, b"other"))
-    batch, again = due(table), entry_keys.postponed(FIRST, 301)
-    table.forget(batch, [(again, b"")])
+    batch, again = due(table), entry_keys.make_key_due_at(FIRST, 301)
+    table.delete_scanned_rows(batch, [(again, b"")])
     assert (table.due_lanes(301), due(table)) == ([LANE], [again])
 
 
@@ -228,7 +228,7 @@ def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypa
     monkeypatch.setattr(watermarks, "_RECLAIM_EVERY", 1)
     table = rocks(tmp_path / "table")
     put(table, FIRST, named_key(350, 1, b"other"))
-    table.forget(due(table), [(again := entry_keys.postponed(FIRST, 301), b"")])
+    table.delete_scanned_rows(due(table), [(again := entry_keys.make_key_due_at(FIRST, 301), b"")])
     assert (due(table), table.waiting) == ([again], 1)
     table.close()
 
@@ -240,8 +240,8 @@ def test_the_rows_of_what_ended_are_reclaimed_and_no_others(tmp_path: Path, monk
         keys = [named_key(100, version, b"%d" % name) for name in range(version + 1)]
         live |= dict.fromkeys(keys, b"")
         fold(table, *((key, b"") for key in keys))
-        gone = table.superseded(3)
-        table.drop(gone)
+        gone = table.list_superseded(3)
+        table.delete_rows(gone)
         live = {key: value for key, value in live.items() if key not in gone}
         shows(table, live)
     table.close()
@@ -256,10 +256,10 @@ def test_a_table_on_disk_opens_with_the_same_names(tmp_path: Path) -> None:
     before = raw(table)
     table.close()
     table = rocks(tmp_path / "table")
-    assert (raw(table), table.waiting, table.superseded(ALL)) == (before, 3, [FIRST])
-    table.forget(due(table))
+    assert (raw(table), table.waiting, table.list_superseded(ALL)) == (before, 3, [FIRST])
+    table.delete_scanned_rows(due(table))
     fold(table, (FIRST, None))
-    assert (set(everything(table)), table.waiting, table.superseded(ALL)) == ({plain_key(5)}, 1, [])
+    assert (set(everything(table)), table.waiting, table.list_superseded(ALL)) == ({plain_key(5)}, 1, [])
     table.close()
 
 

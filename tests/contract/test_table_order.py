@@ -21,7 +21,7 @@ FIRST, SECOND, THIRD = ordered_key(300, 1), ordered_key(100, 2), ordered_key(200
 
 
 def fold(table: Table, *rows: ChangelogRow) -> None:
-    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def put(table: Table, *keys: bytes) -> None:
@@ -29,24 +29,24 @@ def put(table: Table, *keys: bytes) -> None:
 
 
 def heads(table: Table) -> list[bytes]:
-    return [key for _, key, _ in table.page(b"", ALL)]
+    return [key for _, key, _ in table.scan_entries(b"", ALL)]
 
 
 def due(table: Table, now_ms: int = 1 << 60, of: bytes = ORDERED) -> list[bytes]:
-    return [key for key, _ in table.due(now_ms, ALL, ALL, of)]
+    return [key for key, _ in table.find_due(now_ms, ALL, ALL, of)]
 
 
 def deliver(table: Table, now_ms: int = 1 << 60) -> list[bytes]:
     """One batch of all lanes."""
     keys = [key for of in table.due_lanes(now_ms) for key in due(table, now_ms, of)]
-    table.forget(keys)
+    table.delete_scanned_rows(keys)
     return keys
 
 
 def test_only_the_earliest_letter_of_a_record_key_has_a_row_in_its_lane(table: Table) -> None:
     put(table, FIRST, SECOND, THIRD)
     assert heads(table) == due(table) == [FIRST]
-    assert [key for _, key, _ in table.behind(b"", ALL)] == [SECOND, THIRD]
+    assert [key for _, key, _ in table.page_behind(b"", ALL)] == [SECOND, THIRD]
     assert (table.waiting, table.due_lanes(299), due(table, 299)) == (3, [], [])
 
 
@@ -85,7 +85,7 @@ def test_deletes_that_are_read_back_count_once(table: Table, before: bool) -> No
     batch = due(table)
     if before:
         fold(table, *((key, None) for key in batch))
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     if not before:
         fold(table, *((key, None) for key in batch))
     assert (heads(table), table.waiting, len(everything(table))) == ([SECOND], 2, 2)
@@ -94,8 +94,8 @@ def test_deletes_that_are_read_back_count_once(table: Table, before: bool) -> No
 def test_what_is_put_back_keeps_its_place(table: Table) -> None:
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    again = entry_keys.postponed(key, 5_000)
-    table.forget([key], [(again, b"again")])
+    again = entry_keys.make_key_due_at(key, 5_000)
+    table.delete_scanned_rows([key], [(again, b"again")])
     assert (heads(table), table.waiting, table.due_lanes(4_999)) == ([again], 2, [])
     fold(table, (again, b"again"), (key, None))
     assert (heads(table), table.waiting) == ([again], 2)
@@ -106,9 +106,9 @@ def test_what_is_put_back_keeps_its_place(table: Table) -> None:
 def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Table, cut: int) -> None:
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    told = [(entry_keys.postponed(key, 5_000), b"again"), (key, None)]
+    told = [(entry_keys.make_key_due_at(key, 5_000), b"again"), (key, None)]
     fold(table, *told[:cut])
-    table.forget([key], told[:1])
+    table.delete_scanned_rows([key], told[:1])
     fold(table, *told[cut:])
     assert (heads(table), table.waiting) == ([told[0][0]], 2)
 
@@ -120,7 +120,7 @@ def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: T
     put(table, FIRST, SECOND)
     here, moves = FIRST, list[tuple[bytes, bytes]]()
     for n in range(times):
-        there = TakenKeys(table).claim(entry_keys.postponed(FIRST, 300 if n % 2 else 5_000))
+        there = TakenKeys(table).claim(entry_keys.make_key_due_at(FIRST, 300 if n % 2 else 5_000))
         getattr(table, way)([here], [(there, b"moved")])
         moves.append((there, here))
         here = there
@@ -139,7 +139,7 @@ def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_
     put(table, FIRST, ordered_key(400, 9, b"other"))
     if read_back:
         fold(table, (FIRST, None))
-    table.drop([FIRST])
+    table.delete_rows([FIRST])
     assert table.is_leaving(FIRST)
     (other,) = deliver(table)
     fold(table, (other, None))
@@ -148,11 +148,11 @@ def test_of_what_left_before_its_null_was_read_nothing_stays(table: Table, read_
 
 def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybody(table: Table) -> None:
     put(table, FIRST)
-    later = entry_keys.postponed(FIRST, 5_000)
+    later = entry_keys.make_key_due_at(FIRST, 5_000)
     fold(table, (later, b"later"))
-    table.forget([FIRST], [(later, b"later")])
+    table.delete_scanned_rows([FIRST], [(later, b"later")])
     fold(table, (FIRST, None))
-    table.forget([later])
+    table.delete_scanned_rows([later])
     fold(table, (later, None), (later, b"later"))
     assert heads(table) == [later]
 
@@ -162,8 +162,8 @@ def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table:
     """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
     put(table, FIRST, SECOND)
     (key,) = due(table)
-    again = entry_keys.postponed(key, 400)
-    (table.forget if way == "forget" else table.drop)([key], [(again, b"again")])
+    again = entry_keys.make_key_due_at(key, 400)
+    (table.delete_scanned_rows if way == "forget" else table.delete_rows)([key], [(again, b"again")])
     assert deliver(table, 400) == [again]
     fold(table, (again, b"again"), (key, None))
     assert (heads(table), table.waiting) == ([SECOND], 1)
@@ -182,7 +182,7 @@ def test_one_that_waits_behind_another_can_be_dropped(table: Table) -> None:
 
 def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
     put(table, FIRST, SECOND)
-    fold(table, *((entry_keys.postponed(key, 7), None) for key in (FIRST, SECOND)))
+    fold(table, *((entry_keys.make_key_due_at(key, 7), None) for key in (FIRST, SECOND)))
     assert (set(everything(table)), table.waiting) == ({FIRST, SECOND}, 2)
 
 
@@ -190,7 +190,7 @@ def test_a_null_of_another_due_time_drops_nothing(table: Table) -> None:
 @pytest.mark.parametrize("at_once", [True, False], ids=["in one fold", "in two"])
 def test_an_entry_can_be_moved_to_another_due_time(table: Table, moved: bytes, at_once: bool) -> None:
     put(table, FIRST, SECOND, THIRD)
-    there = entry_keys.postponed(moved, 900)
+    there = entry_keys.make_key_due_at(moved, 900)
     told: list[ChangelogRow] = [(there, b"moved"), (moved, None)]
     if at_once:
         fold(table, *told)
@@ -219,7 +219,7 @@ def test_pages_of_those_behind_go_on_after_a_cursor(table: Table) -> None:
     keys = [ordered_key(1_000 - n, n) for n in range(7)]
     put(table, *keys)
     found, after = [], b""
-    while rows := table.behind(after, 2):
+    while rows := table.page_behind(after, 2):
         found += [key for _, key, _ in rows]
         after = rows[-1][0]
     assert found == keys[1:]
@@ -229,7 +229,7 @@ def test_a_successor_that_is_due_earlier_than_others_of_its_lane_is_found(table:
     """It takes the head's place far below where the scan of the lane had got to."""
     put(table, FIRST, SECOND, ordered_key(350, 9, b"other"))
     batch = due(table)
-    table.forget(batch)
+    table.delete_scanned_rows(batch)
     assert (table.due_lanes(100), due(table)) == ([ORDERED], [SECOND])
 
 
@@ -248,7 +248,7 @@ def test_the_search_for_a_successor_does_not_step_over_those_that_went_before(
     table = rocks(tmp_path / "table")
     keys = [ordered_key(1_000 - n, n) for n in range(50)]
     put(table, *keys)
-    places = [place for place, _, _ in table.behind(b"", ALL)]
+    places = [place for place, _, _ in table.page_behind(b"", ALL)]
     starts: list[bytes] = []
     scan = table._db.scan
 
@@ -292,11 +292,11 @@ def test_a_fold_that_was_cut_short_counts_exactly_when_it_is_told_again(
 
     monkeypatch.setattr(table._ordered, "_write", cut)
     with pytest.raises(KeyboardInterrupt):
-        table.fold(told, 4, NOW_MS)
+        table.apply_records(told, 4, NOW_MS)
     table.close()
     table = rocks(tmp_path / "table")
     assert (table.next_offset, table.waiting) == (1, 1)
-    table.fold(told, 4, NOW_MS)
+    table.apply_records(told, 4, NOW_MS)
     assert (set(everything(table)), heads(table), table.waiting) == ({SECOND, THIRD}, [SECOND], 2)
     table.close()
 
@@ -353,7 +353,7 @@ class Service:
             size = chance.randint(1, 5)
             fold(self.table, *log[:size])
             log = log[size:]
-        self.table.fold([], len(self.log), NOW_MS)
+        self.table.apply_records([], len(self.log), NOW_MS)
 
     def take_in(self, key: bytes) -> None:
         self.log.append((key, b"v"))
@@ -363,7 +363,7 @@ class Service:
         """Heads that are due go out, or back where they came from; the owner may die before it has told its table."""
         keys = [key for of in self.table.due_lanes(now_ms) for key in due(self.table, now_ms, of)]
         back = {key for key in keys if chance.random() < 0.3}
-        again = [(entry_keys.postponed(key, now_ms + 1 + chance.randint(0, 9)), b"v") for key in keys if key in back]
+        again = [(entry_keys.make_key_due_at(key, now_ms + 1 + chance.randint(0, 9)), b"v") for key in keys if key in back]
         self.delivered += [key for key in keys if key not in back]
         told = [*again, *((key, None) for key in keys)]
         self.log += told
@@ -371,12 +371,12 @@ class Service:
         if fate < 0.2:
             self.crash(chance)
         elif fate < 0.6:
-            self.table.forget(keys, again)
+            self.table.delete_scanned_rows(keys, again)
             fold(self.table, *told)
         else:
             cut = chance.randint(0, len(told))
             fold(self.table, *told[:cut])
-            self.table.forget(keys, again)
+            self.table.delete_scanned_rows(keys, again)
             fold(self.table, *told[cut:])
 
     def waits(self) -> set[bytes]:

@@ -16,15 +16,15 @@ VALUE = action_records.encode_slice([], NOW_MS)
 
 
 def fold(table: Table, *rows: ChangelogRow) -> None:
-    table.fold(list(rows), table.next_offset + len(rows), NOW_MS)
+    table.apply_records(list(rows), table.next_offset + len(rows), NOW_MS)
 
 
 def keys(table: Table, prefix: bytes = SLICE, rows_max: int = ALL, after: bytes = b"") -> list[bytes]:
-    return [key for key, _ in table.slices(prefix, rows_max, after)]
+    return [key for key, _ in table.list_slices(prefix, rows_max, after)]
 
 
 def test_a_new_table_has_none(table: Table) -> None:
-    assert (table.has_slices, table.slices(SLICE, ALL)) == (False, [])
+    assert (table.has_slices, table.list_slices(SLICE, ALL)) == (False, [])
 
 
 def test_slices_come_by_action_step_and_number(table: Table) -> None:
@@ -52,9 +52,9 @@ def test_a_null_ends_a_slice_and_what_is_left_of_one_takes_its_place(table: Tabl
     fold(table, (KEYS[0], VALUE), (KEYS[1], VALUE))
     left = action_records.encode_slice([], NOW_MS + 1)
     fold(table, (KEYS[0], None), (KEYS[1], left))
-    assert (table.has_slices, table.slices(SLICE, ALL)) == (True, [(KEYS[1], left)])
+    assert (table.has_slices, table.list_slices(SLICE, ALL)) == (True, [(KEYS[1], left)])
     fold(table, (KEYS[1], None), (KEYS[2], None))
-    assert (table.has_slices, table.slices(SLICE, ALL)) == (False, [])
+    assert (table.has_slices, table.list_slices(SLICE, ALL)) == (False, [])
 
 
 def test_slices_are_there_when_a_table_is_opened_anew(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_slices_are_there_when_a_table_is_opened_anew(tmp_path: Path) -> None:
     fold(table, (KEYS[0], VALUE))
     table.close()
     again = rocks(tmp_path / "table")
-    assert (again.has_slices, again.slices(SLICE, ALL)) == (True, [(KEYS[0], VALUE)])
+    assert (again.has_slices, again.list_slices(SLICE, ALL)) == (True, [(KEYS[0], VALUE)])
     fold(again, (KEYS[0], None))
     again.close()
     third = rocks(tmp_path / "table")
@@ -76,7 +76,7 @@ def test_letters_that_are_sent_keep_a_shard_at_work_and_marks_of_those_that_fail
     fold(table, *marks, (sending, VALUE))
     assert table.has_slices
     assert keys(table, ramp_records.sending_of(ONE)) == [sending]
-    assert table.slices(ramp_records.failed_of(ONE), ALL) == sorted(marks)
+    assert table.list_slices(ramp_records.failed_of(ONE), ALL) == sorted(marks)
     assert keys(table, ramp_records.failed_of(ONE, 1)) == sorted(key for key, _ in marks)
     assert keys(table, ramp_records.failed_of(ONE, 0)) == keys(table, ramp_records.failed_of(TWO)) == []
     fold(table, (sending, None))

@@ -21,7 +21,7 @@ UNTIL = [NOW_MS + MINUTE_MS, NOW_MS + 5 * MINUTE_MS]
 
 
 def fold(table: Table, keys: Sequence[bytes]) -> None:
-    table.fold([(key, key[-4:]) for key in keys], table.next_offset + len(keys), NOW_MS)
+    table.apply_records([(key, key[-4:]) for key in keys], table.next_offset + len(keys), NOW_MS)
 
 
 def test_an_empty_table_has_nothing_due(table: Table) -> None:
@@ -42,11 +42,11 @@ def test_of_ordered_ones_the_first_of_each_key_counts_and_of_named_ones_the_one_
 
 def test_what_was_sent_counts_no_more_and_asking_changes_nothing(table: Table) -> None:
     fold(table, [plain_key(NOW_MS + n, n) for n in range(10)])
-    first = [key for key, _ in table.due(NOW_MS + 3, ALL, ALL)]
+    first = [key for key, _ in table.find_due(NOW_MS + 3, ALL, ALL)]
     assert table.estimate_due(UNTIL, 100).due == [10, 10]
-    table.forget(first)
+    table.delete_scanned_rows(first)
     assert table.estimate_due(UNTIL, 100) == DueEstimate(NOW_MS + 4, [6, 6])
-    assert [key for key, _ in table.due(NOW_MS + 9, ALL, ALL)] == [plain_key(NOW_MS + n, n) for n in range(4, 10)]
+    assert [key for key, _ in table.find_due(NOW_MS + 9, ALL, ALL)] == [plain_key(NOW_MS + n, n) for n in range(4, 10)]
 
 
 def test_the_first_of_every_lane_are_told_within_bounds(table: Table) -> None:
@@ -77,15 +77,15 @@ def test_many_are_estimated_from_few(tmp_path: Path, shape: str) -> None:
     try:
         fold(table, [plain_key(NOW_MS + int(spread() * 10 * MINUTE_MS), n) for n in range(many)])
         asked: list[int] = []
-        keys = table._db.keys
+        keys = table._db.scan_keys
 
         def counting(start: bytes, end: bytes, rows_max: int) -> list[bytes]:
             found = keys(start, end, rows_max)
             asked.append(len(found))
             return found
 
-        table._db.keys = counting  # type: ignore[method-assign]
-        exact = [sum(entry_keys.due_at_ms(key) <= until for _, key, _ in table.page(b"", ALL)) for until in UNTIL]
+        table._db.scan_keys = counting  # type: ignore[method-assign]
+        exact = [sum(entry_keys.due_at_ms(key) <= until for _, key, _ in table.scan_entries(b"", ALL)) for until in UNTIL]
         found = table.estimate_due(UNTIL, 1_000).due
         assert sum(asked) < 2_500
         for told, is_so in zip(found, exact, strict=True):

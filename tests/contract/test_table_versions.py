@@ -14,7 +14,7 @@ from retry.delay_queue import action_records, entry_keys, envelopes, ramp_record
 from retry.delay_queue.entry_keys import LANELESS
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delay_queue.table.read_only_table import stored
+from retry.delay_queue.table.read_only_table import open_stored
 from retry.delivery import migrate_v1_keys
 from retry.delivery.due_batch import select_due_batch
 from retry.delivery.sweep import ChangelogPartition
@@ -65,7 +65,7 @@ class Shard:
         self.fold()
 
     def fold(self) -> None:
-        self.table.fold(self.rows()[self.table.next_offset :], len(self.rows()), NOW_MS)
+        self.table.apply_records(self.rows()[self.table.next_offset :], len(self.rows()), NOW_MS)
 
     def rows(self) -> list[ChangelogRow]:
         return [(r.key() or b"", r.value()) for r in self.log.read(CHANGELOG.topic)]
@@ -74,7 +74,7 @@ class Shard:
         return {key: value for key, value in dict(self.rows()).items() if value is not None}
 
     def move(self, rows_max: int = ALL) -> int:
-        return migrate_v1_keys.step(self.table, self.writer, CHANGELOG, rows_max, ALL)
+        return migrate_v1_keys.migrate_batch(self.table, self.writer, CHANGELOG, rows_max, ALL)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ class Open:
     def __init__(self) -> None:
         self.lanes: dict[bytes, Any] = {}
 
-    def take(self, lane: Any, wanted: int, now_ms: int, controls: Any) -> int:
+    def acquire_permits(self, lane: Any, wanted: int, now_ms: int, controls: Any) -> int:
         return wanted
 
     def give_back(self, lane: Any, entries: int) -> None: ...
@@ -171,24 +171,24 @@ NEWER = {
 
 @pytest.mark.parametrize("newer", NEWER)
 def test_of_a_fold_with_a_newer_record_nothing_is_taken_in(table: Table, newer: str) -> None:
-    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    table.apply_records([(plain_key(100), b"v")], 1, NOW_MS)
     with pytest.raises(EntryNewer, match="upgrade this worker"):
-        table.fold([(plain_key(100), None), (plain_key(200), b"v"), NEWER[newer]], 4, NOW_MS)
+        table.apply_records([(plain_key(100), None), (plain_key(200), b"v"), NEWER[newer]], 4, NOW_MS)
     assert (everything(table), table.waiting, table.controls, table.next_offset) == ({plain_key(100): b"v"}, 1, {}, 1)
 
 
 @pytest.mark.parametrize("newer", NEWER)
 def test_the_end_of_a_newer_record_is_no_trouble(table: Table, newer: str) -> None:
     key, value = NEWER[newer]
-    table.fold([(plain_key(100), b"v"), (key, value), (key, None)], 3, NOW_MS)
-    table.fold([(key, None)], 4, NOW_MS)
+    table.apply_records([(plain_key(100), b"v"), (key, value), (key, None)], 3, NOW_MS)
+    table.apply_records([(key, None)], 4, NOW_MS)
     assert (everything(table), table.next_offset) == ({plain_key(100): b"v"}, 4)
 
 
 @pytest.mark.parametrize("format_", sorted(format_versions.TABLE.reads))
 def test_a_table_on_disk_of_a_format_that_can_be_read_is_used_as_it_is(tmp_path: Path, format_: int) -> None:
     table = rocks(tmp_path / "table")
-    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    table.apply_records([(plain_key(100), b"v")], 1, NOW_MS)
     table._db._handle[b"\0"] = msgspec.msgpack.encode([format_, IDENTITY, 1, 1, NOW_MS])
     table.close()
     again = type(table).open(tmp_path / "table", IDENTITY, MEMORY, NOW_MS, 1)
@@ -199,7 +199,7 @@ def test_a_table_on_disk_of_a_format_that_can_be_read_is_used_as_it_is(tmp_path:
 @pytest.mark.parametrize("format_", [min(format_versions.TABLE.reads) - 1, format_versions.TABLE.writes + 1])
 def test_a_table_on_disk_of_another_format_is_emptied_to_be_restored(tmp_path: Path, format_: int) -> None:
     table = rocks(tmp_path / "table")
-    table.fold([(plain_key(100), b"v")], 1, NOW_MS)
+    table.apply_records([(plain_key(100), b"v")], 1, NOW_MS)
     state = [format_, IDENTITY, 1, 1, NOW_MS]
     table._db._handle[b"\0"] = msgspec.msgpack.encode(state)
     table.close()
@@ -212,11 +212,11 @@ def test_whoever_reads_a_table_on_disk_knows_every_kind_of_its_rows(tmp_path: Pa
     table = rocks(tmp_path / "table")
     entries = [(ordered_key(100, n), b"v") for n in (1, 2)] + [(named_key(100, n, b"m"), b"v") for n in (1, 2)]
     rows = [(plain_key(100), b"v"), block_of(3), *entries, cancel(3, until_ms=NOW_MS)]
-    table.fold(rows, len(rows), NOW_MS)
-    kinds = {bytes(key[:1]) for key in table._db.keys(b"", b"\xff", ALL)}
+    table.apply_records(rows, len(rows), NOW_MS)
+    kinds = {bytes(key[:1]) for key in table._db.scan_keys(b"", b"\xff", ALL)}
     assert kinds == {bytes([kind]) for kind in range(10)}
     table.close()
     (tmp_path / "beside").mkdir()
-    with stored(tmp_path / "table", tmp_path / "beside", MEMORY) as found:
+    with open_stored(tmp_path / "table", tmp_path / "beside", MEMORY) as found:
         assert found is not None
         assert (list(found.strange), found.waiting, len(list(found.rows))) == ([], 7, 7)

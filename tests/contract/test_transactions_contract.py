@@ -208,7 +208,7 @@ def test_a_partition_that_is_not_there_undoes_the_transaction_and_a_rehearsal_na
         writer.begin()
         writer.publish(records, NOW_MS, partitions)
         writer.commit()
-    assert list(writer.rehearse(records, NOW_MS, partitions)) == [1]
+    assert list(writer.rehearse_entries(records, NOW_MS, partitions)) == [1]
     committed(writer, entry(log, b"k", b"after"))
     assert sorted(seen.value or b"" for seen in log.seen()) == [b"after", b"before"]
 
@@ -363,9 +363,9 @@ def test_a_forbidden_topic_undoes_all_once_the_coordinator_has_taken_anything(lo
     with pytest.raises(TransactionAborted):
         writer.begin()
         writer.write(log.topic, 0, [{"key": b"k", "value": b"undone"}])
-        assert writer.arrived(60.0)
+        assert writer.await_arrival(60.0)
         writer.publish([bad(log, "forbidden")], NOW_MS)
-        assert writer.arrived(60.0)
+        assert writer.await_arrival(60.0)
         writer.commit()
     committed(writer, entry(log, b"k", b"next"))
     assert [seen.value for seen in log.seen()] == [b"next"]
@@ -394,7 +394,7 @@ def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
     log: Log, writer: Writer, refused: str, codes: set[int]
 ) -> None:
     sent = [entry(log, b"k", b"good"), bad(log, refused), entry(log, b"k", b"good too")]
-    told = writer.rehearse(sent, NOW_MS, None, anchor(log))
+    told = writer.rehearse_entries(sent, NOW_MS, None, anchor(log))
     assert list(told) == [1]
     assert told[1].code() in codes
     committed(writer, entry(log, b"k", b"next"))
@@ -403,7 +403,7 @@ def test_a_rehearsal_says_who_is_refused_and_leaves_nothing(
 
 def test_a_rehearsal_names_the_topics_for_which_transactions_are_refused_whole(log: Log, writer: Writer) -> None:
     sent = [entry(log, b"k", b"good"), *(bad(log, why) for why in ("forbidden", "forbidden", "too large", "unknown topic"))]
-    told = writer.rehearse(sent, NOW_MS, None, anchor(log))
+    told = writer.rehearse_entries(sent, NOW_MS, None, anchor(log))
     assert {sent[n].destination for n in told} == {each.destination for each in sent[1:]}
     committed(writer, sent[0])
     assert [seen.value for seen in log.seen()] == [b"good"]
@@ -428,7 +428,7 @@ def test_a_record_is_too_large_by_one_byte(log: Log, writer: Writer, key: bytes 
 def test_a_rehearsal_names_all_that_are_no_smaller_than_one_that_is_too_large(log: Log, writer: Writer) -> None:
     large = [entry(log, b"k", b"x" * size, to=log.narrow) for size in (3_000, 2_500, 4_000, 2_500)]
     sent = [entry(log, b"k", b"x" * 4_000), *large, entry(log, b"k", b"small", to=log.narrow)]
-    assert {n: error.code() for n, error in writer.rehearse(sent, NOW_MS).items()} == dict.fromkeys(
+    assert {n: error.code() for n, error in writer.rehearse_entries(sent, NOW_MS).items()} == dict.fromkeys(
         range(1, 5), KafkaError.MSG_SIZE_TOO_LARGE
     )
 
@@ -440,13 +440,13 @@ def test_a_rehearsal_singles_out_who_is_refused_for_what_it_is(
 ) -> None:
     """The answer to a real client names the whole batch where one of its records is to blame."""
     sent = [bad(log, refused) if n in places else entry(log, b"k%d" % (n % 3), b"good", to=log.strict) for n in range(40)]
-    assert set(writer.rehearse(sent, NOW_MS, None, anchor(log))) == places
+    assert set(writer.rehearse_entries(sent, NOW_MS, None, anchor(log))) == places
     committed(writer, *(each for n, each in enumerate(sent) if n not in places))
     assert len(log.seen(log.strict)) == 40 - len(places)
 
 
 def test_a_rehearsal_of_good_entries_refuses_none_and_leaves_nothing(log: Log, writer: Writer) -> None:
-    assert writer.rehearse([entry(log, b"k", b"%d" % n) for n in range(100)], NOW_MS) == {}
+    assert writer.rehearse_entries([entry(log, b"k", b"%d" % n) for n in range(100)], NOW_MS) == {}
     assert log.seen() == []
 
 
@@ -457,11 +457,11 @@ def test_what_is_told_to_fit_compressed_is_taken_compressed_and_what_is_larger_i
     sized = (Entry(log.narrow, b"k", digits[:n], headers, None, "team") for n in range(len(digits), 0, -1))
     largest = next(each for each in sized if fits_compressed(each, NARROW_BYTES))
     assert batch_bytes(largest) > 1.5 * NARROW_BYTES
-    assert set(writer.rehearse([largest], NOW_MS)) == {0}
+    assert set(writer.rehearse_entries([largest], NOW_MS)) == {0}
     compressing = log.compressing_writer("sweep-gzip")
     compressing.open()
     larger = entry(log, b"k", digits, to=log.narrow)
-    assert set(compressing.rehearse([largest, larger], NOW_MS)) == {1}
+    assert set(compressing.rehearse_entries([largest, larger], NOW_MS)) == {1}
     committed(compressing, largest, entry(log, b"k", b"small", to=log.narrow))
     assert [seen.value for seen in log.seen(log.narrow)] == [largest.value, b"small"]
 

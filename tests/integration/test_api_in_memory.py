@@ -14,7 +14,7 @@ import pytest
 
 from retry import clock
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.scheduling.timers.api_tokens import Tokens
 from retry.scheduling.timers.quotas import Quotas
 from retry.scheduling.timers.read_model import View
@@ -51,7 +51,7 @@ class Records:
 
     async def written(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
         with ONE_AT_A_TIME:
-            return self._log.put(topic, key, value, partition=partition).offset()
+            return self._log.add_record(topic, key, value, partition=partition).offset()
 
 
 class Process:
@@ -61,11 +61,11 @@ class Process:
                  timers_max: int = 0, *, metrics_open: bool = False, audit: int = 1) -> None:  # fmt: skip
         tables = RocksTables(folder / name, "changelog", "cluster", "topic", MEMORY, DAY_MS)
         recent = {0: 0}
-        self.view = View(Follower(log), tables, "changelog", "calls", log.bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
-        timers = Timers(self.view, Records(log), SsrfGuard(listed("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
+        self.view = View(Follower(log), tables, "changelog", "calls", log.fetch_bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
+        timers = Timers(self.view, Records(log), SsrfGuard(parse_allowlist("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
         quotas = Quotas(requests_per_s, timers_max, self.view.waiting_of)
         self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open, audit=audit).app
-        await_that("all is read", self.view.ready)
+        await_that("all is read", self.view.is_ready)
 
     def ask(self, method: str, target: str, wish: object = None, **headers: str) -> Answer:
         """Status and JSON of an answer."""
@@ -163,7 +163,7 @@ def test_2_10_lists_go_by_time_and_page_by_page(processes: list[Process]) -> Non
 
 def test_2_10_what_became_of_a_timer_is_told(log: MemoryLog, processes: list[Process]) -> None:
     called = Called("tmr_1", "timers", URL, "", 2, 5_000, 7, 4_000, "parked", 503, None, "max_attempts", None, "not yet")
-    log.put("calls", b"tmr_1", to_json(called))
+    log.add_record("calls", b"tmr_1", to_json(called))
     for process in processes:
         await_that("it is known", lambda process=process: process.ask("GET", "/timers/tmr_1")[0] == 200)  # type: ignore[misc]
         told = process.ask("GET", "/timers/tmr_1")[1]

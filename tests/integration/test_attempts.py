@@ -67,7 +67,7 @@ def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark:
 
 def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
     lying = _frame(spark, [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)], LETTER)
-    found = attempts.with_assumed(lying, attempts.sampled(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION)))
+    found = attempts.with_assumed(lying, attempts.list_sampled_groups(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION)))
     assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
     assert _values(attempts.with_assumed(lying, ()), "assumed") == [(True,)] * 3
 
@@ -101,12 +101,12 @@ def test_the_fate_of_an_attempt(spark: SparkSession) -> None:
 
 def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: SparkSession) -> None:
     letters = _frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER)
-    found = attempts.attempts(letters, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
+    found = attempts.compute_attempts(letters, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
     assert _values(found, "id", "delay_ms") == [("a", 90), ("b", 7)]
 
 
 def test_parked_is_what_was_given_up_on_with_its_reason(spark: SparkSession) -> None:
-    found = attempts.parked(_frame(spark, [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")], LETTER))
+    found = attempts.select_parked(_frame(spark, [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")], LETTER))
     assert _values(found, "id", "attempt", "parked_ms", "reason") == [("a", 2, 30, "max_attempts"), ("b", 1, 1, "rule")]
 
 
@@ -117,8 +117,8 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
     ]  # fmt: skip
     frame = _frame(spark, letters, LETTER)
     sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
-    made = attempts.attempts(frame, sent, _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    assert _values(histories(made, attempts.parked(frame)), "id", "fate") == [
+    made = attempts.compute_attempts(frame, sent, _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    assert _values(histories(made, attempts.select_parked(frame)), "id", "fate") == [
         ("given up", "parked"), ("once", "recovered"), ("too old", "expired"), ("twice", "waiting"),
     ]  # fmt: skip
 
@@ -132,7 +132,7 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
     ]  # fmt: skip
     frame = _frame(spark, letters, LETTER)
     sent = [_sent("moved", 1, 0, due_ms=110), _sent("elsewhere", 1, 0, topic="slow", due_ms=110), _sent("twice", 1, 1)]
-    made = attempts.attempts(
+    made = attempts.compute_attempts(
         frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     )
     assert _values(made, "id", "target", "due_ms", "fate", "exception", "action_kind", "returned") == [
@@ -140,7 +140,7 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
         ("moved", "orders.retry", 110, "recovered", "Gateway", "retry", False),
         ("twice", "orders.retry", 100, "recovered", "Gateway", "undo", False),
     ]
-    parked = attempts.parked(frame)
+    parked = attempts.select_parked(frame)
     assert _values(parked, "id", "decision", "stands", "exception") == [("dropped", "discard", True, "Gateway")]
     assert _values(histories(made, parked), "id", "fate") == [
         ("dropped", "discarded"), ("elsewhere", "pending"), ("moved", "recovered"), ("twice", "recovered"),
@@ -156,10 +156,10 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
     frame = _frame(spark, letters, LETTER)
     sent = [_sent(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
     sent += [_sent("mended", 2, 3, due_ms=110), _sent("broken", 2, 4, due_ms=110)]
-    made = attempts.attempts(
+    made = attempts.compute_attempts(
         frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()
-    parked = attempts.parked(frame)
+    parked = attempts.select_parked(frame)
     assert _values(made.where("returned"), "id", "attempt", "fate") == [("broken", 2, "failed"), ("mended", 2, "recovered")]
     # The first retry of each failed, whatever became of its letter then.
     assert _values(made.where("not returned"), "id", "fate") == [("broken", "failed"), ("mended", "failed"), ("rests", "failed")]
@@ -182,12 +182,12 @@ def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSe
     letters, sent, positions = _muddle(random.Random(seed), 400)
     wanted = model.attempts(letters, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
     frame = _frame(spark, letters, LETTER)
-    made = attempts.attempts(
+    made = attempts.compute_attempts(
         frame, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()  # fmt: skip
     assert {row["fate"] for row in wanted} == {"waiting", "pending", "recovered", "failed"}
     assert _values(made, *ATTEMPT.names) == _sorted(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
-    lived = histories(made, attempts.parked(frame)).collect()
+    lived = histories(made, attempts.select_parked(frame)).collect()
     assert {row["id"]: row["fate"] for row in lived} == model.lineages(letters, wanted)
 
 
@@ -196,11 +196,11 @@ def test_of_generated_letters_the_truth_is_found(spark: SparkSession) -> None:
     made = events(3_000, seed=4)
     sets = ((made.letters, LETTER), (made.sent, SENT), (made.positions, POSITION))
     frames = [_frame(spark, found, schema) for found, schema in sets]
-    found = attempts.attempts(*frames, until_ms=made.until_ms).persist()
+    found = attempts.compute_attempts(*frames, until_ms=made.until_ms).persist()
     recovered = found.where("fate = 'recovered'").groupBy("team", "exception", "attempt").count().collect()
     assert Counter({tuple(row[:3]): row[3] for row in recovered}) == made.recovered
     assert found.where("fate in ('waiting', 'pending')").count() == 0
-    parked = attempts.parked(frames[0]).groupBy("team", "exception").count().collect()
+    parked = attempts.select_parked(frames[0]).groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == made.parked
 
 

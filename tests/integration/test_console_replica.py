@@ -101,7 +101,7 @@ def printed(deployment: Deployment, *words: str) -> set[str]:
 
 
 def named(replica: Replica, text: str = "") -> set[str]:
-    return {row.name for row in replica.letters(None, parse(text)).rows}
+    return {row.name for row in replica.list_letters(None, parse(text)).rows}
 
 
 def test_it_says_what_the_commands_say_and_follows_what_happens(
@@ -112,78 +112,78 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     for text in FILTERS:
         assert named(replica, text) == printed(taken_in, text), text
     with pytest.raises(FilterInvalid, match="payloads"):
-        replica.letters(None, parse("value.$.order.id=15"))
-    now = replica.now(None)
+        replica.list_letters(None, parse("value.$.order.id=15"))
+    now = replica.load_now(None)
     assert (now.waiting, now.parked, now.overdue, now.new_groups) == (WAITING, PARKED, 0, 2)
     assert sum(bar.count for bar in now.due) == WAITING
     assert sum(now.failed_by_hour) == WAITING + PARKED
     assert all(shard.next_offset == shard.end_offset for shard in now.shards)
-    assert replica.now(frozenset({"others"})).waiting == 0
-    await_that("the worker is heard", lambda: [(w.shards, w.is_silent) for w in replica.now(None).workers] == [(2, False)])
+    assert replica.load_now(frozenset({"others"})).waiting == 0
+    await_that("the worker is heard", lambda: [(w.shards, w.is_silent) for w in replica.load_now(None).workers] == [(2, False)])
 
-    first = replica.letters(None, parse("state:waiting")).rows[0]
-    found = replica.payloads.found(None, first.name)
+    first = replica.list_letters(None, parse("state:waiting")).rows[0]
+    found = replica.payloads.find_letter(None, first.name)
     assert found is not None and json.loads(found.value or b"")["order"]["id"] == int(first.key or b"")
-    assert replica.payloads.found(frozenset({"others"}), first.name) is None
+    assert replica.payloads.find_letter(frozenset({"others"}), first.name) is None
     scanned = replica.payloads.scan(None, parse("value.$.order.id=15"))
     assert ([row.key for row in scanned.rows], scanned.why_ended, scanned.looked_at) == ([b"15"], "all", WAITING + PARKED)
 
     told = taken_in.command("pause", "--team", "testers", "--reason", "bank is down")
     assert told.returncode == 0, told.stderr
-    await_that("the pause is shown", lambda: [held.reason for held in replica.now(None).held] == ["bank is down"])
-    assert [held.letters for held in replica.now(frozenset({"testers"})).held] == [WAITING]
-    assert replica.now(frozenset({"others"})).held == ()
+    await_that("the pause is shown", lambda: [held.reason for held in replica.load_now(None).held] == ["bank is down"])
+    assert [held.letters for held in replica.load_now(frozenset({"testers"})).held] == [WAITING]
+    assert replica.load_now(frozenset({"others"})).held == ()
     assert taken_in.command("resume", "--team", "testers").returncode == 0
-    await_that("it is over", lambda: not replica.now(None).held)
+    await_that("it is over", lambda: not replica.load_now(None).held)
 
     for meant in (f"key:{(first.key or b'').decode()}", "state:parked key:12"):
         told = taken_in.command("act", "retry", meant, "--yes", "--wait", "1m")
         assert told.returncode == 0, told.stderr
-    await_that("both have gone", lambda: replica.now(None).waiting + replica.now(None).parked == WAITING + PARKED - 2)
-    await_that("the audit is shown", lambda: sum(row.done for row in replica.audit(None).rows) == 2)
-    assert replica.audit(frozenset({"others"})).rows == []
+    await_that("both have gone", lambda: replica.load_now(None).waiting + replica.load_now(None).parked == WAITING + PARKED - 2)
+    await_that("the audit is shown", lambda: sum(row.done for row in replica.list_audit_rows(None).rows) == 2)
+    assert replica.list_audit_rows(frozenset({"others"})).rows == []
     assert first.lineage is not None
     await_that("it was sent", lambda: "sent" in {event.what for event in replica.lineage(None, first.lineage or "")})
     assert next(event.what for event in replica.lineage(None, first.lineage)) == "failed"
     assert "passed" not in {event.what for event in replica.lineage(None, first.lineage)}
     commit_all(taken_in)
     await_that("it is passed", lambda: "passed" in {event.what for event in replica.lineage(None, first.lineage or "")})
-    assert [(each.attempt, each.sent, each.pending) for each in replica.now(None).recovery] == [(1, 0, 1)]
+    assert [(each.attempt, each.sent, each.pending) for each in replica.load_now(None).recovery] == [(1, 0, 1)]
 
 
 def commit_all(deployment: Deployment) -> None:
     """As a consumer that has read all retries: the offset before the mark of the last transaction."""
     (topic,) = deployment.retry_topics()
     places = offset_ranges.partitions_of(deployment.admin, topic.__eq__, 15.0)
-    read = {place: end - 1 for place, end in offset_ranges.readable(deployment.admin, places).items() if end}
+    read = {place: end - 1 for place, end in offset_ranges.find_stable_offsets(deployment.admin, places).items() if end}
     offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
     commit_offsets(deployment.bootstrap_servers, "shop", offsets)
 
 
 def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened: Callable[[], Replica]) -> None:
     replica = live(opened())
-    few, many = sorted(replica.groups(None, EVERYTHING).rows, key=lambda each: each.count)
+    few, many = sorted(replica.list_groups(None, EVERYTHING).rows, key=lambda each: each.count)
     assert (few.parked, many.waiting) == (PARKED, WAITING)
     replica.notes.set_note(few.id, owner="ann", note="the bank", link="https://tickets/1", by="bob")
-    shown = replica.group(None, few.id)
+    shown = replica.find_group(None, few.id)
     assert shown is not None and (shown.owner, shown.note, shown.link) == ("ann", "the bank", "https://tickets/1")
 
     change = replica.notes.merge([few.id], many.id, "bob")
-    assert [each.count for each in replica.groups(None, EVERYTHING).rows] == [WAITING + PARKED]
-    merged = replica.group(None, few.id)
+    assert [each.count for each in replica.list_groups(None, EVERYTHING).rows] == [WAITING + PARKED]
+    merged = replica.find_group(None, few.id)
     assert merged is not None and (merged.id, merged.merged) == (many.id, (few.id,))
     assert [id_ for id_, *_ in replica.notes.changes(many.id)] == [change]
-    assert replica.notes.undo(change, "bob")
-    assert len(replica.groups(None, EVERYTHING).rows) == 2
+    assert replica.notes.undo_regrouping(change, "bob")
+    assert len(replica.list_groups(None, EVERYTHING).rows) == 2
 
     split = replica.notes.split(many.id, "topic", "bob")
-    assert {each.id.partition("~")[0] for each in replica.groups(None, EVERYTHING).rows} == {few.id, many.id}
-    assert many.id not in {each.id for each in replica.groups(None, EVERYTHING).rows}
-    assert replica.notes.undo(split, "bob")
+    assert {each.id.partition("~")[0] for each in replica.list_groups(None, EVERYTHING).rows} == {few.id, many.id}
+    assert many.id not in {each.id for each in replica.list_groups(None, EVERYTHING).rows}
+    assert replica.notes.undo_regrouping(split, "bob")
 
     replica.notes.resolve(few.id, "bob")
-    assert [each.id for each in replica.groups(None, EVERYTHING).rows] == [many.id]
-    assert [each.id for each in replica.groups(None, EVERYTHING, resolved=True).rows] == [few.id]
+    assert [each.id for each in replica.list_groups(None, EVERYTHING).rows] == [many.id]
+    assert [each.id for each in replica.list_groups(None, EVERYTHING, resolved=True).rows] == [few.id]
     replica.notes.save_filter("late", "due:<1h", "testers", "bob")
     assert [each.name for each in replica.notes.filters(frozenset({"testers"}))] == ["late"]
     assert replica.notes.filters(frozenset({"others"})) == []
@@ -194,12 +194,12 @@ def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first = live(opened())
-    page = first.letters(None, EVERYTHING, limit=5)
+    page = first.list_letters(None, EVERYTHING, limit=5)
     assert page.after is not None
     first.close()
 
     again = live(opened())
-    assert len(again.letters(None, EVERYTHING, page.after).rows) == WAITING + PARKED - 5
+    assert len(again.list_letters(None, EVERYTHING, page.after).rows) == WAITING + PARKED - 5
     again.close()
 
     file = tmp_path / "console" / "replica.sqlite"
@@ -211,11 +211,11 @@ def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
         replica = opened()
         await_that("it is built anew", lambda: _shows(replica, WAITING + PARKED))  # noqa: B023 awaited here
         with pytest.raises(CursorStale):
-            replica.letters(None, EVERYTHING, page.after)
+            replica.list_letters(None, EVERYTHING, page.after)
         replica.close()
 
-    fails, fold = [KeyError("a mistake of ours")], Folds.fold
-    monkeypatch.setattr(Folds, "fold", lambda folds, *given: _raised(fails.pop()) if fails else fold(folds, *given))
+    fails, fold = [KeyError("a mistake of ours")], Folds.project_partitions
+    monkeypatch.setattr(Folds, "project_partitions", lambda folds, *given: _raised(fails.pop()) if fails else fold(folds, *given))
     _reads_anew_after_a_mistake(taken_in, tmp_path / "replica.sqlite", caplog)
 
 
@@ -230,7 +230,7 @@ def test_pages_go_on_while_the_process_that_folds_is_killed_and_while_it_hangs_a
     await_that("its end is known", lambda: "has ended with -9, and is started again" in caplog.text)
     assert _shows(replica, WAITING + PARKED)
     assert taken_in.command("pause", "--team", "testers", "--reason", "bank is down").returncode == 0
-    await_that("another one folds on", lambda: [held.reason for held in replica.now(None).held] == ["bank is down"])
+    await_that("another one folds on", lambda: [held.reason for held in replica.load_now(None).held] == ["bank is down"])
     second = folding(replica)
     assert (second != first, live(replica).freshness().trouble) == (True, "")
 
@@ -278,6 +278,6 @@ def _raised(error: Exception) -> NoReturn:
 
 def _shows(replica: Replica, letters: int) -> bool:
     try:
-        return len(replica.letters(None, EVERYTHING).rows) == letters
+        return len(replica.list_letters(None, EVERYTHING).rows) == letters
     except RebuildInProgress:
         return False

@@ -99,5 +99,5 @@ def test_the_first_records_of_a_span_are_read_and_no_more(transactional: Deploym
     (topic,) = transactional.dead_letters
     cluster = Cluster(Settings(bootstrap_servers=broker.bootstrap_servers))
     spans = list(offset_ranges.readable_spans(client_config.admin(cluster.settings), topic, [0]).values())
-    read = [message.offset() for batch in offset_ranges.batches(cluster.reader, spans, records_max=5) for message in batch]
+    read = [message.offset() for batch in offset_ranges.read_batches(cluster.reader, spans, records_max=5) for message in batch]
     assert read == [0, 2, 4, 6, 8]

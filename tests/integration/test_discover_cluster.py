@@ -87,7 +87,7 @@ def state(servers: str) -> dict[str, object]:
     """All that a client could change: topics, their settings and ends, groups and what they have committed."""
     client = admin(servers)
     places = offset_ranges.partitions_of(client, lambda topic: topic != "__consumer_offsets", 20)
-    groups = consumer_groups.listed(client)
+    groups = consumer_groups.list_groups(client)
     return {
         "topics": describe(client, {topic for topic, _ in places}),
         "ends": offset_ranges.offsets_at(client, places, OffsetSpec.latest(), 20),

@@ -48,13 +48,13 @@ def test_readers_come_to_the_end_that_brokers_tell(deploy: Deploy, producer: Pro
     brokers = opened(settings, deployment)
     follower, seen = brokers.follower(), [0]
     gained = set[tuple[str, int]]()
-    member = brokers.member(f"{deployment.app_id}-group", [place[0]], gained.update, lambda _: None)
-    follower.begin(*place, 0)
+    member = brokers.join_group(f"{deployment.app_id}-group", [place[0]], gained.update, lambda _: None)
+    follower.follow_partition(*place, 0)
     ends = dict[tuple[str, int], int]()
 
     def more() -> bool:
         # What no broker answered for in time is left out.
-        ends.update(brokers.readable([place]))
+        ends.update(brokers.find_stable_offsets([place]))
         return ends.get(place, 0) > max(seen)
 
     def followed_to() -> int:
@@ -87,4 +87,4 @@ def test_what_is_not_there_has_no_end_and_keeps_no_other_from_being_told(deploy:
     brokers = opened(settings, deployment)
     place = next(iter(deployment.dead_letters)), 0
     # What no broker answered for in time is left out as well, and asked for again.
-    await_that("the one that is there is told", lambda: brokers.readable([place, ("never.was", 0)]) == {place: 0})
+    await_that("the one that is there is told", lambda: brokers.find_stable_offsets([place, ("never.was", 0)]) == {place: 0})

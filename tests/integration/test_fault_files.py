@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, destroy_database
 from retry.errors import TableUnreadable
 from retry.testing.memory_table import MemoryTable
 from tests.support.faults import Runs
@@ -57,7 +57,7 @@ def fold_on(table: RocksTable | MemoryTable, log: list[ChangelogRow], draw: rand
     while table.next_offset < len(log):
         at = table.next_offset
         rows = log[at : at + draw.choice((1, 5, 200))]
-        table.fold(rows, at + len(rows), NOW_MS)
+        table.apply_records(rows, at + len(rows), NOW_MS)
         if draw.random() < flush:
             table._db._handle.flush()  # type: ignore[union-attr]
 
@@ -129,7 +129,7 @@ def restored(path: Path, log: list[ChangelogRow]) -> tuple[dict[bytes, bytes], l
             pass
         finally:
             table.close()
-        wipe(path)
+        destroy_database(path)
     pytest.fail("a table that was wiped is unreadable")
 
 
@@ -137,9 +137,9 @@ def delivered(table: RocksTable | MemoryTable) -> list[bytes]:
     """What a worker sends, in its order, until nothing is left."""
     keys: list[bytes] = []
     while lanes := table.due_lanes(NOW_MS):
-        found = [key for key, _ in table.due(NOW_MS, 500, ALL, lanes[0])]
+        found = [key for key, _ in table.find_due(NOW_MS, 500, ALL, lanes[0])]
         assert found, "a lane that says it has something due, and has not"
-        table.forget(found)
+        table.delete_scanned_rows(found)
         keys += found
     assert table.waiting == 0
     return keys
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_noticed_and_the_table_is_what_the_changelog_says(
             continue
         runs.add()
         expected = MemoryTable()
-        expected.fold(log, len(log), NOW_MS)
+        expected.apply_records(log, len(log), NOW_MS)
         rows, due = restored(path, log)
         if rows != everything(expected):
             missing, more = len(everything(expected).keys() - rows), len(rows.keys() - everything(expected))

@@ -30,7 +30,7 @@ def test_a_producer_that_is_fenced_while_its_records_are_under_way_says_so(broke
     def written(writer: KafkaTransactionalProducer) -> bool:
         for partition in range(PARTITIONS):
             writer.write(topic, partition, [{"key": b"entry", "value": None}])
-        return writer.arrived(PATIENT_S)
+        return writer.await_arrival(PATIENT_S)
 
     for _ in range(TIMES):
         former, owner = KafkaTransactionalProducer(config), KafkaTransactionalProducer(config)

@@ -48,13 +48,13 @@ def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go
                 writer.begin()
                 for topic in (changelog.topic, *others):
                     writer.write(topic, 0, [{"key": b"known", "value": None}])
-                assert writer.arrived(PATIENT_S)
+                assert writer.await_arrival(PATIENT_S)
                 writer.abort()
                 published = writer.publish
 
                 def publish(*sent: Any) -> None:
                     # The coordinator has taken the changelog by then, however late the client gets to ask it.
-                    assert writer.arrived(PATIENT_S)
+                    assert writer.await_arrival(PATIENT_S)
                     published(*sent)
 
                 monkeypatch.setattr(writer, "publish", publish)

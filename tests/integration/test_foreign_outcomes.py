@@ -39,7 +39,7 @@ def environ(
     """Settings of commands, of a deployment whose outcomes are forty good ones among two thousand others."""
     spark_sessions()
     app_id = f"t{uuid.uuid4().hex[:8]}"
-    own, dead_letters, retry = topics.names(app_id), f"{app_id}.DLT", f"{app_id}.retry"
+    own, dead_letters, retry = topics.build_topic_names(app_id), f"{app_id}.DLT", f"{app_id}.retry"
     create_all(admin(broker.bootstrap_servers), [NewTopic(topic, 2, 1) for topic in (own.outcomes, retry)])
     policies = tmp_path_factory.mktemp("foreign") / "policies.yaml"
     policies.write_text(f"teams: {{testers: {{topics: [{{dead_letters: {dead_letters}, retry_to: {retry}}}]}}}}\n")
@@ -62,7 +62,7 @@ def _good(dead_letters: str, retry: str, offsets: range) -> list[bytes]:
         if n % 2:
             parked = shared._replace(attempt=2, decision="park", reason="max_attempts", target=f"{dead_letters}.parked")
             letters[parked].append((b"%016x" % (n + 16), n + 1_000, DAY_MS, DAY_MS + 20_000, None))
-    return list(outcomes.records(letters, DAY_MS + 30_000))
+    return list(outcomes.encode_outcomes(letters, DAY_MS + 30_000))
 
 
 def _extreme(dead_letters: str, retry: str) -> list[bytes]:

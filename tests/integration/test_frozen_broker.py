@@ -46,8 +46,8 @@ class Asking:
 
     def _run(self) -> None:
         while not self._end.is_set():
-            ends = offset_ranges.readable(cast(AdminClient, self._admin), self._partitions)
-            self._admin.answered(all_answered=ends.keys() == self._partitions)
+            ends = offset_ranges.find_stable_offsets(cast(AdminClient, self._admin), self._partitions)
+            self._admin.note_answered(all_answered=ends.keys() == self._partitions)
             if ends.keys() == self._partitions:
                 self.answered_at_s = monotonic_s()
             pause(0.05)

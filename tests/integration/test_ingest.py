@@ -44,8 +44,8 @@ SAMPLE = value(EVENTS.positions[0])
 
 def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
     records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 5}))
-    first, second = decode.letters(records).orderBy("kafka_offset").collect()
-    assert decode.letters(records).columns == LETTER.names
+    first, second = decode.decode_letters(records).orderBy("kafka_offset").collect()
+    assert decode.decode_letters(records).columns == LETTER.names
     assert first.asDict() == {
         **LETTER_1, "cause": None, "fingerprint": None, "group": None, "delay_ms": None,
         "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0,
@@ -56,7 +56,7 @@ def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
 def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -> None:
     (first, second) = told = _packed()
     records = _records(spark, (None, first), ("k", LETTER_2), (None, second))
-    found = [row.asDict() for row in decode.letters(records).orderBy("kafka_offset", "topic", "source").collect()]
+    found = [row.asDict() for row in decode.decode_letters(records).orderBy("kafka_offset", "topic", "source").collect()]
     places = [0] * 3 + [1] + [2] * 2
     expected = [*outcomes.read(first), LETTER_2, *outcomes.read(second)]
     assert [row.pop("kafka_offset") for row in found] == places
@@ -71,11 +71,11 @@ def test_what_an_action_has_decided_is_read_with_the_action(spark: SparkSession)
     decided = [(shared, 90), *((shared._replace(decision=each), None) for each in ("park", "discard", "erase")),
                (shared._replace(decision="return", attempt=4), 95)]  # fmt: skip
     letters = defaultdict(list, {alike: [(b"ff", n, 5, 7, due_ms)] for n, (alike, due_ms) in enumerate(decided)})
-    (value,) = outcomes.records(letters, 1_500, by)
-    found = [row.asDict() for row in decode.letters(_records(spark, ("0a0b", value))).orderBy("source").collect()]
+    (value,) = outcomes.encode_outcomes(letters, 1_500, by)
+    found = [row.asDict() for row in decode.decode_letters(_records(spark, ("0a0b", value))).orderBy("source").collect()]
     assert [{name: row[name] for name in OUTCOME.names} for row in found] == outcomes.read(value)
     # One that is to be sent is due at some time.
-    (undue,) = outcomes.records(defaultdict(list, {shared: [(b"ff", 1, 5, 7, None)]}), 1_500, by)
+    (undue,) = outcomes.encode_outcomes(defaultdict(list, {shared: [(b"ff", 1, 5, 7, None)]}), 1_500, by)
     assert [row["why"] for row in decode.aside(_records(spark, (None, undue)), "app-outcomes").collect()] == ["unreadable"]
 
 
@@ -93,7 +93,7 @@ def test_a_record_of_many_letters_of_which_one_cannot_be_read_is_put_aside_whole
     records = _records(spark, *((None, each) for each in wrong))
     found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [(row["kafka_offset"], row["why"]) for row in found] == [(n, "unreadable") for n in range(len(wrong))]
-    assert decode.letters(records).count() == 0
+    assert decode.decode_letters(records).count() == 0
 
 
 def _packed() -> list[bytes]:
@@ -102,14 +102,14 @@ def _packed() -> list[bytes]:
     parked = retried._replace(topic="others.DLT", attempt=4, decision="park", reason="max_attempts", exception=None)
     rows: list[outcomes.LetterRows] = [[(b"%02x" % n, n, 5, 7, 90 + n) for n in range(2)], [(b"ff", 9, 1, 2, None)]]
     batches = [{retried: rows[0], parked: rows[1]}, {retried: rows[0]}]
-    return [value for batch in batches for value in outcomes.records(defaultdict(list, batch), 1_500)]
+    return [value for batch in batches for value in outcomes.encode_outcomes(defaultdict(list, batch), 1_500)]
 
 
 def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> None:
     records = _records(spark, ("k", LETTER_2), ("position", SAMPLE), ("position", LETTER_2), (None, LETTER_2))
     (found,) = decode.positions(records).collect()
     assert {name: found[name] for name in SAMPLE} == SAMPLE
-    assert [row["kafka_offset"] for row in decode.letters(records).orderBy("kafka_offset").collect()] == [0, 3]
+    assert [row["kafka_offset"] for row in decode.decode_letters(records).orderBy("kafka_offset").collect()] == [0, 3]
 
 
 def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -> None:
@@ -125,13 +125,13 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -
     newer = {10: "version 5", 11: "version 6", 14: "version 9"}
     assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
     assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
-    assert decode.letters(records).count() + decode.positions(records).count() + len(found) == records.count()
+    assert decode.decode_letters(records).count() + decode.positions(records).count() + len(found) == records.count()
 
 
 def test_a_retry_is_read_from_its_headers_and_others_are_left_alone(spark: SparkSession) -> None:
     ours = [("retry-id", b"old"), ("retry-id", b"a"), ("retry-attempt", b"2"), ("retry-policy", b"shop/orders#1")]
     records = _retries(spark, [*ours, ("retry-due-ms", b"1000")], [*ours, ("note", None)], [("retry-id", b"a")], [], None)
-    first, second = decode.sent(records).orderBy("offset").collect()
+    first, second = decode.select_sent(records).orderBy("offset").collect()
     size = len(b"key" + b"order") + sum(len(name) + len(text) for name, text in ours)
     assert first.asDict() == {
         "topic": "orders.retry", "partition": 3, "offset": 0, "id": "a", "attempt": 2, "due_ms": 1_000, "sent_ms": 1_500,
@@ -176,7 +176,7 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     found = datasets.from_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
     told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
-    asked = attempts.attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
+    asked = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
@@ -261,7 +261,7 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
     # A commit is answered before its marker is in the partition.
     await_that("what was committed is there, alone", lambda: job.run()["letters"] == 1)
     found = datasets.from_parquet(spark, str(ingesting.data))
-    (fate,) = attempts.attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
+    (fate,) = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
     assert (fate["fate"], fate["ended_ms"], found.until_ms > LETTER_1["taken_ms"]) == ("waiting", found.until_ms, True)
 
 

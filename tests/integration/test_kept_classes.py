@@ -30,8 +30,8 @@ def test_a_file_that_java_did_not_make_is_not_used_and_the_session_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    class_archive.make(lambda options: _write(options, os.urandom(100_000)))
-    assert class_archive.found()
+    class_archive.create_archive(lambda options: _write(options, os.urandom(100_000)))
+    assert class_archive.find_archive()
     assert _run(tmp_path, "-c", SESSION).splitlines() == ["False"]
 
 

@@ -17,13 +17,13 @@ import pytest
 from retry.clock import wall_ms
 from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Call
-from retry.delivery.webhooks.delivery import step
+from retry.delivery.webhooks.delivery import advance_calls
 from retry.delivery.webhooks.dns_lookups import Lookups
 from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
 from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.errors import LookupsBusy
-from retry.kafka.topics import names
+from retry.kafka.topics import build_topic_names
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry.call_records import Called
 from retry.telemetry.health import Reason
@@ -58,22 +58,22 @@ class World:
 
     def __init__(self, lookup_s: float) -> None:
         self.bench, self.told, self.held = Bench(), list[Called](), dict[str, Reason]()
-        self.names = names("app")
+        self.names = build_topic_names("app")
         self.bench.log.create(self.names.calls, 1)
         self.bench.gate.block = lambda lane, reason, _why, _now: self.held.update({lane.destination: reason})  # type: ignore[attr-defined]
         self.lookups = Lookups(lookup_s=lookup_s)
-        client = WebhookClient(SsrfGuard(listed("127.0.0.0/8"), self.lookups.addresses), list)
+        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), self.lookups.addresses), list)
         limits = Limits(512, 32, int(LONG_S * 1_000))
-        self.calls = WebhooksInFlight(client.call, limits, self.names, self.told.extend, self.lookups.crowded, client.close)
+        self.calls = WebhooksInFlight(client.call, limits, self.names, self.told.extend, self.lookups.is_crowded, client.close)
 
     def put(self, team: str, timer_id: str, origin: str) -> None:
         call = Call(f"{origin}/{timer_id}", "POST", timer_id, 1, "", int(LONG_S * 1_000))
-        key, entry = source.row(timer_id, team, origin, wall_ms(), 1, b"", [], call, b"mark")
+        key, entry = source.build_timer_entry(timer_id, team, origin, wall_ms(), 1, b"", [], call, b"mark")
         self.bench.write([(key, envelopes.encode(entry))])
 
     def ended(self) -> list[Called]:
         """What came of calls so far; those that are due and may be are begun."""
-        step(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, wall_ms(), 1_000)
+        advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, wall_ms(), 1_000)
         return self.told
 
 
@@ -108,7 +108,7 @@ def test_a_team_whose_names_do_not_resolve_waits_without_attempts_or_breakers_an
 
 
 def test_a_lookup_has_a_time_limit_of_its_own_and_a_name_is_looked_up_once_at_a_time(resolver: Resolver) -> None:
-    client = WebhookClient(SsrfGuard(listed("127.0.0.0/8"), Lookups(lookup_s=0.05).addresses), list)
+    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), Lookups(lookup_s=0.05).addresses), list)
 
     async def calls() -> list[str | None]:
         asked = [HttpRequest("t", "POST", f"http://hang.test:{port}/", {}, b"", LONG_S, "team") for port in range(1, 9)]
@@ -124,7 +124,7 @@ def test_each_team_that_hangs_leaves_half_of_what_is_free(resolver: Resolver) ->
 
     async def begun(team: str) -> int:
         for n in range(20):
-            assert lookups.crowded(team, f"hang-{team}-{n}") is (n >= most)
+            assert lookups.is_crowded(team, f"hang-{team}-{n}") is (n >= most)
             try:
                 await lookups.addresses(f"hang-{team}-{n}", team)
             except TimeoutError:
@@ -136,6 +136,6 @@ def test_each_team_that_hangs_leaves_half_of_what_is_free(resolver: Resolver) ->
     for team, most in (("a", 8), ("b", 4), ("c", 2), ("d", 1), ("e", 1), ("f", 0)):
         assert asyncio.run(begun(team)) == most
     assert asyncio.run(lookups.addresses("127.0.0.1", "f")) == ["127.0.0.1"], "an address takes no lookup"
-    assert not lookups.crowded("f", "hang-a-0"), "it shares the one that is under way"
+    assert not lookups.is_crowded("f", "hang-a-0"), "it shares the one that is under way"
     resolver.let_go.set()
-    await_that("all have ended", lambda: not lookups.crowded("f", "another"))
+    await_that("all have ended", lambda: not lookups.is_crowded("f", "another"))

@@ -20,8 +20,8 @@ def test_a_few_rows_in_each_of_many_tables_make_no_files(tmp_path: Path) -> None
         identities = [Identity("cluster", "topic", n) for n in range(TABLES)]
         tables = [opened.enter_context(closing(RocksTable(tmp_path / str(i.partition), i, memory))) for i in identities]
         for number in range(ROWS):
-            key = entry_keys.key(number, entry_keys.key_stem("letters", 0), number)
+            key = entry_keys.build_key(number, entry_keys.key_stem("letters", 0), number)
             for table in tables:
-                table.fold([(key, b"v" * 600)], number + 1, NOW_MS)
+                table.apply_records([(key, b"v" * 600)], number + 1, NOW_MS)
         assert [table.waiting for table in tables] == [ROWS] * TABLES
         assert not list(tmp_path.rglob("*.sst"))

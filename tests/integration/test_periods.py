@@ -52,12 +52,12 @@ def data(spark_sessions: Callable[[], SparkSession], lived: Events, tmp_path_fac
 def test_of_a_period_the_days_before_it_are_not_read_and_the_answers_are_those_of_all_days(
     spark: SparkSession, lived: Events, data: Path
 ) -> None:
-    of_all = _fates(decisions(datasets.from_parquet(spark, str(data)).of(), settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
+    of_all = _fates(decisions(datasets.from_parquet(spark, str(data)).select_period(), settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts)
     for name in ("letters", "retries"):
         _spoil(data / name, SINCE_MS - DAY_MS)
     with pytest.raises((PySparkException, Py4JError)):
         datasets.from_parquet(spark, str(data)).letters.select("id").collect()
-    found = datasets.from_parquet(spark, str(data)).of(SINCE_MS)
+    found = datasets.from_parquet(spark, str(data)).select_period(SINCE_MS)
     assert _fates(decisions(found, settle_ms=SETTLE_MS, since_ms=SINCE_MS).attempts) == of_all
     assert {each[0] for each in of_all} == {x["id"] for x in lived.sent if _first_ms(lived)[x["id"]] >= SINCE_MS}
     # A group that has committed nothing since is watched all the same.
@@ -73,7 +73,7 @@ def test_until_a_time_is_what_was_recorded_before_it_and_the_days_after_it_are_n
     until_ms = 1 + next(x["taken_ms"] for x in lived.letters if x["attempt"] == 4 and x["taken_ms"] > START_MS + 2 * DAY_MS)
     for name in ("letters", "retries", "positions"):
         _spoil(tmp_path / name, START_MS + 4 * DAY_MS, later=True)
-    found = datasets.from_parquet(spark, str(tmp_path)).of(until_ms=until_ms)
+    found = datasets.from_parquet(spark, str(tmp_path)).select_period(until_ms=until_ms)
     assert found.until_ms == until_ms
     known = [
         [row for row in rows if row[when] < until_ms]
@@ -90,7 +90,7 @@ def test_a_report_is_a_few_jobs_and_reads_letters_retries_and_samples_once(
 ) -> None:
     sets.write(spark, lived, tmp_path)
     jobs, plans = _jobs(spark), len(_plans(spark))
-    answers = findings(spark, decisions(datasets.from_parquet(spark, str(tmp_path)).of(), settle_ms=SETTLE_MS))
+    answers = findings(spark, decisions(datasets.from_parquet(spark, str(tmp_path)).select_period(), settle_ms=SETTLE_MS))
     assert answers["totals"]["letters"] == 210
     assert 0 < _jobs(spark) - jobs <= JOBS_MAX
     assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 1, "retries": 1, "positions": 1}
@@ -101,8 +101,8 @@ def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
 ) -> None:
     sets.write(spark, lived, tmp_path)
     recorded, plans = datasets.from_parquet(spark, str(tmp_path)), len(_plans(spark))
-    before = decisions(recorded.of(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
-    now = decisions(recorded.of(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
+    before = decisions(recorded.select_period(START_MS, SINCE_MS), settle_ms=SETTLE_MS)
+    now = decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
     answers = findings(spark, now, before=before)
     assert sum(row["letters"] for row in answers["changed"]) == answers["totals"]["letters"]
     assert sum(row["letters_before"] for row in answers["changed"]) == before.histories.count()
@@ -121,9 +121,9 @@ def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_no
         horizon.write(spark, str(tmp_path), horizon.Horizon(lived.until_ms, groups=groups))
         recorded = datasets.from_parquet(spark, str(tmp_path))
         assert recorded.groups == groups
-        assert recorded.of(late_ms + DAY_MS).groups == usual | {"late"}
-        assert recorded.of(until_ms=late_ms).groups == usual
-        assert recorded.of(until_ms=late_ms + 1).groups == recorded.of(until_ms=late_ms + DAY_MS).groups == usual | {"late"}
+        assert recorded.select_period(late_ms + DAY_MS).groups == usual | {"late"}
+        assert recorded.select_period(until_ms=late_ms).groups == usual
+        assert recorded.select_period(until_ms=late_ms + 1).groups == recorded.select_period(until_ms=late_ms + DAY_MS).groups == usual | {"late"}
 
 
 @pytest.mark.parametrize("sizes", [("few", "more", "many"), ("many", "few", "more")])
@@ -142,7 +142,7 @@ def test_how_spark_is_set_for_some_letters_is_not_left_for_others(
     for size in sizes:
         monkeypatch.setattr("retry.analytics.decisions._FEW_BYTES", limits[size][0])
         monkeypatch.setattr("retry.analytics.decisions._MORE_BYTES", limits[size][1])
-        made[size] = decisions(datasets.from_parquet(spark, str(data)).of(SINCE_MS), settle_ms=SETTLE_MS)
+        made[size] = decisions(datasets.from_parquet(spark, str(data)).select_period(SINCE_MS), settle_ms=SETTLE_MS)
         assert _settings(spark) == usual
     assert seen["many"] == usual
     assert seen["few"] == usual | FOR_FEW_ROWS

@@ -116,7 +116,7 @@ def test_what_was_deleted_is_gone_whether_it_is_noticed_early_or_late(
     bench.admin.delete_records([TopicPartition(bench.topic, 0, 10)])
     bench.await_fetched({9: GONE})
     if found_late:
-        monkeypatch.setattr(bench.pointers, "_bounds", lambda *_: (0, 20))
+        monkeypatch.setattr(bench.pointers, "_fetch_offset_range", lambda *_: (0, 20))
     assert bench.fetch(3, 9, 10, 19) == {3: GONE, 9: GONE, 10: b"10", 19: b"19"}
 
 

@@ -59,7 +59,7 @@ def test_each_send_is_known_after_one_look(broker: LocalBroker, monkeypatch: pyt
         writer.open()
         for attempt in range(1, SENDS + 1):
             writer.begin()
-            packed = attempts.pack("shop", [attempts.row(7, 7, 5_000, 1_000, attempt, False)])
+            packed = attempts.pack("shop", [attempts.build_fields(7, 7, 5_000, 1_000, attempt, False)])
             writer.write(topic, attempt % PARTITIONS, [{"key": None, "value": packed}])
             writer.commit()
             await_that("the send is known", lambda: looked(attempt))  # noqa: B023 asked at once

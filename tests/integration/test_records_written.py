@@ -30,7 +30,7 @@ def written(records: Records, values: Sequence[bytes]) -> list[int | BaseExcepti
     """What was told of records that were written at one time."""
 
     async def run() -> list[int | BaseException]:
-        told = (records.written(TOPIC, 0, b"%d" % n, value) for n, value in enumerate(values))
+        told = (records.write_record(TOPIC, 0, b"%d" % n, value) for n, value in enumerate(values))
         return await asyncio.gather(*told, return_exceptions=True)
 
     return asyncio.run(run())

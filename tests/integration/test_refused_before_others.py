@@ -32,10 +32,10 @@ def test_the_transaction_behind_one_with_a_refused_record_is_committed(broker: L
         with pytest.raises(TransactionAborted, match="must be aborted"):
             writer.begin()
             writer.publish([*good[:20], Entry(topic, None, b"without a key", [], None, "team"), *good[20:]], 0)
-            assert writer.arrived(PATIENT_S)
+            assert writer.await_arrival(PATIENT_S)
             writer.commit()
         writer.begin()
         writer.publish(good, 0)
-        assert writer.arrived(PATIENT_S)
+        assert writer.await_arrival(PATIENT_S)
         writer.commit()
     writer.close()

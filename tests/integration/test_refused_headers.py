@@ -107,5 +107,5 @@ def test_nobody_answers_and_nothing_is_guessed(
     monkeypatch.setattr(refused_headers, "_WITHIN_S", 0.3)
     refused = RefusedHeaders(reader_config(Settings(bootstrap_servers=f"127.0.0.1:{free_port()}")))
     with pytest.raises(TimeoutError, match="not known"):
-        refused._refused([(topic, 0, 0)])
+        refused._find_refused([(topic, 0, 0)])
     refused.close()

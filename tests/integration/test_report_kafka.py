@@ -25,7 +25,7 @@ from retry.analytics import datasets, spark_kafka_options
 from retry.analytics.decisions import decisions
 from retry.analytics.findings import findings
 from retry.analytics.spark_session import failing_as
-from retry.analytics.text_report import lines
+from retry.analytics.text_report import format_report
 
 pytestmark = pytest.mark.check
 
@@ -45,7 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 def report(spark: SparkSession, broker: LocalBroker, *retry_topics: str, outcomes: str = "app-outcomes") -> Answers:
     options = spark_kafka_options.options(broker.bootstrap_servers, {})
-    answers = findings(spark, decisions(datasets.from_kafka(spark, options, outcomes, retry_topics).of(), settle_ms=0))
+    answers = findings(spark, decisions(datasets.from_kafka(spark, options, outcomes, retry_topics).select_period(), settle_ms=0))
     return answers | {"saving": {"retries": 0}}
 
 
@@ -103,7 +103,7 @@ def test_no_broker_is_said_in_a_line(spark: SparkSession) -> None:
 
 
 def test_the_text_has_a_line_for_each_policy_and_their_sum_in_a_hundred_columns(answers: Answers) -> None:
-    text = list(lines(answers))
+    text = list(format_report(answers))
     assert all(len(line) <= 100 for line in text)
     words = [line.split() for line in text]
     assert ["shop", "shop/orders", "5", "2", "1", "0", "0", "2", "2", "5"] in [each[:10] for each in words]

@@ -15,7 +15,7 @@ pytest.importorskip("altair")
 
 from backoff import duration_text
 from retry.analytics.html.format import count, duration, moment, money, share, size
-from retry.analytics.html.render import page
+from retry.analytics.html.render import render_report
 from tests.support.counted import each_counted, slips
 from tests.support.findings import findings
 
@@ -66,7 +66,7 @@ def found() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def rendered(found: dict[str, Any]) -> str:
     made = found | {"worth": [row | {"delays_ms": {int(n): ms for n, ms in row["delays_ms"].items()}} for row in found["worth"]]}
-    return page(made)
+    return render_report(made)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -150,7 +150,7 @@ def test_each_number_has_the_word_that_goes_with_it(number: int, sentences: tupl
         "actions": [row | {"verdict": "fewer", "recoveries": recoveries} for row in made["actions"] for recoveries in (0.0, 1.2)],
         "saving": made["saving"] | {"retries": 1, "of": 1},
     }
-    text = _text(re.sub(r"<style>.*?</style>|<figure.*?</figure>", " ", page(each_counted(every, number)), flags=re.DOTALL))
+    text = _text(re.sub(r"<style>.*?</style>|<figure.*?</figure>", " ", render_report(each_counted(every, number)), flags=re.DOTALL))
     assert slips(text) == []
     assert [said for said in sentences if said not in text] == []
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 pytest.importorskip("altair")
 
-from retry.analytics.html.render import page
+from retry.analytics.html.render import render_report
 from tests.support.browser import LOOKS, Look, Watched, browsing
 from tests.support.findings import findings
 
@@ -108,7 +108,7 @@ def dom(browser: Browser, tmp_path: Path) -> Callable[[str], tuple[str, str]]:
 
 
 def test_every_plot_has_marks_and_the_console_is_empty(dom: Dom) -> None:
-    found, console = dom(page(findings()))
+    found, console = dom(render_report(findings()))
     assert console == ""
     elements = Elements(found)
     assert elements.marks.keys() == {f"plot-{name}" for name in PLOTS}
@@ -120,13 +120,13 @@ def test_every_plot_has_marks_and_the_console_is_empty(dom: Dom) -> None:
 
 def test_the_browser_would_have_told(dom: Dom) -> None:
     forbidden = "<script>document.title='ran'</script><p style='color:red'>"
-    found, console = dom(page(findings()).replace("</main>", f"</main>{forbidden}"))
+    found, console = dom(render_report(findings()).replace("</main>", f"</main>{forbidden}"))
     assert console.count("Content Security Policy") >= 2
     assert "<title>ran</title>" not in found
 
 
 def test_no_name_runs(dom: Dom) -> None:
-    found, console = dom(page(hostile(HOSTILE[0])))
+    found, console = dom(render_report(hostile(HOSTILE[0])))
     assert console == ""
     assert "<title>What became of every retry</title>" in found
     assert Elements(found).marks.keys() == {f"plot-{name}" for name in PLOTS}
@@ -134,7 +134,7 @@ def test_no_name_runs(dom: Dom) -> None:
 
 @pytest.mark.parametrize("texts", HOSTILE, ids=["markup", "templates", "characters"])
 def test_a_name_is_text_wherever_it_stands(texts: Sequence[str]) -> None:
-    rendered = page(hostile(texts))
+    rendered = render_report(hostile(texts))
     elements = Elements(rendered)
     assert not {"script", "img", "iframe", "object", "link", "foreignobject", "a"} & set(elements.names)
     assert not [
@@ -146,7 +146,7 @@ def test_a_name_is_text_wherever_it_stands(texts: Sequence[str]) -> None:
 
 
 def test_the_page_asks_for_nothing_and_says_so_to_the_browser() -> None:
-    rendered = page(findings())
+    rendered = render_report(findings())
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', rendered)
     assert policy and policy[1].startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy[1] and "script-src" not in policy[1]
@@ -159,19 +159,19 @@ def test_the_page_asks_for_nothing_and_says_so_to_the_browser() -> None:
 
 def test_plots_without_data_are_left_out_and_the_page_says_what_is_not_known() -> None:
     nothing: dict[str, Any] = {name: [] if isinstance(each, list) else each for name, each in findings().items()}
-    rendered = page(
+    rendered = render_report(
         nothing | {"assumed": 12, "retention_known": False, "saving": {"retries": 0, "of": 0, "share": 0.0, "kept_low": 0.99}}
     )
     assert "<figure" not in rendered
     assert "no retry topic keeps the time of appending" in rendered
     assert "Retention was not asked" in rendered
     assert "Of 12 recovered retries nobody says" in rendered
-    assert "nobody says" not in page(findings())
+    assert "nobody says" not in render_report(findings())
 
 
 def test_the_page_begins_with_what_to_do_and_says_what_it_was_made_of() -> None:
     found = findings()
-    rendered = page(found)
+    rendered = render_report(found)
     assert rendered.index('id="actions"') < rendered.index('class="cards"')
     table = rendered.partition('id="actions"')[2].partition("</section>")[0]
     assert 0 < table.count("<tr><td") == len(found["actions"]) <= 5
@@ -180,17 +180,17 @@ def test_the_page_begins_with_what_to_do_and_says_what_it_was_made_of() -> None:
         assert f"{row['cost']:,.2f}" in table
         assert all(line.replace("'", "&#39;") in table for line in row["rule"])
     assert "app retry · from retry-outcomes · settle time 10 min · version 1.2.3" in rendered
-    free = page(found | {"actions": [row | {"cost": None, "consumer_ms": None} for row in found["actions"]]})
+    free = render_report(found | {"actions": [row | {"cost": None, "consumer_ms": None} for row in found["actions"]]})
     for column in ("cost", "consumers' time"):
         assert (f'<th class="n">{column}</th>' in rendered, f'<th class="n">{column}</th>' in free) == (True, False)
-    assert "--time-per-retry" in page(found | {"consumer_ms": None})
+    assert "--time-per-retry" in render_report(found | {"consumer_ms": None})
     assert "--time-per-retry" not in rendered
-    assert "Nothing yet" in page(found | {"actions": []})
+    assert "Nothing yet" in render_report(found | {"actions": []})
 
 
 def test_what_actions_risk_is_told_in_letters_where_nothing_ever_recovered_and_storms_are_counted_whole() -> None:
     found = findings()
-    rendered = page(found)
+    rendered = render_report(found)
     never = [row for row in found["actions"] if not row["recoveries"]]
     assert never
     for row in never:
@@ -204,7 +204,7 @@ def test_what_actions_risk_is_told_in_letters_where_nothing_ever_recovered_and_s
 def test_advised_delays_are_short_and_those_of_attempts_in_a_row_are_one() -> None:
     found = findings()
     rows = [found["worth"][0] | {"verdict": "delays", "delays_ms": {1: 120_000, 2: 120_000, 4: 5_400_000}}]
-    table = page(found | {"worth": rows}).partition("Which retries are worth making?")[2]
+    table = render_report(found | {"worth": rows}).partition("Which retries are worth making?")[2]
     assert "attempts 1 to 2 after 2m; attempt 4 after 1h30m" in " ".join(table.split())
 
 
@@ -213,7 +213,7 @@ def test_two_teams_that_see_one_fingerprint_have_a_row_each() -> None:
     (one, *_) = found["fingerprints"]
     rows = [one, one | {"team": "other"}]
     over = [{**each, "team": row["team"]} for row in rows for each in found["fingerprints_over_time"][:3]]
-    rendered = page(found | {"fingerprints": rows, "fingerprints_over_time": over})
+    rendered = render_report(found | {"fingerprints": rows, "fingerprints_over_time": over})
     figure = rendered.partition('id="plot-fingerprints"')[2].partition("</figure>")[0]
     assert {kind.split()[0] for kind in re.findall("kind: ([^;<]*)", figure)} == {"payments", "other"}
 
@@ -221,7 +221,7 @@ def test_two_teams_that_see_one_fingerprint_have_a_row_each() -> None:
 def test_moments_of_a_short_period_can_be_told_apart() -> None:
     found = findings()
     minutes = [{"team": "payments", "minute_ms": found["period"]["since_ms"] + n * 60_000, "sent": n} for n in range(4)]
-    figure = page(found | {"retries_over_time": minutes, "storms": []}).partition('id="plot-retries_over_time"')[2]
+    figure = render_report(found | {"retries_over_time": minutes, "storms": []}).partition('id="plot-retries_over_time"')[2]
     labels = re.findall(r">(\d\d:\d\d:\d\d)<", figure.partition("</figure>")[0])
     assert len(labels) > 3
     assert len(labels) == len(set(labels))
@@ -232,7 +232,7 @@ def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
     rows = [row | counts for row, counts in zip(found["fingerprints"], (
         {"earlier": 300, "recent": 0}, {"earlier": 300, "recent": 1}, {"earlier": 2, "recent": 3}, {"earlier": 0, "recent": 30},
     ), strict=False)]  # fmt: skip
-    table = page(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
+    table = render_report(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
     samples = r'<tr class="samples"><td></td><td colspan="8"><code>retry explain'
     trends = re.findall(rf'<td class="n ([a-z]*)">([^<]*)</td></tr>\s*{samples}', table)
     assert trends == [("good", "gone"), ("good", "↓ to 0.3 %"), ("", "steady"), ("bad", "new")]
@@ -240,7 +240,7 @@ def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
 
 def test_of_a_single_row_there_is_something_to_see() -> None:
     first: dict[str, Any] = {name: each[:1] if isinstance(each, list) else each for name, each in findings().items()}
-    marks = Elements(page(first | {"storms": []})).marks
+    marks = Elements(render_report(first | {"storms": []})).marks
     assert marks.keys() == {f"plot-{name}" for name in PLOTS}
     for name, drawn in marks.items():
         shapes = [mark for mark in drawn if len(re.findall("[LlAahvHV]", mark.get("d") or "")) >= 2]
@@ -249,7 +249,7 @@ def test_of_a_single_row_there_is_something_to_see() -> None:
 
 @pytest.mark.parametrize("found", [findings(), nearly_empty()], ids=["busy", "nearly empty"])
 def test_whoever_cannot_see_it_or_has_a_phone_can_read_it(found: dict[str, Any], browser: Browser, tmp_path: Path) -> None:
-    (file := tmp_path / "page.html").write_text(page(found), encoding="utf-8")
+    (file := tmp_path / "page.html").write_text(render_report(found), encoding="utf-8")
     for look in LOOKS:
         assert (look, faults(browser, file, look)) == (look, [])
 

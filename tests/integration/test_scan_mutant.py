@@ -30,12 +30,12 @@ def test_a_scan_that_is_not_asked_for_its_status_is_missed(tmp_path: Path, monke
     for seed in range(SEEDS):
         path = tmp_path / str(seed)
         table = opened(path)
-        table.fold(rows(), ROWS, NOW_MS)
+        table.apply_records(rows(), ROWS, NOW_MS)
         table._db._handle.flush()
         table.close()
         corrupt(path, seed)
         table = opened(path)
-        answer = table.due(NOW_MS, ALL, ALL)
+        answer = table.find_due(NOW_MS, ALL, ALL)
         table.close()
         if answer != rows():
             print(f"after {seed + 1} seeds: {len(answer):,} of {ROWS:,} rows, and no error")

@@ -22,7 +22,7 @@ from retry.scheduling.messages.entry_source import TEAM
 from retry.scheduling.messages.rest_api import Rest, ScheduleSources
 from retry.scheduling.messages.schedule_json import ScheduleJson
 from retry.scheduling.messages.search import Query
-from retry.scheduling.messages.stored_schedules import waiting
+from retry.scheduling.messages.stored_schedules import iterate_waiting
 from tests.support.process import await_that
 from tests.support.tables import NOW_MS, rocks
 
@@ -39,10 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = []
     for n in range(SCHEDULES):
         entry = Entry("online", b"k", VALUE, [(headers.KEY, b"id-%d" % n)], None, TEAM)
-        key = entry_keys.named_key(NOW_MS + n, entry_keys.name(TEAM, "schedules", b"%d" % n), n, stem, n, lane)
+        key = entry_keys.named_key(NOW_MS + n, entry_keys.hash_name(TEAM, "schedules", b"%d" % n), n, stem, n, lane)
         rows.append((key, envelopes.encode(entry)))
     table = rocks(folder)
-    table.fold(rows, SCHEDULES, NOW_MS)
+    table.apply_records(rows, SCHEDULES, NOW_MS)
     table.close()
     return folder
 
@@ -53,9 +53,9 @@ class Shard:
     def __init__(self, table: RocksTable) -> None:
         self._table, self._lock, self._closed = table, threading.Lock(), False
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+    def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
         with self._lock:
-            return [] if self._closed else self._table.page(after, rows_max)
+            return [] if self._closed else self._table.scan_entries(after, rows_max)
 
     def close(self) -> None:
         assert self._lock.acquire(timeout=ANSWER_S)
@@ -71,7 +71,7 @@ def serving(folder: Path) -> Iterator[tuple[Shard, int, HttpServer]]:
     shard = Shard(rocks(folder))
 
     def source(wanted: Query) -> Iterator[ScheduleJson]:
-        return waiting([shard], "parked", wanted)  # type: ignore[list-item]
+        return iterate_waiting([shard], "parked", wanted)  # type: ignore[list-item]
 
     server = HttpServer(Rest(ScheduleSources(source, source, source), dict, lambda: True, "test").app, "rest", "127.0.0.1", 0)
     yield shard, server.start(), server

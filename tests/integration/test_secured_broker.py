@@ -69,9 +69,9 @@ def test_who_may_only_read_a_target_does_not_say_that_the_worker_may_not_write_t
     secured.grant([right])
     client = _connected(secured, user)
     probe = TargetProbe(client)
-    await_that("it is told", lambda: "WRITE" in probe.look({_TOPIC}).get(_TOPIC, ""))
-    assert TargetProbe(client, writes=False).closed({_TOPIC}) == {}
-    assert TargetProbe(client, writes=False).closed({f"{_TOPIC}.unseen"}) == {}
+    await_that("it is told", lambda: "WRITE" in probe.probe_targets({_TOPIC}).get(_TOPIC, ""))
+    assert TargetProbe(client, writes=False).find_closed({_TOPIC}) == {}
+    assert TargetProbe(client, writes=False).find_closed({f"{_TOPIC}.unseen"}) == {}
     secured.withdraw([right])
 
 

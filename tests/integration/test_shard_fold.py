@@ -16,7 +16,7 @@ from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards.phase import Phase
 from retry.worker.shards.shard import Shard
 
-KEYS = [entry_keys.key(100 + n, entry_keys.key_stem("orders.DLT", 0), n) for n in range(3)]
+KEYS = [entry_keys.build_key(100 + n, entry_keys.key_stem("orders.DLT", 0), n) for n in range(3)]
 
 
 class Told(NamedTuple):
@@ -46,12 +46,12 @@ def test_records_that_were_folded_already_are_not_folded_again(tmp_path: Path) -
     table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
     unused: Any = object()  # Nothing is swept, nothing wiped.
     shard = Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5)
-    fold: Any = shard.fold
+    fold: Any = shard.apply_messages
     fold(LOG)
     fold(LOG[:2])
     assert (table.get(KEYS[0]), table.waiting, table.next_offset) == (None, 2, 4)
     fold([*LOG[1:], Told(4, (KEYS[2], None))])
-    assert [key for _, key, _ in table.page(b"", 9)] == [KEYS[1]]
+    assert [key for _, key, _ in table.scan_entries(b"", 9)] == [KEYS[1]]
     assert (table.waiting, table.next_offset, shard.phase) == (1, 5, Phase.READY)
     table.close()
 
@@ -60,13 +60,13 @@ def test_how_much_of_a_restore_is_done_is_told(tmp_path: Path) -> None:
     table = RocksTable.open(tmp_path / "table", Identity("cluster", "topic", 0), Memory(8 << 20), 0, 1)
     unused: Any = object()
     shard = Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5)
-    fold: Any = shard.fold
-    assert (shard.restored(), shard.to_restore()) == (0.0, 5)
+    fold: Any = shard.apply_messages
+    assert (shard.measure_restore(), shard.to_restore()) == (0.0, 5)
     fold(LOG)
-    assert (shard.restored(), shard.to_restore()) == (0.8, 1)
+    assert (shard.measure_restore(), shard.to_restore()) == (0.8, 1)
     fold([Told(4, (KEYS[2], None))])
-    assert (shard.restored(), shard.to_restore()) == (1.0, 0)
-    assert Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5).restored() == 1.0
+    assert (shard.measure_restore(), shard.to_restore()) == (1.0, 0)
+    assert Shard(ChangelogPartition("changelog", 0), table, unused, end_offset=5).measure_restore() == 1.0
     table.close()
 
 
@@ -90,8 +90,8 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
     # Offsets have gaps where compaction or the ends of transactions lie.
     log: list[Any] = [first, Told(12, NEWER.get(newer, (KEYS[1], b"second"))), last, Told(15, (KEYS[0], None))]
     shard = opened(tmp_path / "table", end_offset=16)
-    shard.fold(log)
-    shard.fold([Told(16, (KEYS[2], None))])  # type: ignore[list-item]
+    shard.apply_messages(log)
+    shard.apply_messages([Told(16, (KEYS[2], None))])  # type: ignore[list-item]
     if newer == "nothing":
         assert (shard.phase, shard.trouble, shard.table.next_offset) == (Phase.READY, "", 17)
     else:
@@ -105,15 +105,15 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
     again = opened(tmp_path / "table", end_offset=16)
     assert again.table.next_offset == (17 if newer == "nothing" else 12)
     if newer != "nothing":
-        again.fold([Told(12, (KEYS[1], b"known now")), *log[2:]])
+        again.apply_messages([Told(12, (KEYS[1], b"known now")), *log[2:]])
         assert (again.phase, again.table.waiting, again.table.next_offset) == (Phase.READY, 2, 16)
-        assert [key for _, key, _ in again.table.page(b"", 9)] == KEYS[1:]
+        assert [key for _, key, _ in again.table.scan_entries(b"", 9)] == KEYS[1:]
     again.table.close()
 
 
 def test_a_strangers_record_is_passed_over_and_counted_and_not_called_newer(tmp_path: Path) -> None:
     shard = opened(tmp_path / "table", end_offset=3)
-    shard.fold([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
+    shard.apply_messages([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
     assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READY, 3, 2)
     (told,) = UNREADABLE.list_topics()
     assert (told.topic, told.records, shard.trouble) == (shard.changelog.topic, 1, "")

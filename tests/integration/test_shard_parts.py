@@ -35,8 +35,8 @@ class Forgetful(Admission):
 
     forgets = False
 
-    def take(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
-        return 0 if self.forgets else super().take(lane, wanted, now_ms, standing)
+    def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
+        return 0 if self.forgets else super().acquire_permits(lane, wanted, now_ms, standing)
 
 
 class Bench:
@@ -54,7 +54,7 @@ class Bench:
         self.producer = self.writer("sweep")
         self.producer.open()
         entry = Entry("retry", b"k", b"v", [], None, "team")
-        self.shard.table.fold([(plain_key(NOW_MS), envelopes.encode(entry))], 1, NOW_MS)
+        self.shard.table.apply_records([(plain_key(NOW_MS), envelopes.encode(entry))], 1, NOW_MS)
 
     def _closed(self, topics: set[str]) -> dict[str, str]:
         return {topic: self.closed[topic] for topic in topics & self.closed.keys()}
@@ -62,7 +62,7 @@ class Bench:
     def writer(self, name: str) -> MemoryTransactionalProducer:
         return MemoryTransactionalProducer(self.log, name)
 
-    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
+    def fetch_bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
         return dict.fromkeys(partitions, OffsetBounds(0, 0))
 
     def sweep(self) -> HealthProbe:
@@ -71,7 +71,7 @@ class Bench:
         return self.parts()["delivering"]
 
     def parts(self) -> dict[str, HealthProbe]:
-        return {part.name.split(": ")[1]: part for part in self.shard.parts()}
+        return {part.name.split(": ")[1]: part for part in self.shard.list_probes()}
 
 
 @pytest.fixture
@@ -131,12 +131,12 @@ def test_a_shard_that_has_nothing_to_do_is_let_alone_and_looked_at_closely_now_a
 def test_a_shard_with_a_request_that_stands_is_not_idle(bench: Bench) -> None:
     bench.sweep()
     request = control_records.reschedule_key(1)
-    bench.shard.table.fold([(request, control_records.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
+    bench.shard.table.apply_records([(request, control_records.encode(Reschedule(NOW_MS, policies="digest")))], 2, NOW_MS)
     assert not bench.shard.idle(NOW_MS)
 
 
 def test_a_shard_is_quiet_until_something_is_due(bench: Bench) -> None:
     bench.sweep()
-    key = entry_keys.key(NOW_MS + 1_000, entry_keys.key_stem("orders.DLT", 0), 77)
-    bench.shard.table.fold([(key, b"later")], 2, NOW_MS)
+    key = entry_keys.build_key(NOW_MS + 1_000, entry_keys.key_stem("orders.DLT", 0), 77)
+    bench.shard.table.apply_records([(key, b"later")], 2, NOW_MS)
     assert [bench.shard.quiet(NOW_MS + ms) for ms in (0, 999, 1_000)] == [True, True, False]

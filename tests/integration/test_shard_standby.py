@@ -78,7 +78,7 @@ class Bench:
         self.epochs = self._log.epochs
         return MemoryTransactionalProducer(self._log, name)
 
-    def bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
+    def fetch_bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
         return dict.fromkeys(partitions, self.bounds_now)
 
     def put(self, *numbers: int) -> None:
@@ -89,17 +89,17 @@ class Bench:
 
     def _fold(self, rows: list[tuple[bytes, bytes | None]]) -> None:
         at = self.shard.table.next_offset
-        fold: Any = self.shard.fold
+        fold: Any = self.shard.apply_messages
         fold([Told(at + n, row) for n, row in enumerate(rows)])
         self.bounds_now = OffsetBounds(0, max(self.bounds_now.end, at + len(rows)))
 
     def at_end(self) -> None:
-        fold: Any = self.shard.fold
+        fold: Any = self.shard.apply_messages
         fold([Told(self.bounds_now.end, None)])
 
     def waiting(self) -> set[bytes]:
         found = everything(self.shard.table)
-        assert len(found) == self.shard.waiting()
+        assert len(found) == self.shard.count_waiting()
         return set(found.values())
 
 
@@ -134,7 +134,7 @@ def test_who_is_current_is_ready_at_once_and_there_and_back_again_it_stays_the_s
         assert bench.shard.phase is Phase.READY
         assert bench.shard.hand_over()
         assert bench.shard.phase is Phase.STANDBY
-    found = bench.shard.table.due(10_000, 10, 1_000, KEYS[0][:9])
+    found = bench.shard.table.find_due(10_000, 10, 1_000, KEYS[0][:9])
     bench.delete(0)
     bench.put(2)
     assert (len(found), bench.waiting()) == (2, {b"1", b"2"})
@@ -153,7 +153,7 @@ def test_a_standby_outside_of_the_log_is_closed_and_wiped(bench: Bench, bounds: 
 def test_a_standby_that_was_deaf_for_too_long_is_wiped_though_it_hears_again(bench: Bench) -> None:
     bench.put(0, 1)
     bench.today.now_ms += DAY_MS + 1
-    bench.shard.heard(bench.shard.table.next_offset, bench.today.now_ms)
+    bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
     bench.delete(0)
     assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
 
@@ -163,7 +163,7 @@ def test_an_owner_that_was_frozen_for_too_long_does_not_stand_by_with_what_it_ha
     assert bench.shard.take_over(bench.around)
     bench.today.now_ms += DAY_MS + 1
     bench.at_end()
-    bench.shard.heard(bench.shard.table.next_offset, bench.today.now_ms)
+    bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
     assert bench.shard.hand_over()
     bench.shard.touch()
     assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
@@ -173,7 +173,7 @@ def test_a_standby_that_is_told_again_and_again_that_there_is_no_more_may_be_tak
     bench.put(0, 1)
     for _ in range(50):
         bench.today.now_ms += DAY_MS // 10
-        bench.shard.heard(bench.shard.table.next_offset, bench.today.now_ms)
+        bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
         bench.shard.touch()
     assert bench.shard.take_over(bench.around)
     assert bench.shard.hand_over()
@@ -185,7 +185,7 @@ def test_a_standby_that_is_told_again_and_again_that_there_is_no_more_may_be_tak
 def test_touching_does_not_make_a_standby_current_that_lags(bench: Bench) -> None:
     bench.put(0, 1)
     bench.today.now_ms += DAY_MS - 1
-    bench.shard.heard(100, bench.today.now_ms)
+    bench.shard.note_end(100, bench.today.now_ms)
     bench.shard.touch()
     assert bench.shard.lag() == 98
     bench.shard.close()

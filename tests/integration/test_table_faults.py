@@ -10,7 +10,7 @@ from rocksdict import Options, Rdict
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, wipe
+from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, destroy_database
 from retry.errors import ChangelogReplaced, TableUnreadable
 
 pytestmark = pytest.mark.check
@@ -30,7 +30,7 @@ def opened(path: Path, identity: Identity = IDENTITY, now_ms: int = NOW_MS) -> R
 
 def rows(count: int = ROWS, seed: int = 1) -> list[tuple[bytes, bytes]]:
     draw = random.Random(seed)
-    return [(entry_keys.key(n, entry_keys.key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
+    return [(entry_keys.build_key(n, entry_keys.key_stem("orders.DLT", 0), n), draw.randbytes(200)) for n in range(count)]
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def path(tmp_path: Path) -> Path:
     """A table with rows in sorted files, closed."""
     path = tmp_path / "table"
     table = opened(path)
-    table.fold(rows(), ROWS, NOW_MS)
+    table.apply_records(rows(), ROWS, NOW_MS)
     table._db._handle.flush()
     table.close()
     return path
 
 
 def is_empty(table: RocksTable) -> bool:
-    found = (table.next_offset, table.waiting, table.due(NOW_MS, ALL, ALL), [row[1:] for row in table.page(b"", ALL)])
+    found = (table.next_offset, table.waiting, table.find_due(NOW_MS, ALL, ALL), [row[1:] for row in table.scan_entries(b"", ALL)])
     table.close()
     return found == (0, 0, [], [])
 
@@ -78,7 +78,7 @@ def test_a_corrupt_block_is_said_and_never_shortens_an_answer(path: Path, ask: s
     table = opened(path)
     assert table.next_offset == ROWS, "it opens: RocksDB does not look at rows before they are read"
     with pytest.raises(TableUnreadable, match=r"checksum|[Cc]orruption"):
-        table.due(NOW_MS, ALL, ALL) if ask == "due" else table.page(b"", ALL)
+        table.find_due(NOW_MS, ALL, ALL) if ask == "due" else table.scan_entries(b"", ALL)
     table.close()
 
 
@@ -88,11 +88,11 @@ def test_batches_are_right_up_to_the_corrupt_block(path: Path, seed: int) -> Non
     table, expected, delivered = opened(path), rows(), 0
     for _ in range(ROWS):
         try:
-            batch = table.due(NOW_MS, 1_000, ALL)
+            batch = table.find_due(NOW_MS, 1_000, ALL)
         except TableUnreadable:
             break
         assert batch == expected[delivered : delivered + 1_000]
-        table.forget([key for key, _ in batch])
+        table.delete_scanned_rows([key for key, _ in batch])
         delivered += len(batch)
     else:
         pytest.fail("nobody noticed")
@@ -118,7 +118,7 @@ def test_after_an_iterator_raised_the_table_closes_and_opens_again(path: Path) -
     table = opened(path)
     for _ in range(3):
         with pytest.raises(TableUnreadable):
-            table.due(NOW_MS, ALL, ALL)
+            table.find_due(NOW_MS, ALL, ALL)
     table.close()
     again = opened(path)
     assert again.next_offset == ROWS
@@ -158,10 +158,10 @@ def test_a_corrupt_manifest_is_wiped(path: Path, damage: str) -> None:
 def test_an_open_table_is_written_once_a_minute(tmp_path: Path) -> None:
     """So that a killed worker has little to fold again, and an idle table does not look older than it is."""
     table = opened(tmp_path / "table")
-    table.fold(rows(10), 10, NOW_MS)
-    table.fold(rows(20)[10:], 20, NOW_MS + 59_000)
+    table.apply_records(rows(10), 10, NOW_MS)
+    table.apply_records(rows(20)[10:], 20, NOW_MS + 59_000)
     assert on_disk(tmp_path) == 10
-    table.fold([], 20, NOW_MS + 60_000)
+    table.apply_records([], 20, NOW_MS + 60_000)
     assert on_disk(tmp_path) == 20
     table.close()
 
@@ -175,9 +175,9 @@ def on_disk(folder: Path) -> int:
             (killed / file.name).write_bytes(file.read_bytes())
     found = opened(killed, now_ms=NOW_MS + 60_000)
     next_offset = found.next_offset
-    assert found.waiting == len(found.page(b"", ALL)) == next_offset
+    assert found.waiting == len(found.scan_entries(b"", ALL)) == next_offset
     found.close()
-    wipe(killed)
+    destroy_database(killed)
     return next_offset
 
 
@@ -226,10 +226,10 @@ def test_an_unreadable_state_is_wiped(path: Path, state: bytes) -> None:
 def test_a_wiped_table_is_folded_anew(path: Path) -> None:
     (path / "CURRENT").write_bytes(b"nonsense\n")
     table = opened(path)
-    table.fold(rows(10), 10, NOW_MS)
+    table.apply_records(rows(10), 10, NOW_MS)
     table.close()
     again = opened(path)
-    assert [row[1:] for row in again.page(b"", ALL)] == rows(10)
+    assert [row[1:] for row in again.scan_entries(b"", ALL)] == rows(10)
     again.close()
 
 
@@ -237,8 +237,8 @@ def test_a_second_table_on_the_same_files_is_refused_and_nothing_is_wiped(path: 
     first = opened(path)
     with pytest.raises(Exception, match=r"(?i)lock"):
         opened(path)
-    assert first.waiting == len(first.page(b"", ALL)) == ROWS
-    first.fold([(entry_keys.key(1, entry_keys.key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
+    assert first.waiting == len(first.scan_entries(b"", ALL)) == ROWS
+    first.apply_records([(entry_keys.build_key(1, entry_keys.key_stem("late.DLT", 0), 0), b"late")], ROWS + 1, NOW_MS)
     first.close()
     again = opened(path)
     assert again.waiting == ROWS + 1
@@ -248,5 +248,5 @@ def test_a_second_table_on_the_same_files_is_refused_and_nothing_is_wiped(path: 
 def test_a_closed_table_can_be_opened_at_once_many_times(path: Path) -> None:
     for _ in range(10):
         table = opened(path)
-        assert len(table.due(NOW_MS, 10, ALL)) == 10
+        assert len(table.find_due(NOW_MS, 10, ALL)) == 10
         table.close()

@@ -53,7 +53,7 @@ def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_und
     for n in range(TIMES):
         writer.begin()
         publish(f"arrives {n}")
-        assert writer.arrived(PATIENT_S)
+        assert writer.await_arrival(PATIENT_S)
         proxy.half_open()
         publish(f"on its way {n}")
         await_that("the broker has it", lambda text=f"on its way {n}": text in values(UNCOMMITTED), PATIENT_S)
@@ -65,7 +65,7 @@ def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_und
         writer.abort()
         writer.begin()
         publish(f"committed {n}")
-        assert writer.arrived(PATIENT_S)
+        assert writer.await_arrival(PATIENT_S)
         writer.commit()
     writer.close()
     assert values(COMMITTED) == [f"committed {n}" for n in range(TIMES)]

@@ -13,8 +13,8 @@ import pytest
 
 from retry.delivery.webhooks.http_client import BODY_BYTES_MAX, HttpRequest, WebhookClient
 from retry.delivery.webhooks.response import Answer, Verdict
-from retry.delivery.webhooks.ssrf_guard import Lookup, SsrfGuard, listed
-from retry.delivery.webhooks.standard_webhooks import secret_of, signed
+from retry.delivery.webhooks.ssrf_guard import Lookup, SsrfGuard, parse_allowlist
+from retry.delivery.webhooks.standard_webhooks import secret_of, sign_body
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status
 from tests.support.process import await_that
 
@@ -27,7 +27,7 @@ TIMEOUT_S, PATIENCE_S = 1.5, 60.0
 def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, trust: ssl.SSLContext | None = None,
          timeout_s: float = PATIENCE_S, **request: object) -> Answer:  # fmt: skip
     async def one() -> Answer:
-        client = WebhookClient(SsrfGuard(listed(allow), lookup), lambda: [SECRET], trust)
+        client = WebhookClient(SsrfGuard(parse_allowlist(allow), lookup), lambda: [SECRET], trust)
         wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, "team": "t", **request}
         try:
             return await client.call(HttpRequest(url=url, **wanted))  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_a_call_arrives_signed_and_as_it_was_asked_for() -> None:
     assert got.headers["content-type"] == "text/plain"
     assert got.headers["x-own"] == "1"
     assert got.headers["host"] == f"127.0.0.1:{host.port}"
-    expected = signed([SECRET], "timer-1", int(got.headers["webhook-timestamp"]), b"hello")
+    expected = sign_body([SECRET], "timer-1", int(got.headers["webhook-timestamp"]), b"hello")
     assert {name: got.headers[name] for name in expected} == expected
 
 

@@ -27,6 +27,6 @@ def check(told: Sequence[Outcome], changelog: Sequence[MemoryRecord], who: Ident
     want(sorted(letters) == sorted(by_letter), "torn", f"{sorted(by_letter)} acted on, and told {told}")
     for letter, each in zip(letters, told, strict=True):
         key, value = by_letter[letter].key() or b"", by_letter[letter].value() or b""
-        target, due_at_ms = OBSERVER.shown(key, value).destination, entry_keys.due_at_ms(key)
+        target, due_at_ms = OBSERVER.decode_to_show(key, value).destination, entry_keys.due_at_ms(key)
         want(each["target"] == target, "wrong", f"{each} goes to {target}")
         want(each["due_ms"] in (None, due_at_ms), "wrong", f"{each} is due at {due_at_ms}")

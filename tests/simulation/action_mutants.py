@@ -41,7 +41,7 @@ from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
 from retry.delivery import act_outcomes, erased_letter, named_policies, return_slice
 from retry.delivery.act import Acting
-from retry.delivery.acted_entry import EntryActions, Refusal, digest
+from retry.delivery.acted_entry import EntryActions, Refusal, hash_envelope
 from retry.delivery.climb import Climbing
 from retry.delivery.move_entries import TakenKeys
 from retry.delivery.returned_letter import LetterReturns
@@ -68,17 +68,17 @@ def _apart(belongs: Callable[[bytes], bool]) -> Patches:
 
 
 def _outcome_apart() -> Patches:
-    original, late = act_outcomes.records, list[Any]()
+    original, late = act_outcomes.build_outcomes, list[Any]()
 
-    def records(state: Any, results: Any, now_ms: int) -> Any:
+    def build_outcomes(state: Any, results: Any, now_ms: int) -> Any:
         before, late[:] = late[:], original(state, results, now_ms)
         return before
 
-    return [patch.object(act_outcomes, "records", records)]
+    return [patch.object(act_outcomes, "build_outcomes", build_outcomes)]
 
 
 def _same_key() -> Patches:
-    original = EntryActions._moved
+    original = EntryActions._move_entry
 
     def moved(actions: Any, state: Any, key: bytes, was: Any, entry: Any, due_at_ms: int, lane: Any = None) -> Any:
         acted = original(actions, state, key, was, entry, due_at_ms, lane)
@@ -87,11 +87,11 @@ def _same_key() -> Patches:
         packed = msgspec.structs.replace(acted.move.packed, key=key)
         return acted._replace(move=acted.move._replace(packed=packed))
 
-    return [patch.object(EntryActions, "_moved", moved)]
+    return [patch.object(EntryActions, "_move_entry", moved)]
 
 
 def _acted_early() -> Patches:
-    select, hold = joint_sweep._select, Shard.hold
+    select, hold = joint_sweep._select, Shard.acquire_sweep_lock
 
     def held(shard: Shard) -> bool:
         if shard.phase is not Phase.RESTORING:
@@ -100,7 +100,7 @@ def _acted_early() -> Patches:
 
     def selected(shard: Shard, writer: Any, around: Any, now_ms: int, *limits: int) -> Any:
         if shard.phase is Phase.RESTORING:
-            shard.moves.step(writer, around, now_ms)
+            shard.moves.move_batch(writer, around, now_ms)
             return None
         return select(shard, writer, around, now_ms, *limits)
 
@@ -112,12 +112,12 @@ def _acted_early() -> Patches:
 
 
 def _edit_unseen() -> Patches:
-    original = EntryActions._edited
+    original = EntryActions._edit_entry
 
     def edited(actions: Any, state: Any, member: Any, entry: Any, envelope: bytes) -> Any:
-        return original(actions, state, msgspec.structs.replace(member, digest=digest(envelope)), entry, envelope)
+        return original(actions, state, msgspec.structs.replace(member, digest=hash_envelope(envelope)), entry, envelope)
 
-    return [patch.object(EntryActions, "_edited", edited)]
+    return [patch.object(EntryActions, "_edit_entry", edited)]
 
 
 def _step_without_tally() -> Patches:
@@ -134,18 +134,18 @@ def _step_without_tally() -> Patches:
 
 
 def _step_unjudged() -> Patches:
-    original = Acting._first
-    return [patch.object(Acting, "_first", lambda acting, state: original(acting, state._replace(step=Step(1 << 14))))]
+    original = Acting._find_open_slice
+    return [patch.object(Acting, "_find_open_slice", lambda acting, state: original(acting, state._replace(step=Step(1 << 14))))]
 
 
 def _tally_untold() -> Patches:
-    original, late = Climbing._copied, WeakKeyDictionary[Climbing, list[Any]]()
+    original, late = Climbing._copy_tally, WeakKeyDictionary[Climbing, list[Any]]()
 
     def copied(climbing: Climbing, state: Any, tally: Any) -> list[Any]:
         before, late[climbing] = late.get(climbing, []), original(climbing, state, tally)
         return before
 
-    return [patch.object(Climbing, "_copied", copied)]
+    return [patch.object(Climbing, "_copy_tally", copied)]
 
 
 def _sent_unseen() -> Patches:
@@ -168,13 +168,13 @@ def _unredacted(entry: Any, discarded: str) -> Any:
 
 
 def _erased_returned() -> Patches:
-    original = LetterReturns.refused
+    original = LetterReturns.find_refusal
 
     def refused(returns: Any, record: Any) -> Any:
         found = original(returns, record)
         return None if found == Refusal(names.ERASED.decode()) else found
 
-    return [patch.object(LetterReturns, "refused", refused)]
+    return [patch.object(LetterReturns, "find_refusal", refused)]
 
 
 ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -182,13 +182,13 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "tally-apart": lambda: _apart(lambda key: key.endswith(b"/tally")),
     "outcome-apart": _outcome_apart,
     "bitmap-apart": lambda: _apart(lambda key: key[:1] == returned_offsets.RETURNED),
-    "bitmap-unseen": lambda: [patch.object(returned_offsets, "has", lambda _bitmap, _offset: False)],
+    "bitmap-unseen": lambda: [patch.object(returned_offsets, "is_offset_returned", lambda _bitmap, _offset: False)],
     "edit-unseen": _edit_unseen,
-    "returned-edit-unseen": lambda: [patch.object(LetterReturns, "unedited", lambda *_: None)],
+    "returned-edit-unseen": lambda: [patch.object(LetterReturns, "find_edit_refusal", lambda *_: None)],
     "same-key": _same_key,
     "moved-onto-another": lambda: [patch.object(TakenKeys, "__call__", lambda *_: False)],
     "returned-onto-another": lambda: [patch.object(return_slice, "_is_taken", lambda *_: False)],
-    "same-times": lambda: [patch.object(request, "_alike", lambda _: set())],
+    "same-times": lambda: [patch.object(request, "_find_duplicates", lambda _: set())],
     "another-policies": lambda: [patch.object(named_policies, "goes_by", lambda _: False)],
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
@@ -197,7 +197,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "step-unjudged": _step_unjudged,
     "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
-    "erased-whole": lambda: [patch.object(erased_letter, "redacted", _unredacted)],
+    "erased-whole": lambda: [patch.object(erased_letter, "redact_entry", _unredacted)],
     "erased-returned": _erased_returned,
     "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

@@ -28,7 +28,7 @@ from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
 from retry.delivery.act import INCOMPLETE
 from retry.delivery.act_audit import DONE
-from retry.delivery.acted_entry import SUPERSEDED, digest
+from retry.delivery.acted_entry import SUPERSEDED, hash_envelope
 from retry.delivery.named_policies import goes_by
 from retry.delivery.returned_letter import record_digest
 from retry.kafka.topics import TopicNames
@@ -229,7 +229,7 @@ class Actions:
 
     def _marked(self, key: bytes, bitmaps: dict[bytes, bytes | None]) -> None:
         """It was returned from there, or erased: neither comes behind the other."""
-        letter, place = self.resting[key], returned_offsets.place(key)
+        letter, place = self.resting[key], returned_offsets.decode_place(key)
         want(key not in self.returned, "twice", f"{letter} was returned twice from where it was parked")
         byte = (bitmaps.get(place.block()) or bytes(1_025))[1 + place.offset % 8_192 // 8]
         want(byte >> place.offset % 8 & 1 == 1, "torn", f"{letter} was returned and is not marked")
@@ -260,7 +260,7 @@ class Actions:
         want(marks == [self.ramps.mark(action, letter)], "torn", f"{letter} is marked {marks} by {action.hex()}")
         want(was is not None, "unasked", f"{letter} did not wait under the key that was meant")
         if kind == action_records.EDIT:
-            want(digest(was or b"") == member.digest, "unasked", f"{letter} had changed since its edit was made")
+            want(hash_envelope(was or b"") == member.digest, "unasked", f"{letter} had changed since its edit was made")
             self.values[letter] = OBSERVER.decode(member.key, member.envelope).value
             want(entry.value == self.values[letter], "unasked", f"{letter} is {entry.value!r}, not the edit")
         if kind == action_records.RETRY:
@@ -286,7 +286,7 @@ class Actions:
         if put[: entry_keys.LANE_BYTES] in entry_keys.HELD_LANES:
             # It was only put aside, since it cannot be opened: what it shows may be what somebody has put in its place.
             return
-        if self.reschedules and OBSERVER.shown(put, envelope).destination != self.redirected.get(letter):
+        if self.reschedules and OBSERVER.decode_to_show(put, envelope).destination != self.redirected.get(letter):
             self.redirected.pop(letter, None)
 
     def _erased(self, letter: str, put: MemoryRecord) -> None:

@@ -50,8 +50,8 @@ def by_entry(transaction: Transaction, changelog: str, waiting: dict[int, list[R
         want(before is not None and before[2] == envelope, "changed", f"{key.hex()} is another one after its block has ended")
     every = [each for r in transaction.records for each in _entries_of(r, changelog)]
     records = [each for each in every if each.topic() != changelog or (each.partition(), each.key()) not in again]
-    put_again = {entry_keys.letter(key) for _, key in puts if key[:1] == bytes([entry_keys.PLAIN])}
-    exploded = sum(any(entry_keys.letter(key) in put_again for key in blocks.list_keys(r.key() or b"")) for r in ended)
+    put_again = {entry_keys.extract_letter(key) for _, key in puts if key[:1] == bytes([entry_keys.PLAIN])}
+    exploded = sum(any(entry_keys.extract_letter(key) in put_again for key in blocks.list_keys(r.key() or b"")) for r in ended)
     put = sum(blocks.is_block(r.key() or b"") for r in own) - len(ended)
     rows = [(r.partition(), (r.offset(), r.key() or b"", r.value())) for r in own if (r.partition(), r.key()) in again]
     return Seen(dataclasses.replace(transaction, records=records), rows, put, exploded)

@@ -34,19 +34,19 @@ class SimulatedSource:
 
     topics: Sequence[str] = (SCHEDULES,)
 
-    def reads(self, topic: str) -> bool:
-        """See `EntrySource.reads`."""
+    def reads_topic(self, topic: str) -> bool:
+        """See `EntrySource.reads_topic`."""
         return topic == SCHEDULES
 
-    def permits(self, team: str, destination: str) -> bool:
-        """See `EntrySource.permits`."""
+    def permits_target(self, team: str, destination: str) -> bool:
+        """See `EntrySource.permits_target`."""
         return (team, destination) == (TEAM, FIRED)
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """See `EntrySource.prepare`."""
         for message in messages:
             if not ended(message):
-                name = entry_keys.name(TEAM, SCHEDULES, message.key())
+                name = entry_keys.hash_name(TEAM, SCHEDULES, message.key())
                 version = self._versions.next_version(message, now_ms, of_cancel=message.value() is None)
                 key, value = _row(name, version, message, now_ms, self._codec)
                 into.entries[entry_keys.shard_of(name, SHARDS)].append({"key": key, "value": value})

@@ -79,7 +79,7 @@ def _expiry(world: World, host: Host) -> None:
 def _retention_ms(world: World) -> int:
     """How long deletes are kept: no restore takes as long as that, which is two days in real life."""
     processes = [each.process for each in world.hosts if each.process is not None and each.process.ready]
-    restoring = any(shard.phase is Phase.RESTORING for process in processes for shard in process.engine.shards())
+    restoring = any(shard.phase is Phase.RESTORING for process in processes for shard in process.engine.list_open_shards())
     return _FOR_EVER_MS if restoring else RETENTION_MS
 
 
@@ -90,7 +90,7 @@ def _start_moves(world: World, _host: Host) -> None:
     live = [offset for offset, value in fold.values() if value is not None]
     world.fault("log start moves", str(partition.number))
     processes = [host.process for host in world.hosts if host.process is not None and host.process.ready]
-    shards = [s for process in processes for s in process.engine.shards() if s.changelog.partition == partition.number]
+    shards = [s for process in processes for s in process.engine.list_open_shards() if s.changelog.partition == partition.number]
     partition.cut(min([*live, partition.stable, *(shard.table.next_offset for shard in shards)]))
 
 
@@ -116,7 +116,7 @@ def _rewrite(world: World, _host: Host) -> None:
 
 def _copy(world: World, host: Host) -> None:
     number = world.random.randrange(SHARDS)
-    copied = host.tables.copied(number)
+    copied = host.tables.copy_table(number)
     if copied is not None:
         world.fault("table copied", f"{host.name} {number}")
         host.copies.append((number, copied))

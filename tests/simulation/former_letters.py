@@ -29,7 +29,7 @@ def rest(world: World, random: Random) -> None:
             letter = Entry(topic, None, b"letter of before %d" % n, [], None, "")
             ours = names.of_retry(lineage, b"%d" % MAX_ATTEMPTS, source.encode(), at_ms, b"p", at_ms)
             headers = [*ours, (names.PARKED_REASON, b"max_attempts")]
-            world.log.put(parked or world.own.parked, None, letter.value, headers)
+            world.log.add_record(parked or world.own.parked, None, letter.value, headers)
             record = MemoryRecord(letter, partition, offset, world.now_ms)
             world.ledger.rests(world.ledger.who.former(source, lineage), record, MAX_ATTEMPTS)
             world.happened["letter of a topic that is made anew"] += 1

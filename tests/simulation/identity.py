@@ -34,7 +34,7 @@ class Identities:
 
     def of_entry(self, key: bytes, envelope: bytes) -> str:
         """Whose entry waits under a key."""
-        lineage = _ours(OBSERVER.shown(key, envelope).headers).get(names.ID) if self._former else None
+        lineage = _ours(OBSERVER.decode_to_show(key, envelope).headers).get(names.ID) if self._former else None
         return self._called(coordinates(key), lineage)
 
     def of_outcome(self, told: Outcome) -> str:

@@ -58,7 +58,7 @@ def _runs_in_clear() -> Patches:
 
 
 def _held_apart() -> Patches:
-    original = Holding._move
+    original = Holding._move_rows
 
     def move(holding: Holding, writer: Any, rows: Any) -> None:
         class Apart:
@@ -75,11 +75,11 @@ def _held_apart() -> Patches:
 
         original(holding, Apart, rows)  # type: ignore[arg-type]
 
-    return [patch.object(Holding, "_move", move)]
+    return [patch.object(Holding, "_move_rows", move)]
 
 
 def _let_go_as_it_was() -> Patches:
-    original = hold._released
+    original = hold._make_released_key
 
     def released(key: bytes, envelope: bytes) -> bytes:
         if key[0] != NAMED:
@@ -87,7 +87,7 @@ def _let_go_as_it_was() -> Patches:
         of = envelopes.routing(envelope)
         return entry_keys.in_lane(key, entry_keys.named_lane(of.team, entry_keys.source(key).topic, of.destination))
 
-    return [patch.object(hold, "_released", released)]
+    return [patch.object(hold, "_make_released_key", released)]
 
 
 KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -96,6 +96,6 @@ KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
     "runs-in-clear": _runs_in_clear,
     "held-apart": _held_apart,
     "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.entries_moved)],
-    "held-for-good": lambda: [patch.object(Holding, "step", lambda *_: 0)],
+    "held-for-good": lambda: [patch.object(Holding, "release_entries", lambda *_: 0)],
     "let-go-as-it-was": _let_go_as_it_was,
 }

@@ -107,17 +107,17 @@ def _no_wait_for_end() -> Patches:
         held = log._world.log.topics[topic]
         return {n: OffsetBounds(held[n].start, held[n].stable) for n in partitions}
 
-    return [patch.object(SteppedLog, "bounds", bounds)]
+    return [patch.object(SteppedLog, "fetch_bounds", bounds)]
 
 
 def _committing(by: Callable[[Any, Any], Any]) -> Any:
     """Commit sweeps by another writer, made of the writer and the shards."""
-    original = sweep._committed
+    original = sweep._commit_shards
 
     def committed(shards: Any, context: Any) -> Any:
         return original(shards, context._replace(writer=by(context.writer, shards)))
 
-    return patch.object(sweep, "_committed", committed)
+    return patch.object(sweep, "_commit_shards", committed)
 
 
 def _two_transactions() -> Patches:
@@ -126,8 +126,8 @@ def _two_transactions() -> Patches:
 
         def __init__(self, writer: Any) -> None:
             self._writer = writer
-            self.begin, self.write, self.commit, self.rehearse = writer.begin, writer.write, writer.commit, writer.rehearse
-            self.arrived, self.abort = writer.arrived, writer.abort
+            self.begin, self.write, self.commit, self.rehearse_entries = writer.begin, writer.write, writer.commit, writer.rehearse_entries
+            self.await_arrival, self.abort = writer.await_arrival, writer.abort
 
         def publish(self, *records: Any) -> None:
             self._writer.publish(*records)
@@ -141,27 +141,27 @@ def _forget_before_commit() -> Patches:
     class Early:
         def __init__(self, writer: Any, shards: Any) -> None:
             self._writer, self._shards = writer, shards
-            self.begin, self.write, self.publish, self.rehearse = writer.begin, writer.write, writer.publish, writer.rehearse
-            self.arrived, self.abort = writer.arrived, writer.abort
+            self.begin, self.write, self.publish, self.rehearse_entries = writer.begin, writer.write, writer.publish, writer.rehearse_entries
+            self.await_arrival, self.abort = writer.await_arrival, writer.abort
 
         def commit(self) -> None:
             for shard in self._shards:
-                shard.table.forget(shard.batch.list_ended())
+                shard.table.delete_scanned_rows(shard.batch.list_ended())
             self._writer.commit()
 
     return [_committing(Early)]
 
 
 def _offset_before_rows() -> Patches:
-    def fold(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         table._world.at("table fold, before")
         table.table.next_offset = next_offset
         table._world.at("table fold, between")
-        unreadable = table.table.fold(rows, next_offset, now_ms)
+        unreadable = table.table.apply_records(rows, next_offset, now_ms)
         table._world.at("table fold, after")
         return unreadable
 
-    return [patch.object(SteppedTable, "fold", fold)]
+    return [patch.object(SteppedTable, "apply_records", apply_records)]
 
 
 def _positions_after_commit() -> Patches:
@@ -238,8 +238,8 @@ def _nulls_end_first() -> Patches:
 
 
 def _superseded_later() -> Patches:
-    superseded = SteppedTable.superseded
-    return [patch.object(SteppedTable, "superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
+    superseded = SteppedTable.list_superseded
+    return [patch.object(SteppedTable, "list_superseded", lambda table, rows_max: superseded(table, rows_max)[: rows_max - 1])]
 
 
 def _doubt_is_abort() -> Patches:
@@ -264,7 +264,7 @@ def _next_not_aborted() -> Patches:
     return [
         patch.object(OverlappingTransactions, "_undo_others", lambda _: None),
         # A worker that is stopped would wait for ever.
-        patch.object(OverlappingTransactions, "end", undo_others),
+        patch.object(OverlappingTransactions, "end_transactions", undo_others),
         patch.object(OverlappingTransactions, "_handed_over", handed_over),
         patch.object(OverlappingTransactions, "_follows", lambda *_: True),
     ]
@@ -290,8 +290,8 @@ def _offsets_not_waited_for() -> Patches:
 
 
 def _records_not_waited_for() -> Patches:
-    arrived = SteppedWriter.arrived
-    return [patch.object(SteppedWriter, "arrived", lambda writer, s: writer._name == "intake" or arrived(writer, s))]
+    arrived = SteppedWriter.await_arrival
+    return [patch.object(SteppedWriter, "await_arrival", lambda writer, s: writer._name == "intake" or arrived(writer, s))]
 
 
 def _gathered_in_part() -> Patches:
@@ -316,11 +316,11 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "doubt-is-success": _doubt_is_success,
     "no-epochs": _no_epochs,
     "back-to-life": _back_to_life,
-    "superseded-stay": lambda: [patch.object(SteppedTable, "superseded", lambda _table, _rows_max: [])],
+    "superseded-stay": lambda: [patch.object(SteppedTable, "list_superseded", lambda _table, _rows_max: [])],
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
-    "moves-untold": lambda: [patch.object(move_entries, "remembered", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
+    "moves-untold": lambda: [patch.object(move_entries, "make_lineage_row", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ATTEMPT_MUTANTS,
     **ACTION_MUTANTS,

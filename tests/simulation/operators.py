@@ -21,7 +21,7 @@ from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp, read_mark
 from retry.delay_queue.returned_offsets import ParkedPlace, topic_hash
-from retry.delivery.acted_entry import digest
+from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.returned_letter import record_digest
 from retry.operations.act import request
 from retry.operations.act.request import DueTimes
@@ -137,7 +137,7 @@ class Operators:
 
     def _edit(self, key: bytes, due_at_ms: int, shard: int) -> Member:
         seen = self._seen[shard, key]
-        return Member(key, due_at_ms, digest(seen), self._edited(key, seen))
+        return Member(key, due_at_ms, hash_envelope(seen), self._edited(key, seen))
 
     def _edits_of_former(self, undone: dict[int, list[Member]]) -> dict[int, list[Member]]:
         """Edits of letters as they were first seen: an undo brings them back under the same keys, with another header."""
@@ -167,7 +167,7 @@ class Operators:
         # As a preview has it: letters with the same coordinates are due at different times.
         sources = [hash(letter.split(" ")[0]) for letter in chosen.values()]
         due = DueTimes(at_ms=self._hour_ms() if self.hourly else world.now_ms + random.randint(0, _LATER_MS))
-        return list(request.new(Action("", "", 0, [], 0), due).resting(list(chosen), sources, world.now_ms))
+        return list(request.renew_action(Action("", "", 0, [], 0), due).iterate_resting(list(chosen), sources, world.now_ms))
 
     def _edits_at_rest(self, members: list[Member]) -> list[Member]:
         """Edits of letters that rest; now and then of what is not there."""
@@ -178,7 +178,7 @@ class Operators:
             value = b"edited %d" % random.randrange(1 << 30)
             entry = Entry(record.topic(), record.key(), value, list(record.headers() or []), None, "")
             failed = entry_keys.source_from_text(f"0/{(header(kept[member.key], names.SOURCE) or b'').decode()}")
-            key = entry_keys.key(0, entry_keys.key_stem(failed.topic, failed.partition), failed.offset)
+            key = entry_keys.build_key(0, entry_keys.key_stem(failed.topic, failed.partition), failed.offset)
             edited = self._world.keys.codec_of_operators().encode(key, entry)
             edits.append(Member(member.key, member.due_at_ms, record_digest(record, PLAIN), edited))
         return edits

@@ -58,7 +58,7 @@ class Origins:
         if lineage in self._failed_by_others or has_equal:
             return
         self._failed_by_others.add(lineage)
-        record = self._world.log.put(_OTHERS, retry.key(), retry.value(), list(retry.headers() or []), 0)
+        record = self._world.log.add_record(_OTHERS, retry.key(), retry.value(), list(retry.headers() or []), 0)
         self._world.ledger.written(record, 1)
         self._world.happened["retry that another team fails on"] += 1
         self._world.say(f"failed by others: {_OTHERS}/0/{record.offset()}")
@@ -66,9 +66,9 @@ class Origins:
     def _flood(self) -> None:
         log, own, now_ms = self._world.log, self._world.own, self._world.now_ms
         first = self._flooded = self._flooded + LINEAGES
-        rows = [attempts.row(n, n, now_ms, now_ms, 1) for n in range(first, first + LINEAGES)]
+        rows = [attempts.build_fields(n, n, now_ms, now_ms, 1) for n in range(first, first + LINEAGES)]
         partition = attempts.LineageTopic(own.lineage, LINEAGE_PARTITIONS).find_partition(LOUD)
-        log.put(own.lineage, None, attempts.pack(LOUD, rows), partition=partition)
+        log.add_record(own.lineage, None, attempts.pack(LOUD, rows), partition=partition)
         self._world.happened["flood of a neighbour"] += 1
 
     def choose_dead_letters(self, retry: MemoryRecord, *, bare: bool) -> str:

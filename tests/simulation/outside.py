@@ -53,9 +53,9 @@ class Outside:
         self.unwritten, self.unscheduled = world.plan.letters, world.plan.schedules
         for topic in DEAD_LETTERS:
             for partition in range(2):
-                self._follower.begin(retry_of(topic), partition, 0)
+                self._follower.follow_partition(retry_of(topic), partition, 0)
         for partition in range(2):
-            self._follower.begin(SLOW, partition, 0)
+            self._follower.follow_partition(SLOW, partition, 0)
 
     def act(self) -> None:
         """One of them does something."""
@@ -110,7 +110,7 @@ class Outside:
         headers: Headers = [(names.ID, to_header(self.unwritten, TEAMS[topic])), (names.ATTEMPT, b"%d" % tried)] if tried else []
         if not (tried or null or large or place):
             key, value, headers = self._origins.draw(topic, key, value)
-        record = world.log.put(topic, key, None if null else value, headers, partition)
+        record = world.log.add_record(topic, key, None if null else value, headers, partition)
         world.ledger.written(record, tried + 1)
         world.happened["null that cancels"] += null
         world.say(f"{'null' if null else 'letter'} {topic}/{partition}/{record.offset()} key {key!r}")
@@ -129,7 +129,7 @@ class Outside:
         value = None if random.random() < 0.25 else orjson.dumps({"n": self.unscheduled, "due_ms": due_ms, "every_ms": every_ms})
         # Half of them by a clock that is up to a minute late.
         stamp_ms = world.now_ms - self.unscheduled % 2 * (self.unscheduled * 7_919 % 61_000)
-        record = world.log.put(SCHEDULES, key, value, partition=key == b"y", stamp_ms=stamp_ms)
+        record = world.log.add_record(SCHEDULES, key, value, partition=key == b"y", stamp_ms=stamp_ms)
         world.ledger.schedules.written(record, runs_of(every_ms) if value else 0)
         world.happened["cancel" if value is None else "schedule that recurs" if every_ms else "schedule"] += 1
         world.say(f"schedule {key!r} {record.partition()}/{record.offset()} {value!r}")
@@ -168,7 +168,7 @@ class Outside:
             if world.log.topics[topic][former.record.partition()].end == former.record.offset():
                 # Of a topic that was made anew: coordinates and lineage would be its own, and nobody could tell them apart.
                 continue
-            record = world.log.put(topic, retry.key(), retry.value(), headers, former.record.partition())
+            record = world.log.add_record(topic, retry.key(), retry.value(), headers, former.record.partition())
             again = world.ledger.written(record, former.number + 1)
             if put := read_mark(header(retry, names.ACTION)):
                 again.ramped = *put, from_header(header(retry, names.ID) or b""), short_team_number(TEAMS[topic])

@@ -91,7 +91,7 @@ class Ramps:
             key, value = record.key() or b"", record.value()
             if value is None or not entry_keys.FIRST_KEY <= key < entry_keys.END_KEY:
                 continue
-            said = [text for name, text in OBSERVER.shown(key, value).headers if name == names.ACTION]
+            said = [text for name, text in OBSERVER.decode_to_show(key, value).headers if name == names.ACTION]
             mark = ramp_records.read_mark(said[0]) if said else None
             if mark is None or action_records.tally_key(mark[0]) not in moved:
                 continue
@@ -179,5 +179,5 @@ def _keys(record: MemoryRecord) -> list[bytes]:
 
 def _stands(shards: dict[int, list[Row]], shard: int, key: bytes) -> bool:
     """Whether an entry waits under this key, or is held."""
-    rows = [[row for row in shards.get(shard, []) if row[1] == each] for each in (key, entry_keys.held(key))]
+    rows = [[row for row in shards.get(shard, []) if row[1] == each] for each in (key, entry_keys.make_held_key(key))]
     return any(of_one and max(of_one)[2] is not None for of_one in rows)

@@ -172,14 +172,14 @@ def _until_next(world: World) -> int:
 def _settled(world: World) -> bool:
     """Every shard is open somewhere, and has folded all there is."""
     ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
-    open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.shards()]
+    open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.list_open_shards()]
     ready = {s.changelog.partition: s.table.next_offset for _, s in open_ if s.phase is Phase.READY}
-    return ready == ends and not any(shard.requested(process.shards.around).reschedule for process, shard in open_)
+    return ready == ends and not any(shard.describe_requested(process.shards.around).reschedule for process, shard in open_)
 
 
 def _check_tables(world: World) -> None:
     for host in world.hosts:
-        for shard in host.process.engine.shards() if host.process and host.process.ready else []:
+        for shard in host.process.engine.list_open_shards() if host.process and host.process.ready else []:
             if shard.phase in (Phase.READY, Phase.RESTORING) and not shard.table.table.corrupt:  # type: ignore[attr-defined]
                 number = shard.changelog.partition
                 partition = world.log.topics[world.own.changelog][number]
@@ -194,5 +194,5 @@ def _state(world: World) -> str:
     ]  # fmt: skip
     return "; ".join(waits + world.ledger.schedules.left() + world.ledger.actions.left()) + "; " + "; ".join(
         f"{host.name} {s.changelog.partition} {s.phase.value} {s.trouble} at {s.table.next_offset}"
-        for host in world.hosts if host.process and host.process.ready for s in host.process.engine.shards()
+        for host in world.hosts if host.process and host.process.ready for s in host.process.engine.list_open_shards()
     )  # fmt: skip

@@ -39,19 +39,19 @@ class SteppedLog:
         """See `Log.follower`."""
         return SteppedFollower(self._world, self._log.follower())
 
-    def member(
+    def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> SteppedMember:
-        """See `Log.member`."""
-        return SteppedMember(self._world, self._log.member(group, subscription, gained, leaving, reads=reads))
+        """See `Log.join_group`."""
+        return SteppedMember(self._world, self._log.join_group(group, subscription, gained, leaving, reads=reads))
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """See `Log.bounds`; brokers may not answer, and then a worker that begins begins again later."""
+    def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
+        """See `Log.fetch_bounds`; brokers may not answer, and then a worker that begins begins again later."""
         process = self._world.current
         if process is not None and process.ready and self._world.chance(self._world.plan.hiccup):
             self._world.fault("ends not told")
             raise TimeoutError
-        return _around(self._world, "bounds", self._log.bounds, topic, partitions)
+        return _around(self._world, "bounds", self._log.fetch_bounds, topic, partitions)
 
     def bounds_of(self, partitions: Iterable[Any]) -> dict[Any, OffsetBounds]:
         """See `Log.bounds_of`."""
@@ -94,18 +94,18 @@ class SteppedWriter:
         """See `Writer.publish`."""
         self._do("publish", self._writer.publish, entries, now_ms, partitions)
 
-    def rehearse(
+    def rehearse_entries(
         self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None, anchor: object = None
     ) -> Any:
         """See `Writer.rehearse`."""
         self._world.happened["rehearsal"] += 1
-        return self._do("rehearse", self._writer.rehearse, entries, now_ms, partitions, anchor)
+        return self._do("rehearse", self._writer.rehearse_entries, entries, now_ms, partitions, anchor)
 
     def read_to(self, positions: list[Any], member: object) -> None:
         """See `Writer.read_to`."""
         self._do("read to", self._writer.read_to, positions, member)
 
-    def arrived(self, within_s: float) -> bool:
+    def await_arrival(self, within_s: float) -> bool:
         """See `Writer.arrived`; it may be that nobody says so in time."""
         self._is_silent = self._world.chance(3 * self._world.plan.hiccup)
         if self._is_silent:
@@ -113,7 +113,7 @@ class SteppedWriter:
             self._world.pause(within_s)
             return False
         self._arrive()
-        return self._writer.arrived(within_s)
+        return self._writer.await_arrival(within_s)
 
     def is_silent(self) -> bool:
         """See `Writer.is_silent`."""
@@ -151,13 +151,13 @@ class SteppedFollower:
 
     def __init__(self, world: World, follower: MemoryPartitionReader) -> None:
         self._world, self._follower = world, follower
-        self.end, self.close = follower.end, follower.close
+        self.unfollow_partition, self.close = follower.unfollow_partition, follower.close
         self._begun: dict[tuple[str, int], int] = {}
 
-    def begin(self, topic: str, partition: int, offset: int) -> None:
-        """See `Follower.begin`."""
+    def follow_partition(self, topic: str, partition: int, offset: int) -> None:
+        """See `Follower.follow_partition`."""
         self._begun[topic, partition] = offset
-        self._follower.begin(topic, partition, offset)
+        self._follower.follow_partition(topic, partition, offset)
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
         """See `Follower.read`."""
@@ -175,7 +175,7 @@ class SteppedFollower:
             # The record of lineages counts what it reads; only a shard knows what it has seen.
             elif followed := [p for p in self._begun if p[0] == world.own.changelog and p in self._follower._next]:
                 place = world.random.choice(followed)
-                self._follower.begin(*place, self._begun[place])
+                self._follower.follow_partition(*place, self._begun[place])
         found = self._follower.read(records_max, wait_s)
         world.at("follower read, after")
         return found
@@ -236,10 +236,10 @@ class SteppedTables:
         self._world.at("table open, after")
         return SteppedTable(self._world, table, partition)
 
-    def wipe(self, partition: int) -> None:
+    def delete_table(self, partition: int) -> None:
         """See `Tables.wipe`."""
         self._world.happened["table wiped by its shard"] += 1
-        _around(self._world, "table wipe", self._host.tables.wipe, partition)
+        _around(self._world, "table wipe", self._host.tables.delete_table, partition)
 
 
 class SteppedTable:
@@ -247,16 +247,16 @@ class SteppedTable:
 
     def __init__(self, world: World, table: MemoryTable, shard: int) -> None:
         self._world, self.table, self._shard = world, table, shard
-        self.lanes, self.due_lanes, self.page, self.behind, self.get, self.close = (
-            table.lanes, table.due_lanes, table.page, table.behind, table.get, table.close,
+        self.lanes, self.due_lanes, self.scan_entries, self.behind, self.get, self.close = (
+            table.lanes, table.due_lanes, table.scan_entries, table.page_behind, table.get, table.close,
         )  # fmt: skip
-        self.estimate_due, self.earliest, self.slices, self.is_leaving, self.find_blocks = (
-            table.estimate_due, table.earliest, table.slices, table.is_leaving, table.find_blocks,
+        self.estimate_due, self.earliest, self.list_slices, self.is_leaving, self.find_blocks = (
+            table.estimate_due, table.earliest, table.list_slices, table.is_leaving, table.find_blocks,
         )  # fmt: skip
 
-    def due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
-        """See `Table.due`; of what has a name it is noted what the table knew then."""
-        found = self.table.due(*asked)
+    def find_due(self, *asked: Any) -> list[tuple[bytes, bytes]]:
+        """See `Table.find_due`; of what has a name it is noted what the table knew then."""
+        found = self.table.find_due(*asked)
         for key, _ in found:
             if key[0] == NAMED and self._world.current is not None:
                 where = entry_keys.source(key)
@@ -264,9 +264,9 @@ class SteppedTable:
                 self._world.current.handed[about] = key, self.table.next_offset, self._shard
         return found
 
-    def superseded(self, rows_max: int) -> list[bytes]:
-        """See `Table.superseded`."""
-        return _around(self._world, "table superseded", self.table.superseded, rows_max)
+    def list_superseded(self, rows_max: int) -> list[bytes]:
+        """See `Table.list_superseded`."""
+        return _around(self._world, "table superseded", self.table.list_superseded, rows_max)
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
         """See `Table.expired_cancels`."""
@@ -300,21 +300,21 @@ class SteppedTable:
         """See `Table.controls`."""
         return self.table.controls
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Any:
-        """See `Table.fold`."""
-        return _around(self._world, "table fold", self.table.fold, rows, next_offset, now_ms)
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Any:
+        """See `Table.apply_records`."""
+        return _around(self._world, "table fold", self.table.apply_records, rows, next_offset, now_ms)
 
-    def forget(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.forget`."""
-        _around(self._world, "table forget", self.table.forget, keys, again)
+    def delete_scanned_rows(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.delete_scanned_rows`."""
+        _around(self._world, "table forget", self.table.delete_scanned_rows, keys, again)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
         """See `Table.explode`."""
         _around(self._world, "table explode", self.table.explode, block_keys)
 
-    def drop(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """See `Table.drop`."""
-        _around(self._world, "table drop", self.table.drop, keys, again)
+    def delete_rows(self, keys: Sequence[bytes], again: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """See `Table.delete_rows`."""
+        _around(self._world, "table drop", self.table.delete_rows, keys, again)
 
 
 def _around(world: World, step: str, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -32,7 +32,7 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
     found |= _superseded(name, table, found)
     found |= table.controls
     for kind in OF_ACTIONS:
-        found |= dict(table.slices(kind, 1 << 30))
+        found |= dict(table.list_slices(kind, 1 << 30))
     for key in found.keys() | live.keys():
         if found.get(key) != live.get(key) and key not in later:
             what = "lacks" if key not in found else "has" if key not in live else "has another"
@@ -41,7 +41,7 @@ def check(name: str, table: MemoryTable, rows: list[Row], stable: int) -> None:
 
 def _superseded(of: str, table: MemoryTable, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Rows of those that count no more and of cancels, and whether just the greatest of each name waits."""
-    rows = {key: table._rows[named_entries.superseded_row(key)] for key in table.superseded(1 << 30)}
+    rows = {key: table._rows[named_entries.superseded_row(key)] for key in table.list_superseded(1 << 30)}
     cancels = {key: table._rows[named_entries.remembered_row(key)] for key in table.expired_cancels(DUE_MS_MAX - 1, 1 << 30)}
     waits = {key for key in found if key[0] == NAMED}
     greatest: dict[bytes, bytes] = {}

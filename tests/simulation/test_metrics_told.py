@@ -41,14 +41,14 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     process = world.hosts[0].process
     assert process is not None
     metrics, shards = process.engine.metrics, process.shards
-    settings, names = Settings(app_id=APP), topics.names(APP)
+    settings, names = Settings(app_id=APP), topics.build_topic_names(APP)
     unused: Any = None
     composition._webhooks(settings, names, metrics)
-    composition._watch_backlog(BacklogGauges(shards.shards, dict.fromkeys), metrics)
+    composition._watch_backlog(BacklogGauges(shards.list_open_shards, dict.fromkeys), metrics)
     context: Any = SimpleNamespace(settings=settings, admin=unused, metrics=metrics, partitions={names.outcomes: 4})
     composition._watch_lag(context, dict, unused)
     metrics.watch_each("retry_letters_unread", dict)
-    page = exported(metrics.text().decode())
+    page = exported(metrics.render_metrics().decode())
     # Of those that every process has, only this is watched where there are no brokers.
     assert page.keys() == {metric.name for metric in metric_catalogue.WORKER} | {"retry_unreadable_records_total"}
     for name, (kind, labels) in page.items():

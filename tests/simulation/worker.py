@@ -165,7 +165,7 @@ class Process:
         if self.world.chance(self.world.plan.hiccup):
             return None
         for key in places:
-            place = returned_offsets.place(key)
+            place = returned_offsets.decode_place(key)
             partition = log.topics[parking[place.topic.hex()]][place.partition]
             records = [r for r in partition.read(place.offset, 1)[0] if r.offset() == place.offset]
             found[key] = (records[0], records[0]) if records else "gone"
@@ -196,7 +196,7 @@ class Process:
             found.append("write")
         if self._written:
             found.append("commit")
-        if self.engine.shards():
+        if self.engine.list_open_shards():
             found.append("sweep")
         if self.policies.changed() or self.skew.now_ms() is None:
             found.append("policies")
@@ -266,7 +266,7 @@ class Process:
 
     def fold(self) -> None:
         if self._portions:
-            self.engine.fold(self._portions.pop(0))
+            self.engine.apply_portions(self._portions.pop(0))
 
     def sweep(self) -> None:
         if self.busy.count("sweep") == 1:
@@ -274,7 +274,7 @@ class Process:
         self.engine.sweep()
 
     def look(self) -> None:
-        self.engine.look()
+        self.engine.run_checks()
 
     def stop(self) -> None:
         """As SIGTERM does."""
@@ -302,11 +302,11 @@ class _Policies:
         """Whether there is another file."""
         return self._newest() is not self.registry
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """Looking is cheap here."""
 
-    def look(self, use: Callable[[Registry], None]) -> None:
-        """See `PolicyFile.look`."""
+    def refresh_registry(self, use: Callable[[Registry], None]) -> None:
+        """See `PolicyFile.refresh_registry`."""
         registry = self._newest()
         if registry is not self.registry:
             self.registry = registry
@@ -316,7 +316,7 @@ class _Policies:
         return policies(self._world.delay, limited=self._world.limited)
 
     def about(self) -> dict[str, object]:
-        """See `PolicyFile.about`."""
+        """See `PolicyFile.describe`."""
         return {}
 
 

@@ -102,7 +102,7 @@ class World:
         self.current: Process | None = None
         self._depth = 0
         self._looked_after: dict[str, int] = {}
-        self.own = topics.names(APP)
+        self.own = topics.build_topic_names(APP)
         self.ledger = Ledger(self.own)
         self.log = WatchedLog(self)
         self.log.create(self.own.changelog, SHARDS)
@@ -278,7 +278,7 @@ class World:
             age_ms = self.now_ms - transaction.begun_ms
             if transaction.committed is not None:
                 if age_ms > _MARKERS_MS or self.calm:
-                    self.log.finish(name)
+                    self.log.complete_transaction(name)
             elif age_ms > SESSION_MS:
                 self.happened["transaction timed out"] += 1
                 self.say(f"{name} timed out")
@@ -286,7 +286,7 @@ class World:
 
     def _expire(self, name: str) -> None:
         for group in self.log.groups.values():
-            if name in group.members():
+            if name in group.list_instances():
                 self.happened["session ended"] += 1
                 self.say(f"{name} is no member of {group.name} any more")
                 group.expire(name)

@@ -55,7 +55,7 @@ class Faults:
         """One fault after another, for so long."""
         deadline = Deadline(seconds)
         weights = [weight for weight, _ in self._kinds.values()]
-        while not deadline.passed():
+        while not deadline.has_passed():
             let_pass(self._draw.uniform(*_BETWEEN_S))
             self.supervise()
             kind = self._draw.choices(list(self._kinds), weights)[0]

@@ -52,7 +52,7 @@ def drain(deployment: Deployment, downstream: Downstream) -> None:
     def nothing_under_way() -> bool:
         nonlocal told
         unread, waiting = _behind(deployment.bootstrap_servers, deployment.names.intake_group), _waiting(deployment)
-        if told.passed():
+        if told.has_passed():
             print(f"{unread:,} letters unread, {waiting:,.0f} waiting", flush=True)
             told = Deadline(_TELL_S)
         if unread or waiting:

@@ -51,10 +51,10 @@ def letter(
     target, ordered = topic.replace("DLT", "retry"), topic == "keyed.DLT"
     stem = entry_keys.key_stem(topic, 0)
     if ordered:
-        stem = entry_keys.order("orders", topic, key or b"") + stem
+        stem = entry_keys.hash_record_key("orders", topic, key or b"") + stem
     lane = entry_keys.lane("orders", topic, target, ordered)
     entry = Entry(target, key, value, [("trace", b"1"), ("none", None), *ours], NOW_MS - 9, "orders", NOW_MS)
-    return entry_keys.key(due_at_ms, stem, offset, lane), entry
+    return entry_keys.build_key(due_at_ms, stem, offset, lane), entry
 
 
 def state(kind: str, action: bytes = ACTION, slices: int = 1, **more: object) -> ActionState:

@@ -39,7 +39,7 @@ class WrittenNotes:
     def changes(self, group: str) -> list[tuple[str, str, str, int]]:
         return self.standing[group]
 
-    def undo(self, change: str, by: str) -> bool:
+    def undo_regrouping(self, change: str, by: str) -> bool:
         self.calls.append(("undo", change, by))
         return True
 
@@ -64,7 +64,7 @@ class ActingConsole:
 
     def __init__(self) -> None:
         self.replica, self.now_ms = ActingReplica(), NOW_MS
-        self._served = served(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.routes])
+        self._served = served(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.build_routes])
         self.console, self.audit = self._served.console, self._served.audit
         self.registry = policy_file(POLICIES, "policies.yaml")
         self.console.registry = lambda: self.registry
@@ -73,7 +73,7 @@ class ActingConsole:
 
     def ask(self, viewer: Viewer, method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
         """Ask as a page of this console does: signed in, with the token of that, from the same origin."""
-        secret, session = self.console.sign_in.sessions.begin(lambda: viewer)
+        secret, session = self.console.sign_in.sessions.begin_session(lambda: viewer)
         browser = self._served.browser()
         browser.cookies.set("retry-console", secret)
         return browser.request(method, address, data=form, json=json, headers={"Origin": ORIGIN, "X-CSRF": session.csrf})

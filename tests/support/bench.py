@@ -14,7 +14,7 @@ from retry.delivery.due_batch import Admitting, DueRow, give_back
 from retry.delivery.hold import Holding
 from retry.delivery.move_entries import explode_blocks
 from retry.delivery.refused_entries import RefusedEntries
-from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, select, settle
+from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, finish_sweep, select
 from retry.intake.gather_blocks import encode_block
 from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
@@ -41,7 +41,7 @@ def sweep(
         give_back(gate, selected.batch.rows)
         explode_blocks(writer, table, changelog, selected.to_explode)
         return NOTHING
-    return NOTHING if selected is None else settle(deliver([selected], context)[0], context)
+    return NOTHING if selected is None else finish_sweep(deliver([selected], context)[0], context)
 
 
 class Door:
@@ -57,7 +57,7 @@ class Door:
         self.took: set[str] = set()
         self.doubted = False
 
-    def take(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
+    def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         self.asked.append(lane)
         allowed = 0 if lane.destination in self.closed else min(wanted, self.allowed.get(lane.team, wanted))
         if lane.team in self.allowed:
@@ -71,7 +71,7 @@ class Door:
     def renews_timestamp(self, lane: Lane) -> bool:
         return not self.keeps_timestamps or "parked" in lane.destination
 
-    def look(self, destinations: set[str]) -> dict[str, str]:
+    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         return {}
 
     def doubt(self, now_ms: int) -> None:
@@ -110,9 +110,9 @@ class Bench:
         team: str = "team", ordered: bool = False,
     ) -> bytes:  # fmt: skip
         """Put an entry into the changelog and the table; its key."""
-        stem = entry_keys.order(team, "orders.DLT", b"k") * ordered + entry_keys.key_stem("orders.DLT", 0)
+        stem = entry_keys.hash_record_key(team, "orders.DLT", b"k") * ordered + entry_keys.key_stem("orders.DLT", 0)
         offset, lane = len(self.log.read("changelog")), entry_keys.lane(team, "orders.DLT", to, ordered)
-        key = entry_keys.key(due_at_ms, stem, offset, lane)
+        key = entry_keys.build_key(due_at_ms, stem, offset, lane)
         entry = Entry(to, b"k", value, [("retry-id", b"1")], None, team)
         self.write([(key, envelope or self.codec.encode(key, entry))])
         return key
@@ -123,7 +123,7 @@ class Bench:
     ) -> bytes:  # fmt: skip
         """Put an entry with a name; its key."""
         lane, stem = entry_keys.named_lane("door", "schedules", to), entry_keys.key_stem("schedules", 0)
-        key = entry_keys.named_key(due_at_ms, entry_keys.name("door", "schedules", name), version, stem, version, lane)
+        key = entry_keys.named_key(due_at_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
         entry = Named(to, b"k", value, [*headers], None, "door", **also)
         self.write([(key, self.codec.encode(key, entry))], fold=fold)
         return key
@@ -140,7 +140,7 @@ class Bench:
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
-        row = envelopes.cancel(entry_keys.name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
+        row = envelopes.cancel(entry_keys.hash_name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
         self.write([row])
         return row[0]
 
@@ -156,7 +156,7 @@ class Bench:
         """Bring the table up to the changelog, as the table agent does."""
         new = [r for r in self.log.read("changelog") if r.partition() == 1 and r.offset() >= self.table.next_offset]
         rows = [(r.key() or b"", r.value()) for r in new]
-        self.table.fold(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
+        self.table.apply_records(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
 
     def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
         """One batch."""
@@ -166,7 +166,7 @@ class Bench:
 
     def hold(self, rows: Sequence[DueRow]) -> None:
         """Move those that cannot be opened out of the way."""
-        self.holding.hold(self.writer, rows, self.codec, self.end)
+        self.holding.quarantine_entries(self.writer, rows, self.codec, self.end)
 
     def end(self) -> int:
         """Where the partition ends, undecided records included, but for the marks of transactions, which `fold` does not pass."""
@@ -177,7 +177,7 @@ class Bench:
 
     def release(self, now_ms: int = NOW_MS, rows_max: int = 100) -> int:
         """Look at one batch of what is held; how many entries of it are held no more."""
-        return self.holding.step(self.writer, self.codec, now_ms, rows_max, self.end)
+        return self.holding.release_entries(self.writer, self.codec, now_ms, rows_max, self.end)
 
     def delivered(self, topic: str = "retry") -> list[bytes | None]:
         """Values that a reader sees, in the order of their offsets (all have one key)."""
@@ -191,6 +191,6 @@ class Bench:
     def agrees(self) -> bool:
         """Whether the table is the changelog's fold."""
         self.fold()
-        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
+        behind = {key: envelope for _, key, envelope in self.table.page_behind(b"", 1_000)}
         live = {key: envelope for row in self.live().items() for key, envelope in blocks.list_rows(*row)}
-        return dict(row[1:] for row in self.table.page(b"", 1_000)) | behind == live
+        return dict(row[1:] for row in self.table.scan_entries(b"", 1_000)) | behind == live

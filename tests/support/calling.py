@@ -14,7 +14,7 @@ import sys
 
 from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
 from retry.delivery.webhooks.response import Answer
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 
 _TIMEOUT_S = 30.0
 
@@ -29,7 +29,7 @@ def called(good: str, bad: str, times: int) -> tuple[list[list[object]], list[li
 
 
 async def _main(good: str, bad: str, times: int) -> None:
-    client = WebhookClient(SsrfGuard(listed("127.0.0.0/8")), list)
+    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")), list)
 
     async def call(url: str) -> Answer:
         return await client.call(HttpRequest("t", "POST", url, {}, b"{}", _TIMEOUT_S, "team"))

@@ -33,7 +33,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.table.interface import CONTROL, Identity
-from retry.delay_queue.table.read_only_table import stored
+from retry.delay_queue.table.read_only_table import open_stored
 from retry.delay_queue.table.rocksdb import Memory
 from retry.errors import EntryUnreadable
 from retry.kafka import topics
@@ -227,7 +227,7 @@ def _check_tables(found: Findings, deployment: Deployment, changelog: list[Recor
 
 
 def _differences(path: Path, identity: Identity, records: list[Record]) -> list[str]:
-    with TemporaryDirectory() as scratch, stored(path, Path(scratch), Memory(8 << 20)) as table:
+    with TemporaryDirectory() as scratch, open_stored(path, Path(scratch), Memory(8 << 20)) as table:
         if table is None:
             return []
         rows, strange, next_offset, waiting = dict(table.rows), list(table.strange), table.next_offset, table.waiting

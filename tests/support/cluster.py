@@ -124,7 +124,7 @@ class Cluster:
 
     def _leader(self, topic: str, name: str) -> int:
         deadline = Deadline(_ASK_S)
-        while (node := self._leader_now(topic, name)) < 0 and not deadline.passed():
+        while (node := self._leader_now(topic, name)) < 0 and not deadline.has_passed():
             pause(0.1)
         return node
 

@@ -46,7 +46,7 @@ from retry.console.web.token_file import Tokens
 from retry.errors import BrokersUnreachable, CursorStale
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters.found_letter import FoundLetter, parked
+from retry.operations.letters.found_letter import FoundLetter, make_parked_letter
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Record
 from retry.settings import Settings
@@ -105,7 +105,7 @@ class FakePayloads:
         if self.trouble:
             raise self.trouble
         record = self.records.get(name)
-        return None if record is None else parked(record, Registry())
+        return None if record is None else make_parked_letter(record, Registry())
 
     def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, None]:
         if after == "stale":
@@ -147,7 +147,7 @@ class FakeReplica:
     def generation(self) -> int:
         return len(self.rows)
 
-    def now(self, scope: Scope) -> Now:
+    def load_now(self, scope: Scope) -> Now:
         seen = self._seen(scope)
         hours = tuple(range(24))
         return Now(
@@ -158,7 +158,7 @@ class FakeReplica:
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
         )  # fmt: skip
 
-    def groups(
+    def list_groups(
         self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
         self._seen(scope)
@@ -166,8 +166,8 @@ class FakeReplica:
         kinds = [replace(each, teams=mine[each.id]) for each in self.kinds if scope is None or mine[each.id]]
         return Page(kinds, None, len(kinds), False, self.nothing_matches)
 
-    def group(self, scope: Scope, group_id: str) -> Group | None:
-        return next((each for each in self.groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
+    def find_group(self, scope: Scope, group_id: str) -> Group | None:
+        return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
 
     def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
         self._seen(None)
@@ -182,19 +182,19 @@ class FakeReplica:
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
 
-    def letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+    def list_letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         self.asked.append((scope, meant, after, limit))
         seen = self._seen(scope)
         return Page(seen[:limit], "next" if len(seen) > limit else None, len(seen), False, self.nothing_matches)
 
-    def letter(self, scope: Scope, name: str) -> LetterRow | None:
+    def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
         return next((row for row in self._seen(scope) if row.name == name), None)
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
         failed = LineageEvent(NOW_MS, "failed", 1, "orders.DLT/0/1")
         return [failed, LineageEvent(NOW_MS, "parked", 2, "parked/0/1", "max_attempts")]
 
-    def names(self, scope: Scope) -> Names:
+    def list_filter_names(self, scope: Scope) -> Names:
         seen = self._seen(scope)
         return Names(tuple(sorted({row.team for row in seen if row.team})), ("orders.DLT",), ("a.GatewayTimeout",))
 
@@ -203,7 +203,7 @@ class FakeReplica:
     ) -> Page[LetterRow]:
         return Page([row for row in self._seen(scope) if row.kind == kind])
 
-    def audit(
+    def list_audit_rows(
         self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
     ) -> Page[AuditRow]:
         self.asked.append((scope, wanted, after, limit))

@@ -34,7 +34,7 @@ class Crowd:
             self._sockets.append(client)
         # Those that nobody accepts stay where they are.
         deadline = Deadline(3.0)
-        while not deadline.passed() and self.open() < self._size:
+        while not deadline.has_passed() and self.open() < self._size:
             self._left.wait(0.1)
             if self._settled():
                 break

@@ -68,7 +68,7 @@ class Deployment:
     ) -> None:
         self.bootstrap_servers, self.folder = bootstrap_servers, folder
         self.app_id = "retry" if alone else f"t{uuid.uuid4().hex[:8]}"
-        self.names = topics.names(self.app_id)
+        self.names = topics.build_topic_names(self.app_id)
         self.admin = admin(bootstrap_servers)
         self.shards, self.retry_partitions, self._copies = shards, retry_partitions, copies
         prefix = "" if alone else f"{self.app_id}."

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retry.analytics import curves
-from retry.analytics.advice.actions import PerRetry, actions
+from retry.analytics.advice.actions import PerRetry, choose_actions
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.policy_rewrite import Advised
 from retry.analytics.advice.summary import advice_by_kind, saving, worth
@@ -38,7 +38,7 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     top = _fingerprints(list(kinds), topic)
     return {
         "about": {"app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3"},
-        "actions": actions(
+        "actions": choose_actions(
             [Advised(kind.team, str(kind.exception), (topic,), False, each) for kind, each in advice.items()],
             per_retry=PerRetry(900, 0.002, 150),
         ),
@@ -101,7 +101,7 @@ def _evidence(chance: random.Random, letters: int, chances: Sequence[float]) -> 
         recovered = sum(chance.random() < likely for _ in range(letters))
         cells.append(Cell(attempt, 1_000 * 2**attempt, recovered, letters - recovered))
         letters -= recovered
-    return Evidence.of(cells)
+    return Evidence.from_cells(cells)
 
 
 def _totals() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.returned_offsets import ParkedPlace
-from retry.delay_queue.table.changelog_records import readable
+from retry.delay_queue.table.changelog_records import select_readable_rows
 from retry.errors import EntryNewer, ReadPositionNewer
 from retry.intake import attempts
 from retry.intake.gather_blocks import encode_block
@@ -156,8 +156,8 @@ class ForeignRecords:
         stem = draw.choice(stems)
         lane = entry_keys.lane("testers", self._topic, self._topic.replace("DLT", "retry"), draw.random() < 0.3)
         if lane[0] == entry_keys.ORDERED:
-            stem = entry_keys.order("testers", self._topic, b"k") + stem
-        key = entry_keys.key(due_ms, stem, offset + draw.randrange(1_000_000) if offset < 1 << 63 else offset, lane)
+            stem = entry_keys.hash_record_key("testers", self._topic, b"k") + stem
+        key = entry_keys.build_key(due_ms, stem, offset + draw.randrange(1_000_000) if offset < 1 << 63 else offset, lane)
         if draw.random() < 0.3:
             named = entry_keys.named_lane("testers", self._topic, "https://127.0.0.1:1")
             key = entry_keys.named_key(due_ms, draw.randbytes(16), 1, stem, 7, named)
@@ -198,7 +198,7 @@ class ForeignRecords:
             "testers", self._topic, 0, "testers/x", 1, "E", "retry", None, self._topic.replace("DLT", "retry"), None, None, None
         )
         letters[shared].append((b"%016x" % 1, 1 << 40, self._now_ms, self._now_ms, self._now_ms))
-        (good,) = outcomes.records(letters, self._now_ms)
+        (good,) = outcomes.encode_outcomes(letters, self._now_ms)
         record = json.loads(good)
         if self._draw.random() < 0.7:
             record["letters"] = [json.loads(self._spoilt_object(record["letters"][0]))]
@@ -217,7 +217,7 @@ class ForeignRecords:
             return raw
 
     def _lineage(self) -> Foreign:
-        good = attempts.pack("testers", [attempts.row(1 << 40, 7, self._now_ms, self._now_ms, 1)])
+        good = attempts.pack("testers", [attempts.build_fields(1 << 40, 7, self._now_ms, self._now_ms, 1)])
         bad = good[:-3], b"\x03" + good[1:], b"\x01" + good[1:], b"\xff" + good, good + b"x", b"\0\1" + good[1:-1], b"\0" + good
         value = self._draw.choice(bad)
         return Foreign(self._draw.choice((None, b"x", b"\xff", b"0102030405060708/9999999")), value)
@@ -280,7 +280,7 @@ def _is_newer_position(made: Foreign) -> bool:
 def _is_newer(made: Foreign) -> bool:
     """Whether a record of the changelog looks as if a newer version had written it."""
     try:
-        readable([(made.key or b"", made.value)])
+        select_readable_rows([(made.key or b"", made.value)])
     except EntryNewer:
         return True
     return False

@@ -171,7 +171,7 @@ def _late_topic(g: Generator, n: int) -> Hostile:
 
 def _broken_avro(g: Generator, n: int) -> Hostile:
     sample = next(g._samples)
-    key, value = samples.encoded(sample)
+    key, value = samples.encode_sample(sample)
     cut = g.draw.randrange(len(value))
     broken = g.draw.choice(
         (

@@ -14,9 +14,9 @@ class FollowedPositions(ReadPositions):
     def __init__(self, log: MemoryCluster) -> None:
         super().__init__(log, TOPIC)
         self._follower = log.follower()
-        self._follower.begin(TOPIC, PARTITION, 0)
+        self._follower.follow_partition(TOPIC, PARTITION, 0)
 
     def await_current(self) -> None:
         for message in self._follower.read(1_000, 0.0):
-            self.fold(message)
+            self.apply_message(message)
         super().await_current()

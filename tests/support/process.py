@@ -39,7 +39,7 @@ def await_that(what: str, holds: object, timeout_s: float = 180.0) -> None:
     deadline = Deadline(timeout_s)
     while True:
         # Asked once more when the time is over: on a busy machine a question may take as long as the whole time.
-        last = deadline.passed()
+        last = deadline.has_passed()
         if holds():  # type: ignore[operator]
             return
         if last:
@@ -50,7 +50,7 @@ def await_that(what: str, holds: object, timeout_s: float = 180.0) -> None:
 def let_pass(seconds: float) -> None:
     """Let time pass: for tests of what load does meanwhile, not of what comes of the waiting."""
     deadline = Deadline(seconds)
-    while not deadline.passed():
+    while not deadline.has_passed():
         pause(deadline.remaining_s())
 
 

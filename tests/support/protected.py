@@ -98,7 +98,7 @@ class Protected:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         deadline = Deadline(timeout_s)
-        while not deadline.passed():
+        while not deadline.has_passed():
             self.look_at(process.pid)
             try:
                 out, err = process.communicate(timeout=_LOOK_S)
@@ -130,5 +130,5 @@ class Protected:
         """Ask with a command until it prints a text."""
         deadline = Deadline(timeout_s)
         while text not in (printed := self.run("commands", *arguments)):
-            assert not deadline.passed(), f"{what}: {printed}"
+            assert not deadline.has_passed(), f"{what}: {printed}"
             pause(0.2)

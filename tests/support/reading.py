@@ -97,7 +97,7 @@ def read(bootstrap_servers: str, topics: Iterable[str], isolation_level: str, ti
         while open_ends:
             for message in reader.consume(10_000, 0.2):
                 _note(message, found, ends, open_ends)
-            assert not deadline.passed(), f"{isolation_level}: cannot be read to the end: {sorted(open_ends)}"
+            assert not deadline.has_passed(), f"{isolation_level}: cannot be read to the end: {sorted(open_ends)}"
     finally:
         reader.close()
     return found
@@ -150,7 +150,7 @@ class Tail:
         """Read until so many different ones were seen."""
         deadline = Deadline(timeout_s)
         while len(self.seen) < count:
-            assert not deadline.passed(), f"{len(self.seen)} of {count} came back within {timeout_s:.0f} s"
+            assert not deadline.has_passed(), f"{len(self.seen)} of {count} came back within {timeout_s:.0f} s"
             self.read()
 
     def await_more(self, count: int, timeout_s: float = 120.0) -> None:
@@ -161,7 +161,7 @@ class Tail:
         """What comes within a time in which nothing should come."""
         deadline = Deadline(seconds)
         found = []
-        while not deadline.passed():
+        while not deadline.has_passed():
             found += self.read()
             pause(0.01)
         return found

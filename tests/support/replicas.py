@@ -13,14 +13,14 @@ from retry.console.replica.rows import Group, LetterRow, Page, Scope
 from retry.console.replica.sources import Sources
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.topics import Described, names
+from retry.kafka.topics import Described, build_topic_names
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
 from retry.record import Headers
 from retry.telemetry.unreadable_records import UNREADABLE
 
-OWN = names("app")
+OWN = build_topic_names("app")
 NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
 PARTITIONS = 2
@@ -80,7 +80,7 @@ class GivenReplica:
         self._unreadable_before = _count_unreadable()
         self.folds = Folds(self.connection, self.sources, lambda: self._registry, is_live=self.file.is_live)
         self.readers = ReplicaReaders(self.file.path, self._found_corrupt)
-        self.readers.show(self.file.id if self.file.is_live else "")
+        self.readers.switch_file(self.file.id if self.file.is_live else "")
         self._offsets: dict[tuple[str, int], int] = dict(self.folds.positions)
 
     @property
@@ -99,17 +99,17 @@ class GivenReplica:
             for offset, record in enumerate(records, begin)
         ]
         self._offsets[topic, partition] = begin + len(records)
-        self.folds.fold({(topic, partition): messages}, {(topic, partition): begin + len(records)})  # type: ignore[dict-item]
+        self.folds.project_partitions({(topic, partition): messages}, {(topic, partition): begin + len(records)})  # type: ignore[dict-item]
         return list(range(begin, begin + len(records)))
 
     def finish(self) -> None:
         """All is there that was there at the start."""
-        self.file.finish(self.folds.indexed)
-        self.readers.show(self.file.id)
+        self.file.finish_rebuild(self.folds.count_indexed)
+        self.readers.switch_file(self.file.id)
 
     def _found_corrupt(self, file_id: str) -> None:
         self.file.corrupt = file_id
-        self.readers.show("")
+        self.readers.switch_file("")
 
     def letters(
         self, meant: str | Filter = "", scope: Scope = None, after: str | None = None, limit: int = 100, now_ms: int = NOW_MS
@@ -117,7 +117,7 @@ class GivenReplica:
         """A page of letters."""
         with self.readers.reading(0.0) as connection:
             wanted = parse(meant) if isinstance(meant, str) else meant
-            return letters_page.page(connection, self.file.id, scope, wanted, after, limit, now_ms)
+            return letters_page.list_letters(connection, self.file.id, scope, wanted, after, limit, now_ms)
 
     def names(self, meant: str | Filter = "", scope: Scope = None) -> list[str]:
         """The same, whatever they are called, in order."""
@@ -127,7 +127,7 @@ class GivenReplica:
         """Kinds of failures."""
         with self.readers.reading(0.0) as connection:
             asked = parse(meant)
-            return groups_page.page(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
+            return groups_page.list_groups(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
 
     def counts_hold(self) -> bool:
         """Whether what is kept ready is what there is."""
@@ -153,7 +153,7 @@ def entry(
 ) -> tuple[bytes, bytes]:
     """Key and envelope of a letter that waits."""
     lane = entry_keys.lane(team, "orders.DLT", "orders.retry")
-    key = entry_keys.key(due_at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
+    key = entry_keys.build_key(due_at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
     given = headers if headers is not None else failure()
     ours: Headers = [("retry-id", b"%016x" % offset), ("retry-attempt", b"1"), ("retry-first-failed-ms", b"%d" % NOW_MS)]
     return key, envelopes.encode(Entry("orders.retry", b"key %d" % offset, b"value", given + ours, NOW_MS, team, NOW_MS))

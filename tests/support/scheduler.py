@@ -38,7 +38,7 @@ class Scheduling:
         self.id = f"s{uuid.uuid4().hex[:8]}"
         self.bootstrap_servers, self.folder, self.partitions = bootstrap_servers, folder, partitions
         self.schedules, self.history, self.target = (f"{self.id}.{name}" for name in ("schedules", "history", "target"))
-        self.names = topics.names(self.id)
+        self.names = topics.build_topic_names(self.id)
         self.admin = admin(bootstrap_servers)
         self.instances: list[WorkerProcess] = []
         self.acknowledged: list[tuple[int, int]] = []

@@ -28,25 +28,25 @@ def lane(n: int, ordered: bool = False) -> bytes:
 
 def plain_key(due_ms: int, offset: int = 0, lane: bytes = entry_keys.COMMON) -> bytes:
     """The key of an entry that waits for nobody."""
-    return entry_keys.key(due_ms, entry_keys.key_stem(TOPIC, 0), offset, lane)
+    return entry_keys.build_key(due_ms, entry_keys.key_stem(TOPIC, 0), offset, lane)
 
 
 def ordered_key(due_ms: int, offset: int, record_key: bytes = b"k", n: int = 0) -> bytes:
     """The key of an entry that waits for earlier letters of its record key, in the ordered lane `n`."""
-    stem = entry_keys.order("team", TOPIC, record_key) + entry_keys.key_stem(TOPIC, 0)
-    return entry_keys.key(due_ms, stem, offset, lane(n, ordered=True))
+    stem = entry_keys.hash_record_key("team", TOPIC, record_key) + entry_keys.key_stem(TOPIC, 0)
+    return entry_keys.build_key(due_ms, stem, offset, lane(n, ordered=True))
 
 
 def named_key(due_ms: int, version: int, name: bytes = b"n", n: int = 0) -> bytes:
     """The key of an entry with a name, in the named lane `n`; a version comes from the offset of that number."""
     stem, lane = entry_keys.key_stem("schedules", 0), entry_keys.named_lane(f"team {n}", "schedules", "orders")
-    return entry_keys.named_key(due_ms, entry_keys.name("door", "schedules", name), version, stem, version, lane)
+    return entry_keys.named_key(due_ms, entry_keys.hash_name("door", "schedules", name), version, stem, version, lane)
 
 
 def cancel(version: int, name: bytes = b"n", until_ms: int = 0) -> ChangelogRow:
     """A record that ends a name up to a version, and is remembered for a while."""
     stem = entry_keys.key_stem("schedules", 0)
-    return envelopes.cancel(entry_keys.name("door", "schedules", name), version, stem, version, until_ms)
+    return envelopes.cancel(entry_keys.hash_name("door", "schedules", name), version, stem, version, until_ms)
 
 
 def everything(table: Table) -> dict[bytes, bytes]:
@@ -58,4 +58,4 @@ def everything(table: Table) -> dict[bytes, bytes]:
 
 def list_rows(table: Table) -> list[tuple[bytes, bytes]]:
     """The same; where a table has folded a part of a transaction that ends a block, some are there twice."""
-    return [row[1:] for row in [*table.page(b"", ALL), *table.behind(b"", ALL)]]
+    return [row[1:] for row in [*table.scan_entries(b"", ALL), *table.page_behind(b"", ALL)]]

@@ -28,12 +28,12 @@ class PerRetry(NamedTuple):
     cost: float | None = None
     consumer_ms: float | None = None
 
-    def of(self, retries: float) -> dict[str, float | None]:
+    def scale_to(self, retries: float) -> dict[str, float | None]:
         """Return the costs of `retries` retries by name; a cost that is not known stays None."""
         return {name: None if each is None else each * retries for name, each in self._asdict().items()}
 
 
-def actions(
+def choose_actions(
     advised: Iterable[Advised], *, per_retry: PerRetry | None = None, file: tuple[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """The five advices that save most retries, the largest first.
@@ -62,7 +62,7 @@ def actions(
             "rule": rule_lines(each),
             "diff": [] if file is None else difference(*file, [each]),
             "retries": advice.saved,
-            **(per_retry or PerRetry()).of(advice.saved),
+            **(per_retry or PerRetry()).scale_to(advice.saved),
             "letters": advice.letters,
             "recoveries": advice.recoveries_now,
             "recoveries_at_risk": advice.recoveries_at_risk,

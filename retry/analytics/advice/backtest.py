@@ -35,16 +35,16 @@ def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> d
         met = [rest.pop(other) for other in list(rest) if _is_of(other, kind)]
         if met:
             named = kind._asdict() | {"topics": list(kind.topics), "policies": list(kind.policies)}
-            rows.append({**named, "attempts_now": each.attempts_now, "attempts": each.attempts, **_tried(met, each.attempts)})
+            rows.append({**named, "attempts_now": each.attempts_now, "attempts": each.attempts, **_replay_letters(met, each.attempts)})
     together = {name: sum(row[name] for row in rows) for name in _SUMS}
-    for name, number in _tried(list(rest.values()), None).items():
+    for name, number in _replay_letters(list(rest.values()), None).items():
         if name in _SUMS:
             together[name] += number
     delays = sum(each.changes and bool(each.delays_ms) for each in advice.values())
     return {"all": together | _share(together["kept"], together["recovered"]), "kinds": rows, "delays": delays}
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def format_backtest(found: Mapping[str, Any]) -> Iterator[str]:
     """Render the result of a backtest as lines of text."""
     yield f"all: {_sentence(found['all'])}"
     for row in found["kinds"]:
@@ -69,7 +69,7 @@ def _is_of(newer: Kind, kind: Kind) -> bool:
     return newer[:2] == kind[:2] and {*newer.topics} <= {*kind.topics} and {*newer.policies} <= {*kind.policies}
 
 
-def _tried(met: list[Evidence], attempts: int | None) -> dict[str, Any]:
+def _replay_letters(met: list[Evidence], attempts: int | None) -> dict[str, Any]:
     """Letters of one advice, with so many attempts; None for all that they had."""
     every = [cell for each in met for cell in each.every]
     within = [cell for cell in every if attempts is None or cell.attempt <= attempts]

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from retry.analytics.advice.delays import rounded
+from retry.analytics.advice.delays import round_delay
 from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
 from retry.analytics.advice.prospect import Prospect
 from retry.analytics.statistics.homogeneity import more_often
@@ -94,7 +94,7 @@ def choose(
     """
     prospect = Prospect(evidence, planned)
     made = prospect.attempts
-    if (ended := evidence.ended(1)) < enough:
+    if (ended := evidence.count_ended(1)) < enough:
         return _advice(prospect, "unknown", made, {}, 0.0, missing=enough - ended)
     attempts = made
     while attempts > 1 and prospect.kept_low(attempts - 1, keep) >= keep:
@@ -102,7 +102,7 @@ def choose(
     level = DELAYS_LEVEL / max(1, delays_tried(evidence) if comparisons is None else comparisons)
     better = {n: cell for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells.get(n, ()), level))}
     if planned is not None:
-        better = {n: cell for n, cell in better.items() if set(planned[n - 1]) != {rounded(cell.delay_ms)}}
+        better = {n: cell for n, cell in better.items() if set(planned[n - 1]) != {round_delay(cell.delay_ms)}}
     if attempts < made:
         return _advice(prospect, "fewer", attempts, better, prospect.kept_low(attempts, keep))
     verdict = "delays" if better else "keep"
@@ -113,16 +113,16 @@ def choose(
 
 def delays_tried(evidence: Evidence) -> int:
     """How many delays there are to choose from."""
-    return sum(len(tried) for cells in evidence.cells.values() if len(tried := _tried(cells)) > 1)
+    return sum(len(tried) for cells in evidence.cells.values() if len(tried := _select_tried(cells)) > 1)
 
 
-def _tried(cells: tuple[Cell, ...]) -> list[Cell]:
+def _select_tried(cells: tuple[Cell, ...]) -> list[Cell]:
     return [cell for cell in cells if cell.ended >= CELL_ENOUGH]
 
 
 def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
     """The shortest delay of those that are as good as the best, where that is clearly better than all others together."""
-    tried = _tried(cells)
+    tried = _select_tried(cells)
     if len(tried) < 2:
         return None
     best = max(tried, key=lambda cell: chance(cell.recovered, cell.ended).low)
@@ -141,7 +141,7 @@ def _advice(
     left = survival(_hazard_at(prospect.evidence, n, better.get(n)) for n in range(1, attempts + 1))
     return Advice(
         verdict, attempts_now=prospect.attempts, attempts=attempts,
-        delays_ms={n: rounded(cell.delay_ms) for n, cell in better.items()}, letters=letters,
+        delays_ms={n: round_delay(cell.delay_ms) for n, cell in better.items()}, letters=letters,
         recoveries_now=letters * (1 - left_now[-1]), recoveries=letters * (1 - left[-1]), kept_low=kept_low,
         retries_now=letters * sum(left_now[:-1]), retries=letters * sum(left[:-1]), missing=missing,
     )  # fmt: skip

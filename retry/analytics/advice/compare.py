@@ -8,9 +8,9 @@ from typing import Any
 from retry.analytics.advice.evidence import Evidence, Kind
 from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
 from retry.analytics.html.format import noun
-from retry.analytics.text_table import aligned
+from retry.analytics.text_table import align_rows
 from retry.policies.registry import Registry
-from retry.printable import visible
+from retry.printable import escape_unprintable
 
 _NAME_CHARS_MAX = 60
 _NAMES = (
@@ -19,7 +19,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
+def compare_policies(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
     """Return what is expected under the policy file of now and under the one that is tried.
 
     `now` and `tried` have for all letters `letters`, `retries`, `unobserved` of them (of which it is not known what they bring:
@@ -36,22 +36,22 @@ def compared(now: Registry, tried: Registry, starts: Sequence[Start], evidence: 
     return {"now": _plain(_sum(both[0])), "tried": _plain(_sum(both[1])), "kinds": kinds, "unjudged": unjudged}
 
 
-def lines(comparison: Mapping[str, Any]) -> list[str]:
+def format_comparison(comparison: Mapping[str, Any]) -> list[str]:
     """The comparison as a table for people."""
     rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "unobserved", "recovered", "parked", "p50", "p90")]
     for kind in [{"team": "all", "exception": ""} | {name: comparison[name] for name in ("now", "tried")}, *comparison["kinds"]]:
         for which in ("now", "tried"):
             # A name may hold anything, and this goes to a terminal and into comments.
             name = f"{kind['team']} {kind['exception']}".strip() if which == "now" else ""
-            rows.append((visible(name, _NAME_CHARS_MAX), which, *_cells(kind[which])))
-    notes = [note for which in ("now", "tried") for note in _unobserved(which, comparison[which])]
+            rows.append((escape_unprintable(name, _NAME_CHARS_MAX), which, *_cells(kind[which])))
+    notes = [note for which in ("now", "tried") for note in _describe_unobserved(which, comparison[which])]
     if comparison["unjudged"]:
         unjudged = ", ".join(comparison["unjudged"])
         notes.append(f"not judged, since outcomes do not tell message, headers, stage or value: {unjudged}")
-    return aligned(rows, names=2) + notes
+    return align_rows(rows, names=2) + notes
 
 
-def _unobserved(which: str, each: Mapping[str, Any]) -> Iterator[str]:
+def _describe_unobserved(which: str, each: Mapping[str, Any]) -> Iterator[str]:
     if each["unobserved"] < 0.5:
         return
     attempts, delays = each["unobserved_attempts"], each["unobserved_delays"]

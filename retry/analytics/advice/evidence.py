@@ -69,7 +69,7 @@ class Evidence:
     every: tuple[Cell, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, cells: Iterable[Cell]) -> Evidence:
+    def from_cells(cls, cells: Iterable[Cell]) -> Evidence:
         """The evidence of cells in any order."""
         every = tuple(sorted(cells))
         by_delay: dict[tuple[int, int], list[Cell]] = {}
@@ -77,7 +77,7 @@ class Evidence:
             by_delay.setdefault((cell.attempt, bin_of(cell.delay_ms)), []).append(cell)
         by_attempt: dict[int, list[Cell]] = {}
         for (attempt, _), alike in sorted(by_delay.items()):
-            by_attempt.setdefault(attempt, []).append(_merged(alike))
+            by_attempt.setdefault(attempt, []).append(_merge_cells(alike))
         last = max(by_attempt, default=0)
         return cls({attempt: tuple(by_attempt.get(attempt, ())) for attempt in range(1, last + 1)}, every)
 
@@ -91,17 +91,17 @@ class Evidence:
         """Letters that were to be retried at all."""
         return sum(cell.letters for cell in self.cells.get(1, ()))
 
-    def ended(self, attempt: int) -> int:
+    def count_ended(self, attempt: int) -> int:
         """Retries of this attempt whose end is known."""
         return sum(cell.ended for cell in self.cells.get(attempt, ()))
 
-    def recovered(self, attempt: int) -> int:
+    def count_recovered(self, attempt: int) -> int:
         """Count the retries of this attempt that recovered."""
         return sum(cell.recovered for cell in self.cells.get(attempt, ()))
 
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
-        return chance(self.recovered(attempt), self.ended(attempt))
+        return chance(self.count_recovered(attempt), self.count_ended(attempt))
 
     def hazards(self) -> list[float]:
         """The likely hazards of all attempts from 1."""
@@ -126,7 +126,7 @@ def bin_of(delay_ms: int) -> int:
     return math.floor(BINS_PER_DOUBLING * math.log2(max(1, delay_ms)))
 
 
-def _merged(alike: list[Cell]) -> Cell:
+def _merge_cells(alike: list[Cell]) -> Cell:
     """Cells of one attempt and of delays alike as one; its delay and age are of the most letters."""
     first = max(alike, key=lambda cell: cell.letters)
     recovered, failed, unknown = (sum(counts) for counts in zip(*(cell[2:5] for cell in alike), strict=True))

@@ -49,7 +49,7 @@ class Observed:
             self._known[place] = self._like(*place)
         if (known := self._known[place]) is not None:
             return Seen(known, True)
-        before, by_then = self._recovered(age_before_ms), self._recovered(age_ms)
+        before, by_then = self._estimate_recovered(age_before_ms), self._estimate_recovered(age_ms)
         likely = (by_then - before) / (1 - before) if before < 1 else 0.0
         return Seen(Chance(0.0, likely, 1.0), False)
 
@@ -67,7 +67,7 @@ class Observed:
         off = max(_distance(delay_ms, _middle(like, delays_ms)), _distance(age_ms, _middle(like, ages_ms)))
         return Chance(low / off, likely, min(1.0, high * off))
 
-    def _recovered(self, age_ms: int) -> float:
+    def _estimate_recovered(self, age_ms: int) -> float:
         """Part of the letters that was seen to recover up to an age."""
         return self._parts[bisect_right(self._ages_ms, age_ms)]
 

@@ -21,7 +21,7 @@ _DAY_MS = 86_400_000
 Causes = Mapping[tuple[str, str, str | None], bool]
 
 
-def planned(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict[Kind, list[list[int]]]:
+def plan_delays(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict[Kind, list[list[int]]]:
     """Compute by kind the delays (ms) of each attempt of sample letters that always fail; kinds without a policy are left out.
 
     Args:
@@ -31,7 +31,7 @@ def planned(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict
     for kind in kinds:
         routes = [
             (route, is_cause.get((kind.team, topic, kind.exception), False))
-            for topic in kind.topics for route in _routes(registry.route(topic), kind, registry)
+            for topic in kind.topics for route in _narrow_route(registry.route(topic), kind, registry)
         ]  # fmt: skip
         delays_ms: dict[int, list[int]] = {}
         for route, is_root in routes:
@@ -44,7 +44,7 @@ def planned(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict
     return found
 
 
-def _routes(route: Route, kind: Kind, registry: Registry) -> list[Route]:
+def _narrow_route(route: Route, kind: Kind, registry: Registry) -> list[Route]:
     """The route of a topic as far as it is about such letters; where a rule asks what outcomes do not tell, that rule alone."""
     if route is registry.default:
         return []

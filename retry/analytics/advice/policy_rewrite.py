@@ -23,7 +23,7 @@ from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
 from retry.analytics.advice.choose_attempts import Advice
-from retry.analytics.advice.delays import merged
+from retry.analytics.advice.delays import merge_delays
 from retry.analytics.advice.evidence import Kind
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
@@ -57,7 +57,7 @@ class Advised(NamedTuple):
     policies: tuple[str, ...] = ()
 
 
-def advised(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str, str | None], bool]) -> list[Advised]:
+def list_advice(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str, str | None], bool]) -> list[Advised]:
     """The advice of each kind for its topics; where a topic's letters of one exception differ by policy, for its policies alone.
 
     Args:
@@ -75,7 +75,7 @@ def advised(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str, str
     ]  # fmt: skip
 
 
-def amended(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
+def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
     """The text of a policy file with the rules added, and how many.
 
     Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone,
@@ -106,7 +106,7 @@ def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
     Raises:
       PolicyFileInvalid: the text is no policy file, or would be none with the rules.
     """
-    changed, _ = amended(text, name, advised)
+    changed, _ = add_rules(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
 
 
@@ -116,11 +116,11 @@ def is_writable(advised: Advised) -> bool:
 
 
 def rule_lines(advised: Advised) -> list[str]:
-    """The rules of an advice as lines of YAML, as `amended` writes them for a topic that has none yet."""
-    (usual,) = parse(_BARE, "").routes()
+    """The rules of an advice as lines of YAML, as `add_rules` writes them for a topic that has none yet."""
+    (usual,) = parse(_BARE, "").list_routes()
     policy = dataclasses.replace(usual.default_plan.policy, max_attempts=advised.advice.attempts_now)
     out, yaml = io.StringIO(), _yaml("")
-    yaml.dump(CommentedSeq(_narrowed({}, [], policy, advised)), out)
+    yaml.dump(CommentedSeq(_narrow_rules({}, [], policy, advised)), out)
     return [line.removeprefix("  ") for line in out.getvalue().splitlines()]
 
 
@@ -139,17 +139,17 @@ def _yaml(text: str) -> YAML:
 
 def _amend_team(topics: Iterable[Any], registry: Registry, team: str, changing: Iterable[Advised]) -> int:
     own = [each for each in changing if each.team == team]
-    routes = {each.name: each for each in registry.routes()}
+    routes = {each.name: each for each in registry.list_routes()}
     added = 0
     for topic in topics:
-        route = routes[f"{team}/{_written(topic)}"]
+        route = routes[f"{team}/{_format_topic(topic)}"]
         here = [each for each in own if any(registry.route(name) is route for name in each.topics)][:_ADVICES_MAX]
         # An exception may be the wrapper of another's root cause: whoever names the cause comes first.
         added += _amend_topic(topic, route, sorted(here, key=lambda one: not one.is_cause))
     return added
 
 
-def _written(topic: Mapping[str, Any]) -> str:
+def _format_topic(topic: Mapping[str, Any]) -> str:
     named = topic["dead_letters"]
     return str(named["pattern"] if isinstance(named, Mapping) else named)
 
@@ -177,11 +177,11 @@ def _narrowed_rules(present: Any, route: Route, advised: Advised) -> Iterator[tu
             continue
         rest = [each for each in rule.conditions if each.key not in ("exception", "cause")]
         if not rule.plan.park and _is_meant(advised, rule.plan.name):
-            yield index, _narrowed(written, rest, rule.plan.policy, advised)
+            yield index, _narrow_rules(written, rest, rule.plan.policy, advised)
         if not rest:
             return
     if _is_meant(advised, route.default_plan.name):
-        yield len(present), _narrowed({}, [], route.default_plan.policy, advised)
+        yield len(present), _narrow_rules({}, [], route.default_plan.policy, advised)
 
 
 def _is_meant(advised: Advised, policy: str) -> bool:
@@ -192,14 +192,14 @@ def _failure(advised: Advised) -> Failure:
     return Failure(exception=advised.exception, cause=advised.exception if advised.is_cause else None)
 
 
-def _narrowed(written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised) -> list[CommentedMap]:
+def _narrow_rules(written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised) -> list[CommentedMap]:
     advice = advised.advice
     attempts = min(advice.attempts, policy.max_attempts)
     fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}
     on_attempt = next((each for each in conditions if each.key == "attempt"), None)
     here = {n: ms for n, ms in advice.delays_ms.items() if n <= attempts and (on_attempt is None or on_attempt.test(n))}
     rules = []
-    for first, last, delay_ms in merged(here):
+    for first, last, delay_ms in merge_delays(here):
         # Full jitter would draw anything from 0 on, and that is not what was observed.
         timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
         of = {"attempt": first if first == last else f"{first}..{last}"}

@@ -17,7 +17,7 @@ _LEVEL = 0.05
 _TESTED = 5
 
 
-def pooled(evidence: Mapping[Kind, Evidence]) -> dict[Kind, Evidence]:
+def pool_evidence(evidence: Mapping[Kind, Evidence]) -> dict[Kind, Evidence]:
     """Evidence by team and exception, and for as many topics and policies together as do not differ; the largest first."""
     groups: dict[tuple[str, str | None], list[tuple[Kind, Evidence]]] = {}
     for kind, each in sorted(evidence.items(), key=lambda one: (-one[1].letters, str(one[0]))):
@@ -26,23 +26,23 @@ def pooled(evidence: Mapping[Kind, Evidence]) -> dict[Kind, Evidence]:
         if like is None:
             known.append((kind, each))
         else:
-            known[like] = _together(known[like], (kind, each))
+            known[like] = _pool_pair(known[like], (kind, each))
     return {kind: each for known in groups.values() for kind, each in known}
 
 
 def may_be_pooled(one: Evidence, other: Evidence) -> bool:
     """Whether a test at each attempt finds no difference."""
     tested = range(1, max(one.attempts, other.attempts) + 1)
-    if any(min(one.ended(attempt), other.ended(attempt)) < _TESTED for attempt in tested):
+    if any(min(one.count_ended(attempt), other.count_ended(attempt)) < _TESTED for attempt in tested):
         return False
     level = _LEVEL / max(1, len(tested))
     return all(
-        differ((one.recovered(n), one.ended(n)), (other.recovered(n), other.ended(n))) > level for n in tested
+        differ((one.count_recovered(n), one.count_ended(n)), (other.count_recovered(n), other.count_ended(n))) > level for n in tested
     )  # fmt: skip
 
 
-def _together(one: tuple[Kind, Evidence], other: tuple[Kind, Evidence]) -> tuple[Kind, Evidence]:
+def _pool_pair(one: tuple[Kind, Evidence], other: tuple[Kind, Evidence]) -> tuple[Kind, Evidence]:
     kind, more = one[0], other[0]
     topics, policies = {*kind.topics, *more.topics}, {*kind.policies, *more.policies}
-    evidence = Evidence.of([*one[1].every, *other[1].every])
+    evidence = Evidence.from_cells([*one[1].every, *other[1].every])
     return kind._replace(topics=tuple(sorted(topics)), policies=tuple(sorted(policies))), evidence

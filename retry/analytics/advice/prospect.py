@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
-from retry.analytics.statistics.rates import Rate, weighted
+from retry.analytics.statistics.rates import Rate, weight_rates
 
 # Delays that differ more are not taken for each other.
 _NEAR = 2.0
@@ -48,35 +48,35 @@ class Prospect:
     def kept_low(self, attempts: int, keep: float) -> float:
         """Which part of the recoveries the first so many attempts bring at least, with 95 % confidence."""
         later = range(attempts + 1, self.attempts + 1)
-        seen = weighted(rate for attempt in later for rate in self._rates(attempt))
-        unknown = sum(self.reach[attempt - 1] * self._unknown(attempt) for attempt in later)
+        seen = weight_rates(rate for attempt in later for rate in self._rates(attempt))
+        unknown = sum(self.reach[attempt - 1] * self._estimate_unknown(attempt) for attempt in later)
         lost_high = min(self.reach[attempts], seen.high + unknown)
-        recovers = weighted(rate for attempt in range(1, attempts + 1) for rate in self._rates(attempt))
+        recovers = weight_rates(rate for attempt in range(1, attempts + 1) for rate in self._rates(attempt))
         if recovers.likely == 0:
             return 1 - lost_high if not any(self.hazards) and keep < 1 else 0.0
         return recovers.low / (recovers.low + lost_high)
 
     def missing(self, keep: float) -> int:
         """How many more retries of the last attempt must be seen to fail before it is known not to be worth it."""
-        recovers = weighted(rate for attempt in range(1, self.attempts) for rate in self._rates(attempt)).low
+        recovers = weight_rates(rate for attempt in range(1, self.attempts) for rate in self._rates(attempt)).low
         bearable = recovers * (1 - keep) / keep if recovers else 1 - keep
         # The upper bound of nothing in n trials is that of one trial, divided by n.
-        nothing = weighted([Rate(self.reach[-2], 0, 1)]).high
-        return max(1, math.ceil(nothing / bearable) - self.evidence.ended(self.attempts)) if bearable > 0 else 0
+        nothing = weight_rates([Rate(self.reach[-2], 0, 1)]).high
+        return max(1, math.ceil(nothing / bearable) - self.evidence.count_ended(self.attempts)) if bearable > 0 else 0
 
     def _rates(self, attempt: int) -> Iterator[Rate]:
         """Yield the known rate of each delay of one attempt, with its part of the letters; pending ones count like these."""
-        for group, part in self._parts(attempt):
+        for group, part in self._weigh_delays(attempt):
             trials = sum(cell.ended for cell in group)
             if trials and part:
                 yield Rate(self.reach[attempt - 1] * part, sum(cell.recovered for cell in group), trials)
 
-    def _unknown(self, attempt: int) -> float:
+    def _estimate_unknown(self, attempt: int) -> float:
         """Part of the letters of an attempt that waits as long as none of which the end is known."""
-        known = sum(part for group, part in self._parts(attempt) if any(cell.ended for cell in group))
+        known = sum(part for group, part in self._weigh_delays(attempt) if any(cell.ended for cell in group))
         return max(0.0, 1 - known)
 
-    def _parts(self, attempt: int) -> list[tuple[list[Cell], float]]:
+    def _weigh_delays(self, attempt: int) -> list[tuple[list[Cell], float]]:
         """Delays that were seen, and the part of the attempt that waits so long."""
         groups = _like_delays(self.evidence.cells.get(attempt, ()))
         if self.planned is None:

@@ -106,7 +106,7 @@ class Expected:
         return None
 
 
-_NOTHING = Observed(Evidence.of(()))
+_NOTHING = Observed(Evidence.from_cells(()))
 _SUMS = ("letters", "retries", "unobserved_attempts", "unobserved_delays", "recovered", "least", "most", "variance")
 
 
@@ -153,7 +153,7 @@ class _Bounds:
     below: float = 0.0
     is_observed: bool = True
 
-    def add(self, chance: Chance, is_observed: bool) -> None:
+    def add_retry(self, chance: Chance, is_observed: bool) -> None:
         """Add one more retry and its chance to recover."""
         self.is_observed = self.is_observed and is_observed
         if is_observed:
@@ -186,7 +186,7 @@ def _walk(route: Route, start: Start, observed: Observed, draw: float) -> Expect
         if left * chance.likely > 0:
             expected.waits_ms.append((due_ms - begun_ms, left * chance.likely))
         left *= 1 - chance.likely
-        bounds.add(chance, is_observed)
+        bounds.add_retry(chance, is_observed)
     expected.recovered, expected.least, expected.most = 1 - left, bounds.least(), bounds.most()
     expected.variance = left * (1 - left)
     return expected

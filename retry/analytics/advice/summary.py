@@ -20,7 +20,7 @@ def advice_by_kind(
     Args:
       planned: what the policy file of now has for a kind, see `retry.analytics.advice.plan`; None where there is none.
     """
-    tried = sum(delays_tried(each) for each in evidence.values() if each.ended(1) >= enough)
+    tried = sum(delays_tried(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
     advice = {
         kind: choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried)
@@ -42,7 +42,7 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
         observed = evidence[kind]
         hazards = [
             dict(zip(("hazard_low", "hazard", "hazard_high"), observed.hazard(n), strict=True))
-            | {"attempt": n, "at_risk": observed.ended(n)}
+            | {"attempt": n, "at_risk": observed.count_ended(n)}
             for n in range(1, observed.attempts + 1)
         ]
         more = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backoff import duration_text
-from retry.analytics.advice.delays import merged
+from retry.analytics.advice.delays import merge_delays
 from retry.analytics.html.format import at_most, noun
 
 
@@ -21,7 +21,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     is_fewer = row["verdict"] == "fewer"
     attempts = f"keep {row['attempts']} {noun(row['attempts'], 'attempt')}"
     parts = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else attempts]
-    for first, last, delay_ms in merged(row["delays_ms"]):
+    for first, last, delay_ms in merge_delays(row["delays_ms"]):
         parts.append(f"attempt{f' {first}' if first == last else f's {first} to {last}'} after {duration_text(delay_ms)}")
     if is_fewer:
         parts.append(f"saves {row['saved']:,.0f} {noun(row['saved'], 'retry', 'retries')}")

@@ -7,7 +7,7 @@ import math
 from markupsafe import Markup
 
 from retry.clock import iso
-from retry.printable import visible
+from retry.printable import escape_unprintable
 
 _NONE = "–"
 _NAME_CHARS_MAX = 160
@@ -15,22 +15,22 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000),
 _SIZES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 
 
-def name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
+def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
     """A name that somebody else has chosen, fit to be shown: one line, nothing that turns or hides what stands beside it.
 
     >>> name("a.B"), name(""), name(None)
     ('a.B', '(no name)', '(no name)')
     """
-    return visible(text, most) if text else "(no name)"
+    return escape_unprintable(text, most) if text else "(no name)"
 
 
-def dotted(text: str | None) -> Markup:
+def break_after_dots(text: str | None) -> Markup:
     """A name that may be broken after its dots, where the column is narrow.
 
     >>> dotted("a.b<c>")
     Markup('a.<wbr>b&lt;c&gt;')
     """
-    return Markup(".<wbr>").join(name(text).split("."))
+    return Markup(".<wbr>").join(format_name(text).split("."))
 
 
 def count(number: float | None) -> str:

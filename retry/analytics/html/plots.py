@@ -49,14 +49,14 @@ def worth(rows: Rows) -> str:
     feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
     panels = alt.layer(bars, bounds, feet, data=alt.InlineData(values=list(rows))).properties(width=250, height=120)
     header = alt.Header(labelLimit=260, labelAnchor="start")
-    facet = alt.Facet("kind:N", title=None, sort=_seen(rows, "kind"), header=header)
+    facet = alt.Facet("kind:N", title=None, sort=_list_values(rows, "kind"), header=header)
     return _svg(panels.facet(facet=facet, columns=3).resolve_axis(x="independent"))
 
 
 def incidence_by_attempt(rows: Rows) -> str:
     """Parts that recovered and were given up: `team`, `attempt`, and the parts of `retry.analytics.questions.incidence`."""
     parked_at_once = {row["team"] for row in rows if row["attempt"] == 0}
-    start = [_nothing(team) | {"attempt": 0} for team in _seen(rows, "team") if team not in parked_at_once]
+    start = [_make_empty_plot(team) | {"attempt": 0} for team in _list_values(rows, "team") if team not in parked_at_once]
     x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
     return _curves([*start, *rows], x)
 
@@ -65,14 +65,14 @@ def incidence_by_time(rows: Rows) -> str:
     """Parts that recovered and were given up: `team`, `time_ms`, and the parts of `retry.analytics.questions.incidence`."""
     # The axis is logarithmic and has no 0: it begins where the first letter recovered, or half way before that.
     begin_ms = max(1, min((row["time_ms"] for row in rows if row["part_recovered"]), default=1_000) / 2)
-    start = [_nothing(team) | {"time_ms": begin_ms} for team in _seen(rows, "team")]
+    start = [_make_empty_plot(team) | {"time_ms": begin_ms} for team in _list_values(rows, "team")]
     shown = [row | {"time_ms": max(row["time_ms"], begin_ms)} for row in rows]
     title = "time since the first failure, logarithmic"
     x = alt.X("time_ms:Q", title=title, **_times(row["time_ms"] for row in [*start, *shown]))
     return _curves([*start, *shown], x)
 
 
-def _nothing(team: str) -> dict[str, Any]:
+def _make_empty_plot(team: str) -> dict[str, Any]:
     names = ("part_recovered", "part_recovered_low", "part_recovered_high", "part_parked", "part_expired")
     return {"team": team, **dict.fromkeys(names, 0)}
 
@@ -84,8 +84,8 @@ def waste(rows: Rows) -> str:
     parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
     colors = alt.Scale(domain=[good, bad], range=[GOOD, BAD])
     return _svg(
-        _of(parts).mark_bar().encode(
-            x=alt.X("sum(retries):Q", title="retries sent", axis=_counts()), y=_names(rows), order="order:O",
+        _make_chart(parts).mark_bar().encode(
+            x=alt.X("sum(retries):Q", title="retries sent", axis=_build_count_axis()), y=_build_kind_axis(rows), order="order:O",
             color=alt.Color("part:N", title=None, scale=colors, legend=_legend()),
         ).properties(width=_WIDTH - 250, height=alt.Step(_ROW))
     )  # fmt: skip
@@ -96,9 +96,9 @@ def ranges(rows: Rows, title: str) -> str:
     points = [{"kind": row["kind"], "percentile": f"p{p}", "ms": max(1, row[f"p{p}_ms"])} for row in rows for p in (50, 90, 99)]
     x = alt.X("ms:Q", title=title, **_times(point["ms"] for point in points))
     bars = [{"kind": row["kind"], "from": max(1, row["p50_ms"]), "to": max(1, row["p99_ms"])} for row in rows]
-    spans = _of(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(x=alt.X("from:Q"), x2="to:Q", y=_names(rows))
+    spans = _make_chart(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(x=alt.X("from:Q"), x2="to:Q", y=_build_kind_axis(rows))
     color = alt.Color("percentile:N", title=None, scale=alt.Scale(range=[GOOD, "#e0a52b", BAD]), legend=_legend())
-    dots = _of(points).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
+    dots = _make_chart(points).mark_circle(size=110, opacity=1).encode(x=x, y=_build_kind_axis(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
 
@@ -107,19 +107,19 @@ def comparison(rows: Rows) -> str:
     x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
     color = _teams(rows)
     spans = (
-        _of(rows)
+        _make_chart(rows)
         .mark_rule(strokeWidth=5, opacity=0.35)
-        .encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_names(rows), color=color)
+        .encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_build_kind_axis(rows), color=color)
     )
-    dots = _of(rows).mark_circle(size=110, opacity=1).encode(x=x, y=_names(rows), color=color)
+    dots = _make_chart(rows).mark_circle(size=110, opacity=1).encode(x=x, y=_build_kind_axis(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
 
 def fingerprints(rows: Rows) -> str:
     """How often each was seen when: `kind`, `at_ms`, `until_ms`, `failures`."""
     return _svg(
-        _of(rows).mark_rect(cornerRadius=1).encode(
-            x=_when(rows, "at_ms"), x2="until_ms:T", y=_names(rows),
+        _make_chart(rows).mark_rect(cornerRadius=1).encode(
+            x=_when(rows, "at_ms"), x2="until_ms:T", y=_build_kind_axis(rows),
             # No gradient in the legend: it would need an id, and two pictures may lie in one page.
             opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.12, 1]),
                                 legend=alt.Legend(orient="top", type="symbol")),
@@ -130,11 +130,11 @@ def fingerprints(rows: Rows) -> str:
 
 def retries_over_time(rows: Rows, storms: Rows) -> str:
     """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
-    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_counts(max(row["sent"] for row in rows)))
-    lines = _of(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
+    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_build_count_axis(max(row["sent"] for row in rows)))
+    lines = _make_chart(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
     # A line through one minute cannot be seen.
-    dots = _of(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
-    above = _of(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
+    dots = _make_chart(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
+    above = _make_chart(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
     layers = [lines, dots, above.encode(x=x, y=y)] if storms else [lines, dots]
     return _svg(alt.layer(*layers).properties(width=_WIDTH - 90, height=200))
 
@@ -142,7 +142,7 @@ def retries_over_time(rows: Rows, storms: Rows) -> str:
 def _curves(rows: Rows, x: alt.X) -> str:
     y: dict[str, Any] = {"title": "of all letters", "axis": _percent(), "scale": alt.Scale(domain=[0, 1])}
     color = _teams(rows)
-    bands = _of(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
+    bands = _make_chart(rows).mark_area(opacity=0.18, interpolate="step-after").encode(
         x=x, y=alt.Y("part_recovered_low:Q", **y), y2="part_recovered_high:Q", color=color
     )  # fmt: skip
     recovered, given_up = "recovered", "parked, or too old"
@@ -152,25 +152,25 @@ def _curves(rows: Rows, x: alt.X) -> str:
         "what:N", title=None, scale=alt.Scale(domain=[recovered, given_up], range=[[1, 0], [5, 4]]), legend=_legend()
     )
     y_part = alt.Y("part:Q", **y)
-    drawn = _of(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=y_part, color=color, strokeDash=dash)
-    dots = _of(lines).mark_circle(size=30, opacity=1).encode(x=x, y=y_part, color=color)
+    drawn = _make_chart(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=y_part, color=color, strokeDash=dash)
+    dots = _make_chart(lines).mark_circle(size=30, opacity=1).encode(x=x, y=y_part, color=color)
     return _svg(alt.layer(bands, drawn, dots).properties(width=_WIDTH - 90, height=240))
 
 
-def _of(rows: Rows) -> alt.Chart:
+def _make_chart(rows: Rows) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=list(rows)))
 
 
-def _seen(rows: Rows, column: str) -> list[str]:
+def _list_values(rows: Rows, column: str) -> list[str]:
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def _names(rows: Rows) -> alt.Y:
-    return alt.Y("kind:N", title=None, sort=_seen(rows, "kind"), axis=alt.Axis(labelLimit=275))
+def _build_kind_axis(rows: Rows) -> alt.Y:
+    return alt.Y("kind:N", title=None, sort=_list_values(rows, "kind"), axis=alt.Axis(labelLimit=275))
 
 
 def _teams(rows: Rows) -> alt.Color:
-    teams = _seen(rows, "team")
+    teams = _list_values(rows, "team")
     colors = [_PALETTE[n % len(_PALETTE)] for n in range(len(teams))]
     return alt.Color("team:N", title=None, scale=alt.Scale(domain=sorted(teams), range=colors), legend=_legend())
 
@@ -189,7 +189,7 @@ def _when(rows: Rows, column: str) -> alt.X:
     return alt.X(f"{column}:T", title=title, scale=alt.Scale(type="utc"), axis=axis)
 
 
-def _counts(most: int | None = None) -> alt.Axis:
+def _build_count_axis(most: int | None = None) -> alt.Axis:
     if most is None or most > _FEW:
         return alt.Axis(tickMinStep=1, format=",d")
     # There would be halves, which are written as the same whole number twice.
@@ -234,10 +234,10 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
         "header": text,
     }
     spec = chart.to_dict() | {"config": config}
-    return _titled(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+    return _add_titles(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
 
 
-def _titled(svg: str) -> str:
+def _add_titles(svg: str) -> str:
     """With the label of each mark as its tooltip."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(svg)  # noqa: S314 - written a moment ago by vl-convert

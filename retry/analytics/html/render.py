@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from backoff import duration_text
-from retry.analytics.advice.delays import merged
+from retry.analytics.advice.delays import merge_delays
 from retry.analytics.html import format as words
 from retry.analytics.html import plots
 
@@ -26,7 +26,7 @@ _TEAMS_MAX = 8
 _LABEL_CHARS_MAX = 40
 
 
-def page(findings: Mapping[str, Any]) -> str:
+def render_report(findings: Mapping[str, Any]) -> str:
     """One HTML file, of what `retry.analytics.findings` found. It has no script and its policy allows none, so nothing in a
     name can run."""
     style = _file("style.css")
@@ -46,17 +46,17 @@ def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
         "worth": (_attempts_worth(findings["worth"]), plots.worth),
         "incidence_by_attempt": (_of_teams(findings["incidence_by_attempt"]), plots.incidence_by_attempt),
         "incidence_by_time": (_of_teams(findings["incidence_by_time"]), plots.incidence_by_time),
-        "waste": (_named([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
+        "waste": (_name_rows([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
         "time_to_recovery": (
-            _named(findings["time_to_recovery"], "policy"),
+            _name_rows(findings["time_to_recovery"], "policy"),
             lambda rows: plots.ranges(rows, "from first failure to recovery"),
         ),
         "comparison": (
-            _named([row for row in findings["comparison"] if row["recovery"] is not None], "policy"),
+            _name_rows([row for row in findings["comparison"] if row["recovery"] is not None], "policy"),
             plots.comparison,
         ),
         "fingerprints": (_seen_when(findings), plots.fingerprints),
-        "lateness": (_named(findings["lateness"], "policy"), lambda rows: plots.ranges(rows, "sent after it was due")),
+        "lateness": (_name_rows(findings["lateness"], "policy"), lambda rows: plots.ranges(rows, "sent after it was due")),
         "retries_over_time": (
             _of_teams(findings["retries_over_time"]),
             lambda rows: plots.retries_over_time(rows, _of_teams(findings["storms"])),
@@ -89,7 +89,7 @@ def _of_teams(rows: Rows) -> Rows:
     return [_numbers(row) | {"team": _label(row, "team")} for row in rows if row["team"] in teams]
 
 
-def _named(rows: Rows, *columns: str) -> Rows:
+def _name_rows(rows: Rows, *columns: str) -> Rows:
     """Rows with `kind`, what each is called: in a picture two of one name would be one."""
     named = [_numbers(row) | {"kind": _label(row, *columns), "team": _label(row, "team")} for row in rows[:_BARS_MAX]]
     return list({row["kind"]: row for row in reversed(named)}.values())[::-1]
@@ -101,10 +101,10 @@ def _seen_when(findings: Mapping[str, Any]) -> Rows:
     rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in order]
     rows.sort(key=lambda row: (order[tuple(row[each] for each in columns)], row["at_ms"]))
     # Two teams may see one fingerprint, and would be drawn over each other.
-    def called(row: Mapping[str, Any]) -> str:
-        return f"{words.name(row['team'], 14)} · {words.name(row['exception'], 18)} {words.name(row['fingerprint'])[:6]}"
+    def name_kind(row: Mapping[str, Any]) -> str:
+        return f"{words.format_name(row['team'], 14)} · {words.format_name(row['exception'], 18)} {words.format_name(row['fingerprint'])[:6]}"
 
-    return [_numbers(row) | {"kind": called(row)} for row in rows]
+    return [_numbers(row) | {"kind": name_kind(row)} for row in rows]
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,16 +113,16 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(row: Mapping[str, Any], *columns: str) -> str:
-    return " · ".join(words.name(row[column], _LABEL_CHARS_MAX) for column in columns)
+    return " · ".join(words.format_name(row[column], _LABEL_CHARS_MAX) for column in columns)
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "name": words.name, "dotted": words.dotted, "count": words.count, "noun": words.noun, "at_most": words.at_most,
+        "name": words.format_name, "dotted": words.break_after_dots, "count": words.count, "noun": words.noun, "at_most": words.at_most,
         "share": words.share, "duration": words.duration, "size": words.size, "moment": words.moment, "trend": words.trend,
-        "money": words.money, "merged": merged, "duration_text": duration_text,
+        "money": words.money, "merged": merge_delays, "duration_text": duration_text,
     }  # fmt: skip
     return environment
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backoff import duration_text
-from retry.analytics.advice.delays import rounded
+from retry.analytics.advice.delays import round_delay
 from retry.analytics.questions.policies import sums
 
 Row = dict[str, Any]
@@ -42,7 +42,7 @@ def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
     return [row.asDict() for row in delays.unionByName(last).collect()]
 
 
-def changed(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row], did_before: Iterable[Row]) -> list[Row]:
+def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row], did_before: Iterable[Row]) -> list[Row]:
     """A row for each policy of either period, where most retries differ first.
 
     Args:
@@ -83,7 +83,7 @@ def _differences(now: Mapping[int | None, Row], before: Mapping[int | None, Row]
         one, other = now[attempt], before[attempt]
         shorter, longer = sorted(max(1, row["delay_ms"]) for row in (one, other))
         if min(one["letters"], other["letters"]) >= _ENOUGH and longer > _OTHER * shorter:
-            delays = " → ".join(duration_text(rounded(row["delay_ms"])) for row in (other, one))
+            delays = " → ".join(duration_text(round_delay(row["delay_ms"])) for row in (other, one))
             yield f"attempt {attempt} after {delays}"
 
 

@@ -53,7 +53,7 @@ class _Way:
     own_weighted: float = 0.0
     own_squares: float = 0.0
 
-    def add(self, failing: float, at_risk: int, decided: int, own: int) -> None:
+    def add_step(self, failing: float, at_risk: int, decided: int, own: int) -> None:
         self.part += failing * own / at_risk
         # Where nobody is left nothing follows whose variance this could be part of.
         spread = decided / (at_risk * (at_risk - decided)) if decided < at_risk else 0.0
@@ -81,16 +81,16 @@ def cumulative(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence
         decided = sum(events.values())
         if at_risk:
             for way, sums in each.items():
-                sums.add(failing, at_risk, decided, events.get(way, 0))
+                sums.add_step(failing, at_risk, decided, events.get(way, 0))
             failing *= (at_risk - decided) / at_risk
             greenwood += decided / (at_risk * (at_risk - decided)) if decided < at_risk else 0.0
         yield Incidence(
-            {way: _bounded(sums.part, sums.variance(), at_risk) for way, sums in each.items()},
-            _bounded(failing, failing**2 * greenwood, at_risk),
+            {way: _bound_chance(sums.part, sums.variance(), at_risk) for way, sums in each.items()},
+            _bound_chance(failing, failing**2 * greenwood, at_risk),
         )
 
 
-def _bounded(part: float, variance: float, at_risk: int) -> Chance:
+def _bound_chance(part: float, variance: float, at_risk: int) -> Chance:
     # A sum of fractions that are one may be a little more.
     part = min(1.0, part)
     if not _ROUNDING < part < 1 - _ROUNDING or variance <= 0:

@@ -27,7 +27,7 @@ class Rate(NamedTuple):
     trials: int
 
 
-def weighted(rates: Iterable[Rate]) -> Chance:
+def weight_rates(rates: Iterable[Rate]) -> Chance:
     """The sum of weight · events / trials with its bounds; every one has trials.
 
     >>> [round(each, 4) for each in weighted([Rate(0.5, 0, 100), Rate(0.25, 0, 25)])]

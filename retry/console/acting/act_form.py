@@ -88,7 +88,7 @@ def of_body(body: bytes) -> Ask:
         at=at_ms, ramp=given.ramp, keep=given.keep, to=given.to, value=value, set_headers=given.set_headers,
         removed=given.remove_headers, merge_patch=patch, **times,
     )  # fmt: skip
-    return _asked(given.kind, given.filter, given.letters, found, given.reason)
+    return _build_ask(given.kind, given.filter, given.letters, found, given.reason)
 
 
 def of_form(form: FormData) -> Ask:
@@ -104,21 +104,21 @@ def of_form(form: FormData) -> Ask:
     found = ActOptions(
         at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
-        set_headers=_headers(text.get("set_headers", "")), removed=_lines(text.get("removed", "")),
+        set_headers=_parse_headers(text.get("set_headers", "")), removed=_split_lines(text.get("removed", "")),
         merge_patch=text.get("merge_patch") or None, **times,
     )  # fmt: skip
     names = [str(each) for each in form.getlist("name")]
-    words = " ".join(filter(None, (_whole(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
-    return _asked(text.get("kind", ""), words, names, found, text.get("reason", ""))
+    words = " ".join(filter(None, (_parenthesize(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
+    return _build_ask(text.get("kind", ""), words, names, found, text.get("reason", ""))
 
 
-def shown(form: FormData | Mapping[str, str]) -> dict[str, str]:
+def list_typed_fields(form: FormData | Mapping[str, str]) -> dict[str, str]:
     """The fields as they were typed, to be shown again."""
     items = form.multi_items() if isinstance(form, FormData) else form.items()
     return {name: str(value) for name, value in items if name not in ("csrf", "name", "select", "selected")}
 
 
-def _asked(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> Ask:
+def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> Ask:
     if kind not in KINDS:
         raise OptionsInvalid(f"kind: it is one of {', '.join(KINDS)}")
     chosen = tuple(dict.fromkeys(names))
@@ -149,14 +149,14 @@ def _part(text: str) -> float:
         raise ValueError(f"{text!r:.40} is no number like 0.9") from None
 
 
-def _whole(words: str) -> str:
+def _parenthesize(words: str) -> str:
     """A filter that can stand beside another one."""
     return f"({words})" if _OR.search(words) else words
 
 
-def _headers(text: str) -> dict[str, str]:
+def _parse_headers(text: str) -> dict[str, str]:
     found = {}
-    for line in _lines(text):
+    for line in _split_lines(text):
         name, mark, value = line.partition(":")
         if not mark or not name.strip():
             raise OptionsInvalid(f"set_headers: {line!r:.60} is not `name: value`")
@@ -164,5 +164,5 @@ def _headers(text: str) -> dict[str, str]:
     return found
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]

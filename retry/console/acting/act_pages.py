@@ -25,7 +25,7 @@ from retry.console.acting import act_form, actions, awaited, standing_actions, t
 from retry.console.acting.previews import KeptPreview
 from retry.console.replica.rows import LetterRow, Page
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, form_of, page, viewer_of
+from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, needs
 from retry.errors import ActionRefused, FilterInvalid
 from retry.operations.act import meaning
@@ -41,11 +41,11 @@ _NOTHING_CHOSEN = "choose some letters first, or write a filter"
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
-def routes(console: Console) -> list[Route]:  # noqa: ARG001
+def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     """The routes of the table above."""
     return [
-        Route("/act", form), Route("/act", ask, methods=["POST"]), Route("/act/{id}", preview),
-        Route("/act/{id}/start", start, methods=["POST"]), Route("/act/{id}/drop", drop, methods=["POST"]),
+        Route("/act", form), Route("/act", request_preview, methods=["POST"]), Route("/act/{id}", preview),
+        Route("/act/{id}/start", start, methods=["POST"]), Route("/act/{id}/drop", drop_preview, methods=["POST"]),
     ]  # fmt: skip
 
 
@@ -55,21 +55,21 @@ def form(request: Request) -> Response:
     given = request.query_params
     names = given.getlist("name")
     if given.get("selected") and not names:
-        return _form(request, act_form.shown(given), [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
-    return _form(request, act_form.shown(given), names)
+        return _form(request, act_form.list_typed_fields(given), [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
+    return _form(request, act_form.list_typed_fields(given), names)
 
 
 @needs(Role.OPERATOR, *act_form.FIELDS, "select", repeated=("name",))
-def ask(request: Request) -> Response:
+def request_preview(request: Request) -> Response:
     """Have a preview worked out."""
     given = form_of(request)
     names = [str(each) for each in given.getlist("name")]
     if "kind" not in given:
-        return _chosen(request, str(given.get("q", "")), names if given.get("select") != "all" else [])
+        return _show_form_of_chosen(request, str(given.get("q", "")), names if given.get("select") != "all" else [])
     try:
-        kept = actions.ask(console_of(request), viewer_of(request), act_form.of_form(given))
+        kept = actions.begin_preview(console_of(request), viewer_of(request), act_form.of_form(given))
     except (OptionsInvalid, FilterInvalid, ActionRefused) as wrong:
-        return _form(request, act_form.shown(given), names, str(wrong), HTTPStatus.BAD_REQUEST)
+        return _form(request, act_form.list_typed_fields(given), names, str(wrong), HTTPStatus.BAD_REQUEST)
     kept.done.wait(_WAIT_S)
     return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
 
@@ -78,7 +78,7 @@ def ask(request: Request) -> Response:
 def preview(request: Request) -> Response:
     """Show a preview: what the action would do, and to how many letters."""
     console = console_of(request)
-    kept = actions.kept(console, viewer_of(request), action_id(request))
+    kept = actions.find_preview(console, viewer_of(request), action_id(request))
     return _preview(request, kept)
 
 
@@ -87,9 +87,9 @@ def start(request: Request) -> Response:
     """Have the workers do it."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     try:
-        actions.begin(console, viewer, found, expected(form_of(request).get("expect")))
+        actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
     except (ActionRefused, OptionsInvalid) as refused:
-        kept = console.previews.of(found, viewer.name)
+        kept = console.previews.find_preview(found, viewer.name)
         if kept is None:
             raise
         return _preview(request, kept, str(refused), HTTPStatus.CONFLICT)
@@ -98,10 +98,10 @@ def start(request: Request) -> Response:
 
 
 @needs(Role.OPERATOR)
-def drop(request: Request) -> Response:
+def drop_preview(request: Request) -> Response:
     """Forget a preview, and go back to the list of letters."""
     console = console_of(request)
-    console.previews.drop(actions.kept(console, viewer_of(request), action_id(request)))
+    console.previews.drop_preview(actions.find_preview(console, viewer_of(request), action_id(request)))
     return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)
 
 
@@ -117,7 +117,7 @@ def action_id(request: Request) -> str:
     return text
 
 
-def expected(given: Any) -> int | None:
+def parse_expected_count(given: Any) -> int | None:
     """The number of letters that somebody typed; None where nothing was.
 
     Raises:
@@ -131,7 +131,7 @@ def expected(given: Any) -> int | None:
     return int(text)
 
 
-def _chosen(request: Request, words: str, names: list[str]) -> Response:
+def _show_form_of_chosen(request: Request, words: str, names: list[str]) -> Response:
     """The form for letters that were chosen on another page."""
     if not names and not words.strip():
         return _form(request, {}, [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
@@ -145,12 +145,12 @@ def _form(
 ) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     actions.demand_seen(console)
-    known = console.replica.names(viewer.scope())
-    counts = None if names else _counts(console, viewer, given.get("q", ""))
-    return page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts)
+    known = console.replica.list_filter_names(viewer.scope())
+    counts = None if names else _count_by_state(console, viewer, given.get("q", ""))
+    return render_page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts)
 
 
-def _counts(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
+def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
     """How many letters a filter means that wait, and that are parked; None where it says a state, or cannot be counted."""
     try:
         meant = parse(words, groups=True)
@@ -158,11 +158,11 @@ def _counts(console: Console, viewer: Viewer, words: str) -> dict[str, Page[Lett
             return None
         scope = viewer.sight().acts
         each = {state: all_of([meant, parse(f"state:{state}")]) for state in ("waiting", "parked")}
-        return {state: console.replica.letters(scope, those, None, 1) for state, those in each.items()}
+        return {state: console.replica.list_letters(scope, those, None, 1) for state, those in each.items()}
     except FilterInvalid:
         return None
 
 
 def _preview(request: Request, kept: KeptPreview, fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     found = told.kept_object(kept, console_of(request).registry())
-    return page(request, "preview.html", status, found=found, fault=fault, as_of_ms=kept.made_ms)
+    return render_page(request, "preview.html", status, found=found, fault=fault, as_of_ms=kept.made_ms)

@@ -25,12 +25,12 @@ from starlette.routing import Route
 
 from retry.console.acting import actions, awaited, meanwhile, standing_actions, told
 from retry.console.acting.act_pages import action_id
-from retry.console.acting.shards import shards as shards_of
+from retry.console.acting.shards import load_shard_numbers as shards_of
 from retry.console.replica.rows import Scope
-from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
-from retry.operations.act.members import members as all_members
+from retry.operations.act.members import list_member_results as all_members
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.told import MEMBER_COLUMNS, member_row
 
@@ -41,14 +41,14 @@ _CSV_ROWS = 500
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The routes of the table above; what runs stays fresh while somebody looks."""
     console.live.register("actions", partial(_list_html, console))
     console.live.register("action", partial(_action_html, console))
     return [
-        Route("/actions", list_), Route("/actions/{id}", show), Route("/actions/{id}/members.csv", members),
-        Route("/actions/{id}/undo", undo, methods=["POST"]),
-        *(Route(f"/actions/{{id}}/{what}", order, methods=["POST"], name=what) for what in actions.ORDERS),
+        Route("/actions", list_), Route("/actions/{id}", render_action), Route("/actions/{id}/members.csv", download_members),
+        Route("/actions/{id}/undo", preview_undo, methods=["POST"]),
+        *(Route(f"/actions/{{id}}/{what}", submit_order, methods=["POST"], name=what) for what in actions.ORDERS),
     ]  # fmt: skip
 
 
@@ -57,33 +57,33 @@ def list_(request: Request) -> Response:
     """Show a page of the actions of the last 30 days, the newest first."""
     console, after = console_of(request), query_of(request).get("after", "")
     sight = viewer_of(request).sight()
-    return page(request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after))
+    return render_page(request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after))
 
 
 @needs(Role.VIEWER)
-def show(request: Request) -> Response:
+def render_action(request: Request) -> Response:
     """One action, with what can be ordered of it."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
-    kept = console.previews.of(found, viewer.name)
+    kept = console.previews.find_preview(found, viewer.name)
     if kept is not None and kept.is_started and standing_actions.action(console.replica, viewer.scope(), found) is None:
         # The workers have it; the replica will in a moment.
-        return page(request, "started.html", action=found)
-    about = _about(console, viewer.scope(), found)
-    return page(request, "action.html", live=("action", found), **_action(console, viewer.sight(), about))
+        return render_page(request, "started.html", action=found)
+    about = _find_overview(console, viewer.scope(), found)
+    return render_page(request, "action.html", live=("action", found), **_action(console, viewer.sight(), about))
 
 
 @needs(Role.OPERATOR, "reason")
-def order(request: Request) -> Response:
+def submit_order(request: Request) -> Response:
     """Hold it, resume it or cancel it."""
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.order(console, viewer, what, found, reason(request))
+    actions.send_order(console, viewer, what, found, reason(request))
     awaited.until(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
 @needs(Role.OPERATOR, "reason")
-def undo(request: Request) -> Response:
+def preview_undo(request: Request) -> Response:
     """Work out what can be undone."""
     kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason(request))
     kept.done.wait(_WAIT_S)
@@ -91,10 +91,10 @@ def undo(request: Request) -> Response:
 
 
 @needs(Role.VIEWER)
-def members(request: Request) -> Response:
+def download_members(request: Request) -> Response:
     """Each letter of an action and what became of it; read from the audit while it is sent."""
     console, found = console_of(request), action_id(request)
-    about = _about(console, viewer_of(request).scope(), found)
+    about = _find_overview(console, viewer_of(request).scope(), found)
     rows = all_members(console.settings, shards_of(console), about)
     headers = {"Content-Disposition": f'attachment; filename="action-{found}.csv"'}
     return StreamingResponse(_csv(map(member_row, rows)), media_type="text/csv; charset=utf-8", headers=headers)
@@ -118,7 +118,7 @@ def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list
     Raises:
       CursorStale: there is no such action.
     """
-    found = standing_actions.actions(console.replica, scope)
+    found = standing_actions.list_recent_actions(console.replica, scope)
     if after:
         behind = next((n for n, each in enumerate(found) if each.id.hex() == after), None)
         if behind is None:
@@ -128,7 +128,7 @@ def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list
     return some, some[-1].id.hex() if len(found) > most else None
 
 
-def _about(console: Console, scope: Scope, found: str) -> ActionOverview:
+def _find_overview(console: Console, scope: Scope, found: str) -> ActionOverview:
     about = standing_actions.action(console.replica, scope, found)
     if about is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days; a new one takes seconds")
@@ -153,7 +153,7 @@ def _list_html(console: Console, sight: Sight, after: str) -> str:
 
 
 def _action_html(console: Console, sight: Sight, found: str) -> str:
-    shown = _action(console, sight, _about(console, sight.scope, found))
+    shown = _action(console, sight, _find_overview(console, sight.scope, found))
     return console.templates.get_template("action-live.html").render(**shown)
 
 

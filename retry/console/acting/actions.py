@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from retry.console.acting import team_rights
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.acting.previews import KeptPreview
-from retry.console.acting.shards import shards as shards_of
+from retry.console.acting.shards import load_shard_numbers as shards_of
 from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
@@ -52,7 +52,7 @@ class Ask(NamedTuple):
     reason: str = ""
 
 
-def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
+def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
 
     Raises:
@@ -71,30 +71,30 @@ def ask(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
     about = AskedBy(viewer.name, asked.reason, meant.words, registry.digest)
-    request = options.asked(asked.kind, asked.options, about)
+    request = options.build_request(asked.kind, asked.options, about)
     if request.edit is not None:
         request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
     if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
-    make = partial(_previewed, console, viewer, asked, request, registry)
-    return console.previews.begin(request.id.hex(), viewer.name, asked.kind, meant.words, make)
+    make = partial(_make_preview, console, viewer, asked, request, registry)
+    return console.previews.begin_preview(request.id.hex(), viewer.name, asked.kind, meant.words, make)
 
 
-def _previewed(
+def _make_preview(
     console: Console, viewer: Viewer, asked: Ask, request: Request, registry: Registry, kept: KeptPreview
 ) -> Preview:
     settings = console.settings
     shards = shards_of(console)
-    readiness.demand(shards.admin, settings.app_id)
+    readiness.demand_readiness(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
     meant = meaning.meaning(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
     resting = (listing, shards) if meant.rests else None
     found = preview(settings, registry, request, meant.fits, now_ms, resting, waits="waiting" in meant.states)
-    return _seen(console, viewer, found.ramped(options.ramp(asked.kind, asked.options, found.chosen.count), registry.groups()))
+    return _reveal_payloads(console, viewer, found.with_ramp(options.ramp(asked.kind, asked.options, found.chosen.count), registry.list_group_topics()))
 
 
-def _seen(console: Console, viewer: Viewer, found: Preview) -> Preview:
+def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Preview:
     """Hide the payload changes of a preview where the viewer may not see them; else write to the audit that they are revealed."""
     changed = [each for each in found.examples if each.diff]
     if not changed:
@@ -107,13 +107,13 @@ def _seen(console: Console, viewer: Viewer, found: Preview) -> Preview:
     return found._replace(examples=hidden)
 
 
-def kept(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
+def find_preview(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
     """The preview of this id.
 
     Raises:
       HTTPException: 404 where this viewer has none, 410 where it is too old.
     """
-    found = console.previews.of(action_id, viewer.name)
+    found = console.previews.find_preview(action_id, viewer.name)
     if found is not None and _is_still_for(viewer, found):
         return found
     if console.previews.was(action_id, viewer.name):
@@ -132,7 +132,7 @@ def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
     )  # fmt: skip
 
 
-def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
+def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
     """Start what was previewed; where it has been started already, by whomever and from wherever, nothing is done.
 
     Args:
@@ -141,11 +141,11 @@ def begin(console: Console, viewer: Viewer, action_id: str, expect: int | None) 
     Raises:
       ActionRefused: it cannot be started like this; the message says what to do.
       RebuildInProgress: nobody sees yet what there is.
-      HTTPException: as `kept`.
+      HTTPException: as `find_preview`.
     """
     demand_seen(console)
     try:
-        found = kept(console, viewer, action_id)
+        found = find_preview(console, viewer, action_id)
     except HTTPException:
         # Started from another console, or before this one was started.
         if _asked_for(console, viewer, action_id) is None:
@@ -187,21 +187,21 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
         raise ActionRefused(f"these are {count:,} letters, not {expect:,}; nothing was done")
     team_rights.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
     shards = shards_of(console)
-    readiness.demand(shards.admin, console.settings.app_id)
+    readiness.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
-    start.start(shards, found.request, list(found.members()), found.at_ms, found.resting(), found.chosen.parking, count)
+    start.start(shards, found.request, list(found.list_members()), found.at_ms, found.iterate_resting(), found.chosen.parking, count)
 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:
     """The action of this id as the changelog has it; None where there is none that this viewer may see."""
-    return _visible(overview.overviews(shards_of(console)), viewer, action_id)
+    return _find_visible_action(overview.overviews(shards_of(console)), viewer, action_id)
 
 
-def _visible(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
+def _find_visible_action(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
     return next((each for each in found if each.id.hex() == action_id and team_rights.sees(viewer.scope(), each.action)), None)
 
 
-def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
+def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
     """Hold, resume or cancel an action.
 
     Raises:
@@ -209,7 +209,7 @@ def order(console: Console, viewer: Viewer, what: str, action_id: str, reason: s
       HTTPException: 404 or 403.
     """
     shards = shards_of(console)
-    about = _operated(overview.overviews(shards), viewer, action_id)
+    about = _require_operator(overview.overviews(shards), viewer, action_id)
     ORDERS[what](shards, about, viewer.name, reason)
 
 
@@ -221,22 +221,22 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
       HTTPException: 404 or 403.
     """
     shards = shards_of(console)
-    about = _operated(overview.overviews(shards), viewer, action_id)
-    readiness.demand(shards.admin, console.settings.app_id)
+    about = _require_operator(overview.overviews(shards), viewer, action_id)
+    readiness.demand_readiness(shards.admin, console.settings.app_id)
     asked = undo.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
-    def make(kept: KeptPreview) -> Preview:
+    def compute_preview(kept: KeptPreview) -> Preview:
         found = preview(console.settings, Registry(), asked.request, asked.meant, shards.now_ms())
         if told := asked.too_late(found.chosen.count):
             kept.notes.append(told)
         return found
 
     words = f"action {action_id}"
-    return console.previews.begin(asked.request.id.hex(), viewer.name, action_records.UNDO, words, make)
+    return console.previews.begin_preview(asked.request.id.hex(), viewer.name, action_records.UNDO, words, compute_preview)
 
 
-def _operated(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview:
-    about = _visible(found, viewer, action_id)
+def _require_operator(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview:
+    about = _find_visible_action(found, viewer, action_id)
     if about is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")
     team_rights.demand_each(viewer, Role.OPERATOR, about.action.teams)

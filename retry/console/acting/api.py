@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.acting import api_actions, api_rows, audit_page, openapi, pauses, told
-from retry.console.acting.api_answers import Words, answer, limit_of, none, read
+from retry.console.acting.api_answers import Words, limit_of, none, read, respond_json
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.replica.other_pages import AUDIT_FIELDS
 from retry.console.web import filters
@@ -39,101 +39,101 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
 _decode_pause = msgspec.json.Decoder(PauseBody).decode
 
 
-def routes(console: Console) -> list[Route]:  # noqa: ARG001
+def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     """Every route of the API."""
     return [
-        Route("/api/now", now), Route("/api/letters", letters), Route("/api/letters/{name:path}", letter),
-        Route("/api/groups", groups), Route("/api/groups/{id}", group), Route("/api/audit", audit),
-        *api_actions.routes(),
+        Route("/api/now", answer_now), Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
+        Route("/api/groups", answer_groups), Route("/api/groups/{id}", get_group), Route("/api/audit", answer_audit),
+        *api_actions.build_action_routes(),
         Route("/api/pauses", list_pauses), Route("/api/pauses", pause, methods=["POST"]),
         Route("/api/pauses", resume, methods=["DELETE"]), Route("/api/openapi.json", document),
     ]  # fmt: skip
 
 
 @needs(Role.VIEWER)
-def now(request: Request) -> Response:
+def answer_now(request: Request) -> Response:
     """Answer with the numbers and lists of the page Now, as JSON."""
     replica, scope = console_of(request).replica, viewer_of(request).scope()
-    return answer(api_rows.now(replica.now(scope), replica.freshness(), scope))
+    return respond_json(api_rows.build_now_object(replica.load_now(scope), replica.freshness(), scope))
 
 
 @needs(Role.VIEWER, "q", "after", "limit")
-def letters(request: Request) -> Response:
+def list_letters(request: Request) -> Response:
     """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
     meant, limit = filters.read(words, viewer), limit_of(given)
     if filters.asks_payload(meant):
         found = scan(request, meant, after, limit)
-        rows = [api_rows.letter(row) for row in found.rows]
-        return answer({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
-    page = console.replica.letters(viewer.scope(), meant, after, limit)
-    return answer({
-        "letters": [api_rows.letter(row) for row in page.rows], "after": page.after, "count": page.count,
+        rows = [api_rows.describe_letter(row) for row in found.rows]
+        return respond_json({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
+    page = console.replica.list_letters(viewer.scope(), meant, after, limit)
+    return respond_json({
+        "letters": [api_rows.describe_letter(row) for row in page.rows], "after": page.after, "count": page.count,
         "is_capped": page.is_capped, "nothing_matches": page.nothing_matches,
     })  # fmt: skip
 
 
 @needs(Role.VIEWER, "reveal")
-def letter(request: Request) -> Response:
+def get_letter(request: Request) -> Response:
     """One letter; with `reveal=1` headers and payload, too."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
-    row = console.replica.letter(viewer.scope(), name)
+    row = console.replica.find_letter(viewer.scope(), name)
     if row is None:
         raise none("letter")
-    shown = api_rows.letter(row)
+    shown = api_rows.describe_letter(row)
     if given.get("reveal") in ("1", "true"):
         if not viewer.may_reveal(row.team):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")
-        found = console.replica.payloads.found(viewer.scope(), name)
+        found = console.replica.payloads.find_letter(viewer.scope(), name)
         if found is None:
             raise none("letter")
         console.audit.reveal(viewer.name, [name], [row.team or ""])
         shown |= api_rows.payload(found)
-    return answer(shown)
+    return respond_json(shown)
 
 
 @needs(Role.VIEWER, "q", "after", "limit", "resolved")
-def groups(request: Request) -> Response:
+def answer_groups(request: Request) -> Response:
     """A page of kinds of failures, most letters first."""
     given, console = query_of(request), console_of(request)
     meant = filters.read(given.get("q", ""), viewer_of(request))
-    page = console.replica.groups(
+    page = console.replica.list_groups(
         viewer_of(request).scope(), meant, given.get("after") or None, limit_of(given),
         resolved=given.get("resolved") in ("1", "true"),
     )  # fmt: skip
     if filters.asks_payload(meant):
         teams = {team for row in page.rows for team in row.teams}
         console.audit.write(REVEAL, viewer_of(request).name, f"filter {meant}", teams=teams)
-    rows = [api_rows.group(row) for row in page.rows]
-    return answer({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
+    rows = [api_rows.describe_group(row) for row in page.rows]
+    return respond_json({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
 
 
 @needs(Role.VIEWER)
-def group(request: Request) -> Response:
+def get_group(request: Request) -> Response:
     """One kind of failures."""
-    found = console_of(request).replica.group(viewer_of(request).scope(), str(request.path_params["id"]))
+    found = console_of(request).replica.find_group(viewer_of(request).scope(), str(request.path_params["id"]))
     if found is None:
         raise none("group")
-    return answer(api_rows.group(found))
+    return respond_json(api_rows.describe_group(found))
 
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")
-def audit(request: Request) -> Response:
+def answer_audit(request: Request) -> Response:
     """A page of the audit, newest first."""
     given = query_of(request)
     scope, after = viewer_of(request).scope(), given.get("after") or None
-    page = console_of(request).replica.audit(scope, after, limit_of(given), audit_page.wanted(given))
-    return answer({"audit": [api_rows.audit(row) for row in page.rows], "after": page.after})
+    page = console_of(request).replica.list_audit_rows(scope, after, limit_of(given), audit_page.parse_conditions(given))
+    return respond_json({"audit": [api_rows.build_audit_object(row) for row in page.rows], "after": page.after})
 
 
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
     """List the pauses that concern the viewer's teams, the oldest first."""
     console = console_of(request)
-    found = pauses.visible(console, console.replica.controls(), viewer_of(request).scope())
-    return answer({"pauses": told.pause_objects(found)})
+    found = pauses.list_visible_pauses(console, console.replica.controls(), viewer_of(request).scope())
+    return respond_json({"pauses": told.pause_objects(found)})
 
 
 @needs(Role.OPERATOR)
@@ -146,7 +146,7 @@ def pause(request: Request) -> Response:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"until: {wrong}") from None
     console, viewer = console_of(request), viewer_of(request)
     pauses.pause(console, viewer, body.scope, body.name, body.reason, until_ms, force=body.force)
-    return answer({"scope": body.scope, "name": body.name or None}, HTTPStatus.CREATED)
+    return respond_json({"scope": body.scope, "name": body.name or None}, HTTPStatus.CREATED)
 
 
 @needs(Role.OPERATOR, *_PAUSE_FIELDS)
@@ -161,4 +161,4 @@ def resume(request: Request) -> Response:
 @needs(Role.VIEWER)
 def document(request: Request) -> Response:  # noqa: ARG001
     """The description of the API."""
-    return answer(openapi.DOCUMENT)
+    return respond_json(openapi.DOCUMENT)

@@ -14,12 +14,12 @@ from starlette.routing import Route
 from retry.console.acting import act_form, actions, standing_actions, told
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.action_pages import page_of
-from retry.console.acting.api_answers import Words, answer, limit_of, none, read
+from retry.console.acting.api_answers import Words, limit_of, none, read, respond_json
 from retry.console.acting.previews import KeptPreview
-from retry.console.acting.shards import shards as shards_of
+from retry.console.acting.shards import load_shard_numbers as shards_of
 from retry.console.web.app import body_of, console_of, query_of, viewer_of
 from retry.console.web.rights import Role, needs
-from retry.operations.act.members import members as all_members
+from retry.operations.act.members import list_member_results as all_members
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.told import member_row
 
@@ -42,14 +42,14 @@ _decode_start = msgspec.json.Decoder(StartBody).decode
 _decode_order = msgspec.json.Decoder(OrderBody).decode
 
 
-def routes() -> list[Route]:
+def build_action_routes() -> list[Route]:
     """Return the routes below `/api/actions`."""
     post = ["POST"]
     return [
-        Route("/api/actions", list_actions), Route("/api/actions", ask, methods=post), Route("/api/actions/{id}", action),
-        Route("/api/actions/{id}/members", members), Route("/api/actions/{id}/start", start, methods=post),
-        Route("/api/actions/{id}/undo", undo, methods=post),
-        *(Route(f"/api/actions/{{id}}/{what}", order, methods=post, name=f"api-{what}") for what in actions.ORDERS),
+        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post), Route("/api/actions/{id}", action),
+        Route("/api/actions/{id}/members", stream_members), Route("/api/actions/{id}/start", start, methods=post),
+        Route("/api/actions/{id}/undo", preview_undo, methods=post),
+        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=post, name=f"api-{what}") for what in actions.ORDERS),
     ]  # fmt: skip
 
 
@@ -58,17 +58,17 @@ def list_actions(request: Request) -> Response:
     """A page of actions, those that were asked for last first."""
     given, console = query_of(request), console_of(request)
     some, after = page_of(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
-    return answer({"actions": [told.about_object(each, console.clock_ms()) for each in some], "after": after})
+    return respond_json({"actions": [told.about_object(each, console.clock_ms()) for each in some], "after": after})
 
 
 @needs(Role.OPERATOR)
-def ask(request: Request) -> Response:
+def create_preview(request: Request) -> Response:
     """Work a preview out; nothing is done to any letter."""
     try:
-        kept = actions.ask(console_of(request), viewer_of(request), act_form.of_body(body_of(request)))
+        kept = actions.begin_preview(console_of(request), viewer_of(request), act_form.of_body(body_of(request)))
     except OptionsInvalid as wrong:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(wrong)) from None
-    return _previewed(request, kept)
+    return _answer_preview(request, kept)
 
 
 @needs(Role.VIEWER)
@@ -77,12 +77,12 @@ def action(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer.scope(), found)
     if about is not None:
-        return answer(told.about_object(about, console.clock_ms()))
-    return answer(told.kept_object(actions.kept(console, viewer, found), console.registry()))
+        return respond_json(told.about_object(about, console.clock_ms()))
+    return respond_json(told.kept_object(actions.find_preview(console, viewer, found), console.registry()))
 
 
 @needs(Role.VIEWER)
-def members(request: Request) -> Response:
+def stream_members(request: Request) -> Response:
     """Each letter of an action and what became of it, a JSON object a line."""
     console, found = console_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
@@ -97,28 +97,28 @@ def members(request: Request) -> Response:
 def start(request: Request) -> Response:
     """Have the workers do what was previewed; the second time nothing is done."""
     found, body = action_id(request), read(request, _decode_start)
-    actions.begin(console_of(request), viewer_of(request), found, body.expect)
-    return answer({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
+    actions.start_action(console_of(request), viewer_of(request), found, body.expect)
+    return respond_json({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
 
 
 @needs(Role.OPERATOR)
-def order(request: Request) -> Response:
+def accept_order(request: Request) -> Response:
     """Hold, resume or cancel an action."""
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
-    return answer({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
+    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
+    return respond_json({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
 
 
 @needs(Role.OPERATOR)
-def undo(request: Request) -> Response:
+def preview_undo(request: Request) -> Response:
     """Work out what can be undone of a discard: a preview, to be started as any other."""
     reason = read(request, _decode_order).reason
-    return _previewed(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
+    return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
 
 
-def _previewed(request: Request, kept: KeptPreview) -> Response:
+def _answer_preview(request: Request, kept: KeptPreview) -> Response:
     kept.done.wait(_WAIT_S)
     if kept.fault is not None:
         raise kept.fault
     status = HTTPStatus.CREATED if kept.done.is_set() else HTTPStatus.ACCEPTED
-    return answer(told.kept_object(kept, console_of(request).registry()), status, {"Location": f"/api/actions/{kept.id}"})
+    return respond_json(told.kept_object(kept, console_of(request).registry()), status, {"Location": f"/api/actions/{kept.id}"})

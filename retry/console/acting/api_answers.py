@@ -49,6 +49,6 @@ def none(what: str) -> HTTPException:
     return HTTPException(HTTPStatus.NOT_FOUND, f"there is no such {what}, or it is no more")
 
 
-def answer(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
     """An answer in JSON."""
     return Response(orjson.dumps(body), status, headers, "application/json")

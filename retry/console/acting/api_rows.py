@@ -11,7 +11,7 @@ from retry.console.replica.rows import AuditRow, Freshness, Group, LetterRow, No
 from retry.operations.letters.found_letter import FoundLetter
 
 
-def letter(row: LetterRow) -> dict[str, Any]:
+def describe_letter(row: LetterRow) -> dict[str, Any]:
     """A letter without headers and payload."""
     source = None if row.topic is None else f"{row.topic}/{row.partition}/{row.offset}"
     return {
@@ -31,7 +31,7 @@ def payload(found: FoundLetter) -> dict[str, Any]:
     return {"value_base64": _base64(found.value), "headers": headers}
 
 
-def group(row: Group) -> dict[str, Any]:
+def describe_group(row: Group) -> dict[str, Any]:
     """A kind of failures."""
     return {
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
@@ -42,7 +42,7 @@ def group(row: Group) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def audit(row: AuditRow) -> dict[str, Any]:
+def build_audit_object(row: AuditRow) -> dict[str, Any]:
     return {
         "at": iso(row.at_ms), "action": row.action or None, "kind": row.kind, "by": row.by, "reason": row.reason,
         "shard": None if row.shard < 0 else row.shard, "letters": row.letters, "done": row.done, "results": row.results,
@@ -50,7 +50,7 @@ def audit(row: AuditRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def now(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
+def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
     """Build the JSON object of `/api/now`; `scope` decides only whether it says what is wrong with the replica."""
     held = [
         {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.replica.other_pages import AUDIT_FIELDS
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.operations.act.options import KINDS
 
@@ -27,31 +27,31 @@ ROWS = 100
 _KINDS = (*KINDS, REVEAL, "cancel", "hold", "pause", "resume")
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The route of the table above."""
 
-    def fresh(sight: Sight, argument: str) -> str:
-        return console.templates.get_template("audit-live.html").render(**_shown(console, sight, dict(parse_qsl(argument))))
+    def make_fragment(sight: Sight, argument: str) -> str:
+        return console.templates.get_template("audit-live.html").render(**_build_page(console, sight, dict(parse_qsl(argument))))
 
-    console.live.register(PART, fresh)
-    return [Route("/audit", show)]
+    console.live.register(PART, make_fragment)
+    return [Route("/audit", render_audit)]
 
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after")
-def show(request: Request) -> Response:
+def render_audit(request: Request) -> Response:
     """A page of the audit."""
     given = query_of(request)
-    shown = _shown(console_of(request), viewer_of(request).sight(), given)
-    return page(request, "audit.html", live=(PART, urlencode(given)), **shown)
+    shown = _build_page(console_of(request), viewer_of(request).sight(), given)
+    return render_page(request, "audit.html", live=(PART, urlencode(given)), **shown)
 
 
-def _shown(console: Console, sight: Sight, given: dict[str, str]) -> dict[str, Any]:
-    asked = wanted(given)
-    found = console.replica.audit(sight.scope, given.get("after") or None, ROWS, asked)
-    teams = sorted({route.team for route in console.registry().routes() if sight.scope is None or route.team in sight.scope})
+def _build_page(console: Console, sight: Sight, given: dict[str, str]) -> dict[str, Any]:
+    asked = parse_conditions(given)
+    found = console.replica.list_audit_rows(sight.scope, given.get("after") or None, ROWS, asked)
+    teams = sorted({route.team for route in console.registry().list_routes() if sight.scope is None or route.team in sight.scope})
     return {"found": found, "wanted": asked, "given": given, "teams": teams, "kinds": _KINDS}
 
 
-def wanted(given: Mapping[str, str]) -> dict[str, str]:
+def parse_conditions(given: Mapping[str, str]) -> dict[str, str]:
     """Return the values that rows of the audit must have, by field; empty fields are left out."""
     return {name: value for name in AUDIT_FIELDS if (value := given.get(name, "").strip())}

@@ -27,7 +27,7 @@ class AuditTrail:
     """Writes records of the audit topic, one at a time; connects when the first is written. For any thread."""
 
     def __init__(self, settings: Settings, records: Records | None = None) -> None:
-        self._settings, self._topic = settings, topics.names(settings.app_id).audit
+        self._settings, self._topic = settings, topics.build_topic_names(settings.app_id).audit
         self._records, self._opening = records, threading.Lock()
 
     def reveal(self, by: str, letters: Sequence[str], teams: Iterable[str] = ()) -> None:

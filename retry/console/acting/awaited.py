@@ -15,7 +15,7 @@ def until(holds: Callable[[], bool]) -> None:
     """Return once it holds, or after three seconds; what was done is done whether it is shown or not."""
     deadline = clock.Deadline(WITHIN_S)
     try:
-        while not holds() and not deadline.passed():
+        while not holds() and not deadline.has_passed():
             clock.pause(_POLL_S)
     except RebuildInProgress:
         return

@@ -18,4 +18,4 @@ def new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: 
     meant = like_these(about.action, now_ms, groups=True)
     if meant is None or asks_payload(meant):
         return None
-    return replica.letters(frozenset(about.action.teams) if about.action.teams else scope, meant, None, 1)
+    return replica.list_letters(frozenset(about.action.teams) if about.action.teams else scope, meant, None, 1)

@@ -42,7 +42,7 @@ def cancelling(where: Source, entry: Named, changelog: str, shards: int, now_ms:
     """
     if entry.call is not None:
         key, value = timers.cancel_row(entry.call.id, now_ms)
-        return CancelRecord(changelog, entry_keys.shard_of(timers.name(entry.call.id), shards), key, value)
+        return CancelRecord(changelog, entry_keys.shard_of(timers.hash_timer_id(entry.call.id), shards), key, value)
     if entry.team == SCHEDULES:
         mine = (each for each in entry.also if each.value is None and any(name == DONE for name, _ in each.headers))
         done = next(mine, None)
@@ -62,11 +62,11 @@ def cancel(console: Console, viewer: Viewer, name: str, reason: str) -> None:
       HTTPException: 404, it waits no more; 403.
       RecordUnwritten: it is not known whether it was cancelled; cancelling it again does no harm.
     """
-    found = console.replica.payloads.found(viewer.scope(), name)
+    found = console.replica.payloads.find_letter(viewer.scope(), name)
     if found is None or not isinstance(found.entry, Named):
         raise HTTPException(HTTPStatus.NOT_FOUND, "no such schedule, task or timer waits: it was sent, called or cancelled")
     demand_each(viewer, Role.OPERATOR, [found.team or ""])
-    changelog = topics.names(console.settings.app_id).changelog
+    changelog = topics.build_topic_names(console.settings.app_id).changelog
     shards = topics.describe(console.cluster().admin, [changelog])[changelog].partitions
     record = cancelling(source_from_text(name), found.entry, changelog, shards, console.clock_ms())
     if record is None:

@@ -23,8 +23,8 @@ from retry.console.acting import awaited, named_entries, other_schedulers, sent_
 from retry.console.acting.action_pages import reason
 from retry.console.acting.other_schedulers import OtherScheduler
 from retry.console.replica.rows import LetterRow, Scope
-from retry.console.web.app import Console, console_of, form_of, page, query_of, viewer_of
-from retry.console.web.rights import Role, demand, needs
+from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
+from retry.console.web.rights import Role, demand_role, needs
 from retry.operations.moments import moment_ms
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.search import Query, QueryInvalid, SearchPage, parse_query, search
@@ -51,38 +51,38 @@ class Searched(NamedTuple):
     faults: list[str]
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The routes of the table above."""
     others = other_schedulers.read(console.settings.console_schedulers)
     return [
-        *(Route(path, _of(kind, others), name=kind) for kind, path in _PLACES.items()),
-        *(Route(f"{path}/history", _history(kind, others)) for kind, path in _PLACES.items()),
+        *(Route(path, _find_kind(kind, others), name=kind) for kind, path in _PLACES.items()),
+        *(Route(f"{path}/history", _make_history_page(kind, others)) for kind, path in _PLACES.items()),
         Route("/entries/cancel", cancel, methods=["POST"]),
     ]  # fmt: skip
 
 
-def _of(kind: str, others: list[OtherScheduler]) -> Any:
+def _find_kind(kind: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
-    def waiting(request: Request) -> Response:
+    def show_waiting(request: Request) -> Response:
         console, scope = console_of(request), viewer_of(request).scope()
-        rows = _Counted(_rows(console, scope, kind))
+        rows = _Counted(_list_named_entries(console, scope, kind))
         asks = others if kind == "schedule" and viewer_of(request).may(Role.VIEWER, SCHEDULES) else []
-        return _page(request, kind, "live", rows, asks)
+        return _render_schedules(request, kind, "live", rows, asks)
 
-    return waiting
+    return show_waiting
 
 
-def _history(kind: str, others: list[OtherScheduler]) -> Any:
+def _make_history_page(kind: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
-    def history(request: Request) -> Response:
+    def show_history(request: Request) -> Response:
         """Show the schedules that were sent lately, or the runs of tasks, or the calls of timers."""
         console, viewer = console_of(request), viewer_of(request)
         if (team := sent_entries.TEAMS[kind]) is not None:
-            demand(viewer, Role.VIEWER, team)
-        rows = _Counted(sent_entries.sent(console, viewer.scope(), kind))
-        return _page(request, kind, "history", rows, others if kind == "schedule" else [])
+            demand_role(viewer, Role.VIEWER, team)
+        rows = _Counted(sent_entries.iterate_sent(console, viewer.scope(), kind))
+        return _render_schedules(request, kind, "history", rows, others if kind == "schedule" else [])
 
-    return history
+    return show_history
 
 
 @needs(Role.OPERATOR, "kind", "name", "reason")
@@ -94,7 +94,7 @@ def cancel(request: Request) -> Response:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"kind: it is one of {', '.join(_PLACES)}")
     console, viewer, name = console_of(request), viewer_of(request), str(form.get("name", ""))
     named_entries.cancel(console, viewer, name, reason(request))
-    awaited.until(lambda: console.replica.letter(viewer.scope(), name) is None)
+    awaited.until(lambda: console.replica.find_letter(viewer.scope(), name) is None)
     return RedirectResponse(_PLACES[kind], HTTPStatus.SEE_OTHER)
 
 
@@ -112,17 +112,17 @@ class _Counted:
             yield row
 
 
-def _rows(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
+def _list_named_entries(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
     """Yield the named entries of a kind that wait, soonest first, in the form that `search` takes."""
     after: str | None = None
     while True:
         found = console.replica.named_entries(scope, kind, "", after, _BATCH)
-        yield from map(_row, found.rows)
+        yield from map(_describe_schedule, found.rows)
         if (after := found.after) is None:
             return
 
 
-def _row(row: LetterRow) -> dict[str, Any]:
+def _describe_schedule(row: LetterRow) -> dict[str, Any]:
     due_s = (row.due_at_ms or 0) // 1_000
     return {
         "id": row.label or "", "epoch": due_s, "timestamp": (row.failed_ms or 0) // 1_000, "topic": row.topic or "",
@@ -130,21 +130,21 @@ def _row(row: LetterRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _page(request: Request, kind: str, place: str, rows: _Counted, others: list[OtherScheduler]) -> Response:
+def _render_schedules(request: Request, kind: str, place: str, rows: _Counted, others: list[OtherScheduler]) -> Response:
     given, viewer = query_of(request), viewer_of(request)
-    show = partial(page, request, "named.html", kind=kind, place=place, given=given, several=bool(others))
+    show = partial(render_page, request, "named.html", kind=kind, place=place, given=given, several=bool(others))
     try:
-        query = parse_query({"sort-by": "epoch asc" if place == "live" else "", **_written(given)})
+        query = parse_query({"sort-by": "epoch asc" if place == "live" else "", **_convert_fields(given)})
     except QueryInvalid as wrong:
         nothing = Searched(SearchPage(0, []), False, [])
         return show(status=HTTPStatus.BAD_REQUEST, fault=str(wrong), searched=nothing, skip=0, may={})
     query = query._replace(rows_max=min(query.rows_max, _SHOWN if not given.get("max") else query.rows_max))
-    searched = _searched(rows, query, other_schedulers.asked(others, place, query))
+    searched = _search_rows(rows, query, other_schedulers.ask_schedulers(others, place, query))
     may = {row["team"]: viewer.may(Role.OPERATOR, row["team"]) for row in searched.found.page if row.get("team")}  # type: ignore[typeddict-item]
     return show(fault="", searched=searched, skip=query.skip + len(searched.found.page), may=may)
 
 
-def _searched(rows: _Counted, query: Query, answers: list[other_schedulers.Answer]) -> Searched:
+def _search_rows(rows: _Counted, query: Query, answers: list[other_schedulers.Answer]) -> Searched:
     def all_rows() -> Iterator[Any]:
         yield from rows
         for answer in answers:
@@ -157,7 +157,7 @@ def _searched(rows: _Counted, query: Query, answers: list[other_schedulers.Answe
     return Searched(found, rows.ended_early, [f"{each.scheduler}: {each.fault}" for each in answers if each.fault])
 
 
-def _written(given: Mapping[str, str]) -> dict[str, str]:
+def _convert_fields(given: Mapping[str, str]) -> dict[str, str]:
     """The fields as the REST API has them: of a moment the seconds since 1970."""
     written = {name: value.strip() for name, value in given.items() if value.strip()}
     for name in _MOMENTS & written.keys():

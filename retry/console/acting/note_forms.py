@@ -25,7 +25,7 @@ from retry.console.replica.notes import CHARS_MAX
 from retry.console.replica.rows import Group
 from retry.console.web.app import Console, console_of, form_of, viewer_of
 from retry.console.web.group import teams_of
-from retry.console.web.rights import EVERY_TEAM, Role, demand, needs
+from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 
 # Of ids and words.
 _OTHERS_CHARS_MAX = 1_024
@@ -34,9 +34,9 @@ _SPLITS = ("frames", "topic", "consumer-group", "attempt")
 _MERGED_MAX = 100
 
 
-def routes(console: Console) -> list[Route]:  # noqa: ARG001
+def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     """The routes of the table above."""
-    of_group = {"note": note, "merge": merge, "split": split, "undo": undo, "resolve": resolve, "reopen": reopen}
+    of_group = {"note": save_note, "merge": merge, "split": split, "undo": undo_regrouping, "resolve": resolve, "reopen": reopen}
     return [
         *(Route(f"/failures/{{id}}/{what}", endpoint, methods=["POST"]) for what, endpoint in of_group.items()),
         Route("/filters", save_filter, methods=["POST"]), Route("/filters/delete", delete_filter, methods=["POST"]),
@@ -44,25 +44,25 @@ def routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 
 @needs(Role.OPERATOR, "owner", "note", "link")
-def note(request: Request) -> Response:
+def save_note(request: Request) -> Response:
     """Write whose a kind of failures is, what is known of it, and where it is tracked."""
-    group, link = _group(request), _text(request, "link")
+    group, link = _find_group(request), _read_field(request, "link")
     if link and not _LINK.fullmatch(link):
         # What runs code is no address either, as javascript: is.
         raise HTTPException(HTTPStatus.BAD_REQUEST, "the link is not one like https://tracker.example.com/17")
     notes, by = console_of(request).replica.notes, viewer_of(request).name
     # Who has letters of this kind later has no part in what was written for these teams.
     teams = teams_of(console_of(request).replica, group)
-    notes.set_note(group.id, owner=_text(request, "owner"), note=_text(request, "note"), link=link, by=by, teams=teams)
+    notes.set_note(group.id, owner=_read_field(request, "owner"), note=_read_field(request, "note"), link=link, by=by, teams=teams)
     return _back(group)
 
 
 @needs(Role.OPERATOR, repeated=("group",))
 def merge(request: Request) -> Response:
     """Count other kinds as this one."""
-    group = _group(request)
+    group = _find_group(request)
     given = dict.fromkeys(str(each) for each in form_of(request).getlist("group"))
-    others = [_operated(request, each).id for each in list(given)[: _MERGED_MAX + 1]]
+    others = [_require_operator(request, each).id for each in list(given)[: _MERGED_MAX + 1]]
     others = [each for each in others if each != group.id]
     if not 1 <= len(others) <= _MERGED_MAX:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"choose 1 to {_MERGED_MAX} other kinds of failures")
@@ -73,7 +73,7 @@ def merge(request: Request) -> Response:
 @needs(Role.OPERATOR, "by")
 def split(request: Request) -> Response:
     """Make kinds of their own of letters of one kind."""
-    group, by_what = _group(request), _text(request, "by")
+    group, by_what = _find_group(request), _read_field(request, "by")
     if by_what not in _SPLITS:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"split by one of {', '.join(_SPLITS)}")
     console_of(request).replica.notes.split(group.id, by_what, viewer_of(request).name)
@@ -81,21 +81,21 @@ def split(request: Request) -> Response:
 
 
 @needs(Role.OPERATOR, "change")
-def undo(request: Request) -> Response:
+def undo_regrouping(request: Request) -> Response:
     """Take back a merge or a split."""
-    group, change = _group(request), _text(request, "change")
+    group, change = _find_group(request), _read_field(request, "change")
     notes = console_of(request).replica.notes
-    if change not in {each[0] for each in notes.changes(group.id)} or not notes.undo(change, viewer_of(request).name):
+    if change not in {each[0] for each in notes.changes(group.id)} or not notes.undo_regrouping(change, viewer_of(request).name):
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such merge or split, or it was taken back")
     # A part of a split is no group any more.
-    left = console_of(request).replica.group(viewer_of(request).scope(), group.id)
+    left = console_of(request).replica.find_group(viewer_of(request).scope(), group.id)
     return RedirectResponse("/failures", HTTPStatus.SEE_OTHER) if left is None else _back(left)
 
 
 @needs(Role.OPERATOR)
 def resolve(request: Request) -> Response:
     """Nothing is to be done about it; a later letter opens it again."""
-    group = _group(request)
+    group = _find_group(request)
     console_of(request).replica.notes.resolve(group.id, viewer_of(request).name)
     return _back(group)
 
@@ -103,7 +103,7 @@ def resolve(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def reopen(request: Request) -> Response:
     """Something is to be done about it after all."""
-    group = _group(request)
+    group = _find_group(request)
     console_of(request).replica.notes.reopen(group.id, viewer_of(request).name)
     return _back(group)
 
@@ -111,7 +111,7 @@ def reopen(request: Request) -> Response:
 @needs(Role.VIEWER, "name", "text", "team")
 def save_filter(request: Request) -> Response:
     """Keep a filter for a team."""
-    name, text, team = (_text(request, field) for field in ("name", "text", "team"))
+    name, text, team = (_read_field(request, field) for field in ("name", "text", "team"))
     if not name:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "give the filter a name")
     _demand_team(request, team)
@@ -122,7 +122,7 @@ def save_filter(request: Request) -> Response:
 @needs(Role.VIEWER, "name", "team")
 def delete_filter(request: Request) -> Response:
     """Keep it no more."""
-    name, team = _text(request, "name"), _text(request, "team")
+    name, team = _read_field(request, "name"), _read_field(request, "team")
     _demand_team(request, team)
     console_of(request).replica.notes.delete_filter(name, team, viewer_of(request).name)
     return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)
@@ -130,28 +130,28 @@ def delete_filter(request: Request) -> Response:
 
 def _demand_team(request: Request, team: str) -> None:
     """A filter of a team takes the role operator there; everybody's, in all teams."""
-    demand(viewer_of(request), Role.OPERATOR, team or EVERY_TEAM)
+    demand_role(viewer_of(request), Role.OPERATOR, team or EVERY_TEAM)
 
 
-def _group(request: Request) -> Group:
-    return _operated(request, str(request.path_params["id"]))
+def _find_group(request: Request) -> Group:
+    return _require_operator(request, str(request.path_params["id"]))
 
 
-def _operated(request: Request, group_id: str) -> Group:
+def _require_operator(request: Request, group_id: str) -> Group:
     """The group, of all of whose teams this viewer is operator: what is changed about it is changed for all of them."""
     viewer = viewer_of(request)
-    found = console_of(request).replica.group(viewer.scope(), group_id)
+    found = console_of(request).replica.find_group(viewer.scope(), group_id)
     if found is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it is left")
     for team in found.teams or (EVERY_TEAM,):
-        demand(viewer, Role.OPERATOR, team)
+        demand_role(viewer, Role.OPERATOR, team)
     if not all(viewer.may(Role.OPERATOR, team) for team in teams_of(console_of(request).replica, found)):
         reason = "letters of other teams are of this kind, too: changing it takes the role operator in each of these teams"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     return found
 
 
-def _text(request: Request, field: str) -> str:
+def _read_field(request: Request, field: str) -> str:
     # As a browser counts what is typed: it sends each line's end as two characters.
     text = str(form_of(request).get(field, "")).replace("\r\n", "\n").strip()
     most = CHARS_MAX.get(field, _OTHERS_CHARS_MAX)

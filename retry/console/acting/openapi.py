@@ -25,13 +25,13 @@ _AFTER = _query("after", "where the page goes on: `after` of the page before")
 _LIMIT = _query("limit", "of a page, 1 to 1,000; 100", {"type": "integer", "minimum": 1, "maximum": 1_000})
 
 
-def _answer(what: str, schema: str | None = None, kind: str = "application/json") -> dict[str, Any]:
+def _describe_response(what: str, schema: str | None = None, kind: str = "application/json") -> dict[str, Any]:
     content = {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}} if schema else None
     return {"description": what, **({"content": content} if content else {})}
 
 
 def _problem(what: str) -> dict[str, Any]:
-    return _answer(what, "Problem", "application/problem+json")
+    return _describe_response(what, "Problem", "application/problem+json")
 
 
 _ALWAYS = {
@@ -46,7 +46,7 @@ _REFUSED = {"409": _problem("it cannot be done like this; detail says what to do
 
 
 def _get(summary: str, schema: str, *parameters: dict[str, Any], **answers: dict[str, Any]) -> dict[str, Any]:
-    found = {"200": _answer("as asked", schema), **_ALWAYS, **{code.lstrip("_"): each for code, each in answers.items()}}
+    found = {"200": _describe_response("as asked", schema), **_ALWAYS, **{code.lstrip("_"): each for code, each in answers.items()}}
     return {"summary": summary, "parameters": list(parameters), "responses": found}
 
 
@@ -54,7 +54,7 @@ def _post(summary: str, body: str, code: str, what: str, schema: str | None, *pa
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     return {
         "summary": summary, "parameters": list(parameters), "requestBody": {"required": False, "content": content},
-        "responses": {code: _answer(what, schema), **_ALWAYS, **_GONE, **_REFUSED},
+        "responses": {code: _describe_response(what, schema), **_ALWAYS, **_GONE, **_REFUSED},
     }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _schema(properties: dict[str, Any], *required: str, closed: bool = False) ->
     return found | ({"additionalProperties": False} if closed else {})
 
 
-def _page(name: str, schema: str) -> dict[str, Any]:
+def _describe_page(name: str, schema: str) -> dict[str, Any]:
     rows = {"type": "array", "items": {"$ref": f"#/components/schemas/{schema}"}}
     return _schema({name: rows, "after": _TEXT_OR_NOT}, name, "after")
 
@@ -109,7 +109,7 @@ DOCUMENT: dict[str, Any] = {
         "/api/actions/{id}": {"get": _get("An action, or a preview that was not started", "Action", _ID, _404=_GONE["404"])},
         "/api/actions/{id}/members": {"get": {
             **_get("Each letter and what became of it, an object a line", "Action", _ID, _404=_GONE["404"]),
-            "responses": {"200": _answer("lines", "Member", "application/x-ndjson"), **_ALWAYS, **_GONE},
+            "responses": {"200": _describe_response("lines", "Member", "application/x-ndjson"), **_ALWAYS, **_GONE},
         }},
         "/api/actions/{id}/start": {"post": {
             **_post("Start what was previewed; twice is once", "Start", "200", "the workers do it", None, _ID),
@@ -124,10 +124,10 @@ DOCUMENT: dict[str, Any] = {
             "delete": {
                 "summary": "End a pause",
                 "parameters": [_query("scope", "all, team, topic or target"), _query("name", "of it"), _query("reason", "why")],
-                "responses": {"204": _answer("it is ended"), **_ALWAYS, **_GONE},
+                "responses": {"204": _describe_response("it is ended"), **_ALWAYS, **_GONE},
             },
         },
-        "/api/openapi.json": {"get": {"summary": "This description", "responses": {"200": _answer("OpenAPI 3.1"), **_ALWAYS}}},
+        "/api/openapi.json": {"get": {"summary": "This description", "responses": {"200": _describe_response("OpenAPI 3.1"), **_ALWAYS}}},
     },
     "components": {
         "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -160,13 +160,13 @@ DOCUMENT: dict[str, Any] = {
                 "ramp": {"type": ["object", "null"], "description": "its steps: letters sent, failed again and passed"},
             }),
             "Member": _schema({"letter": _TEXT_OR_NOT, "result": _TEXT}, "letter", "result"),
-            "Actions": _page("actions", "Action"),
+            "Actions": _describe_page("actions", "Action"),
             "Letter": _schema({"name": _TEXT, "state": _TEXT, "team": _TEXT_OR_NOT, "target": _TEXT}, "name", "state", "target"),
-            "Letters": _page("letters", "Letter"),
+            "Letters": _describe_page("letters", "Letter"),
             "Group": _schema({"id": _TEXT, "waiting": _COUNT, "parked": _COUNT, "teams": _TEXTS}, "id", "waiting", "parked"),
-            "Groups": _page("groups", "Group"),
+            "Groups": _describe_page("groups", "Group"),
             "AuditRow": _schema({"at": _TEXT, "kind": _TEXT, "by": _TEXT, "letters": _COUNT}, "at", "kind", "by", "letters"),
-            "Audit": _page("audit", "AuditRow"),
+            "Audit": _describe_page("audit", "AuditRow"),
             "Pauses": _schema({"pauses": {"type": "array", "items": {"type": "object"}}}, "pauses"),
             "Now": _schema({"as_of": _TEXT, "waiting": _COUNT, "parked": _COUNT}, "as_of", "waiting", "parked"),
             "Problem": _schema({"title": _TEXT, "status": _COUNT, "detail": _TEXT}, "title", "status", "detail"),

@@ -71,7 +71,7 @@ def read(text: str) -> list[OtherScheduler]:
     return found
 
 
-def asked(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
+def ask_schedulers(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
     """Ask all schedulers at once, each for its rows up to the end of this page: the rows of all are sorted together.
 
     A scheduler that does not answer has a `fault` in its answer, and keeps nobody waiting for long.
@@ -82,10 +82,10 @@ def asked(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> lis
     if not schedulers:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(schedulers)), "schedulers") as pool:
-        return list(pool.map(lambda each: _ask(each, place, query), schedulers))
+        return list(pool.map(lambda each: _fetch_schedules(each, place, query), schedulers))
 
 
-def _ask(scheduler: OtherScheduler, place: str, query: Query) -> Answer:
+def _fetch_schedules(scheduler: OtherScheduler, place: str, query: Query) -> Answer:
     wanted, deadline = query.skip + query.rows_max, Deadline(_WITHIN_S)
     rows: list[Schedule] = []
     total, bytes_left = 0, _BYTES_MAX

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from backoff import PolicyInvalid, duration_ms
 from retry.console.acting import advice_file
 from retry.console.replica.rows import Scope
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, needs
 from retry.dead_letters.failure import Failure
 from retry.delay_queue.control_records import Reschedule
@@ -39,15 +39,15 @@ _REHEARSING = threading.Lock()
 _ATTEMPT_MAX = 2**31 - 1
 
 
-def routes(console: Console) -> list[Route]:  # noqa: ARG001
+def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     """The routes of the table above."""
-    return [Route("/policies", show), Route("/policies/explain", explain), Route("/policies/reschedule", reschedule)]
+    return [Route("/policies", render_policies), Route("/policies/explain", explain), Route("/policies/reschedule", reschedule)]
 
 
 @needs(Role.VIEWER)
-def show(request: Request) -> Response:
+def render_policies(request: Request) -> Response:
     """The topics of the viewer's teams, and a form."""
-    return _page(request)
+    return _render_policies(request)
 
 
 @needs(Role.VIEWER, *_FIELDS)
@@ -61,8 +61,8 @@ def explain(request: Request) -> Response:
     try:
         lines = explain_lines(registry, topic, _case(given))
     except ValueError as wrong:
-        return _page(request, given=given, fault=str(wrong), status=HTTPStatus.BAD_REQUEST)
-    return _page(request, given=given, lines=lines)
+        return _render_policies(request, given=given, fault=str(wrong), status=HTTPStatus.BAD_REQUEST)
+    return _render_policies(request, given=given, lines=lines)
 
 
 @needs(Role.OPERATOR, "team", "of_topic")
@@ -71,20 +71,20 @@ def reschedule(request: Request) -> Response:
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     team, topic = given.get("team") or None, given.get("of_topic") or None
     if viewer.scope() is not None and (team is None or not viewer.may(Role.OPERATOR, team)):
-        return _page(request, given=given, fault="name one of your teams", status=HTTPStatus.BAD_REQUEST)
+        return _render_policies(request, given=given, fault="name one of your teams", status=HTTPStatus.BAD_REQUEST)
     # Where the brokers were never there this says so at once.
     console.cluster()
     registry = console.registry()
     if not _REHEARSING.acquire(blocking=False):
-        return _page(request, given=given, fault="another one is worked out; try again in a moment", status=HTTPStatus.CONFLICT)
+        return _render_policies(request, given=given, fault="another one is worked out; try again in a moment", status=HTTPStatus.CONFLICT)
     try:
         judge = reschedule_dry_run.judge(console.settings, registry)
-        with waiting_entries.folded(console.settings) as table:
-            found = reschedule_dry_run.rehearsed(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
+        with waiting_entries.open_changelog_table(console.settings) as table:
+            found = reschedule_dry_run.rehearse_request(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
     finally:
         _REHEARSING.release()
     # What was left alone is of other teams, too, whose letters not everybody may count.
-    return _page(request, given=given, rehearsed=_told(found, found.left_alone if viewer.scope() is None else None))
+    return _render_policies(request, given=given, rehearsed=_describe_check(found, found.left_alone if viewer.scope() is None else None))
 
 
 def _case(given: dict[str, str]) -> MatchInput:
@@ -111,34 +111,34 @@ def _header(line: str) -> Header:
     return name.strip(), value.strip().encode(errors="replace")
 
 
-def _page(request: Request, *, status: HTTPStatus = HTTPStatus.OK, **more: Any) -> Response:
+def _render_policies(request: Request, *, status: HTTPStatus = HTTPStatus.OK, **more: Any) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     registry, scope = console.registry(), viewer.scope()
     file = console.settings.console_advice
     advice = None if file is None else advice_file.read(file, scope)
     context = {"given": {}, "fault": "", "lines": None, "rehearsed": None, **more}
-    return page(
+    return render_page(
         request, "policies.html", status, topics=_topics(registry, scope), digest=registry.digest,
-        teams=sorted({route.team for route in registry.routes() if scope is None or route.team in scope}),
+        teams=sorted({route.team for route in registry.list_routes() if scope is None or route.team in scope}),
         may=viewer.may_anywhere(Role.OPERATOR), advice=advice, **context,
     )  # fmt: skip
 
 
 def _topics(registry: Registry, scope: Scope) -> list[dict[str, Any]]:
     exact = [*registry.exact.items(), *((f"/{pattern.pattern}/", route) for pattern, route in registry.patterns)]
-    return [_row(registry, topic, route) for topic, route in exact if scope is None or route.team in scope]
+    return [_describe_route(registry, topic, route) for topic, route in exact if scope is None or route.team in scope]
 
 
-def _row(registry: Registry, topic: str, route: PolicyRoute) -> dict[str, Any]:
+def _describe_route(registry: Registry, topic: str, route: PolicyRoute) -> dict[str, Any]:
     plan = route.default_plan
-    limits = ", ".join(limit.text() for limit in registry.team_limits.get(route.team, ()))
+    limits = ", ".join(limit.format_limit() for limit in registry.team_limits.get(route.team, ()))
     return {
         "topic": topic, "team": route.team, "policy": plan.name, "retry_to": plan.retry_to, "park_to": plan.park_to,
         "ordered": plan.ordered, "limits": limits, "group": route.group, "rules": len(route.rules),
     }  # fmt: skip
 
 
-def _told(found: reschedule_dry_run.Rehearsed, left_alone: int | None) -> dict[str, Any]:
+def _describe_check(found: reschedule_dry_run.Rehearsed, left_alone: int | None) -> dict[str, Any]:
     counts = [
         {"team": team, "policy": policy, "moves": _moves(moves)} for (team, policy), moves in sorted(found.counts.items())
     ]  # fmt: skip

@@ -69,7 +69,7 @@ class Previews:
         self._forgotten: OrderedDict[str, str] = OrderedDict()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "preview")
 
-    def begin(
+    def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
         """Have a preview worked out; returns at once.
@@ -102,7 +102,7 @@ class Previews:
             with self._lock:
                 self._make_room(kept.by)
 
-    def of(self, action_id: str, by: str) -> KeptPreview | None:
+    def find_preview(self, action_id: str, by: str) -> KeptPreview | None:
         """The preview of this id that this person asked for; None where there is none any more."""
         with self._lock:
             self._forget_old()
@@ -119,10 +119,10 @@ class Previews:
         with self._lock:
             kept.found = None
 
-    def drop(self, kept: KeptPreview) -> None:
+    def drop_preview(self, kept: KeptPreview) -> None:
         """Forget one that nobody wants."""
         with self._lock:
-            self._forget(kept.id)
+            self._remove_preview(kept.id)
 
     def close(self) -> None:
         """Work nothing out any more."""
@@ -131,20 +131,20 @@ class Previews:
     def _forget_old(self) -> None:
         oldest_ms = self._now_ms() - PREVIEW_MS_MAX
         while self._kept and (first := next(iter(self._kept.values()))).made_ms < oldest_ms:
-            self._forget(first.id)
+            self._remove_preview(first.id)
 
     def _make_room(self, by: str) -> None:
         """Forget the oldest: of this person where these are many, and of all where they hold too much."""
         own = [each.id for each in self._kept.values() if each.by == by and each.done.is_set()]
         for action_id in own[:-_OF_ONE_MAX]:
-            self._forget(action_id)
+            self._remove_preview(action_id)
         ended = [each for each in self._kept.values() if each.done.is_set()]
         for each in ended[:-1]:
             if sum(kept.members for kept in self._kept.values()) <= _MEMBERS_MAX and len(self._kept) <= _KEPT_MAX:
                 return
-            self._forget(each.id)
+            self._remove_preview(each.id)
 
-    def _forget(self, action_id: str) -> None:
+    def _remove_preview(self, action_id: str) -> None:
         kept = self._kept.pop(action_id, None)
         if kept is not None:
             self._forgotten[action_id] = kept.by

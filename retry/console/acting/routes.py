@@ -19,5 +19,5 @@ from retry.console.web.app import Console
 _MODULES = (act_pages, action_pages, pause_pages, policy_pages, named_pages, audit_page, note_forms, api)
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     return [route for module in _MODULES for route in module.routes(console)]

@@ -30,7 +30,7 @@ _NEWEST = 10_000
 TEAMS = {"schedule": SCHEDULES, "task": TASKS, "timer": None}
 
 
-def sent(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
+def iterate_sent(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
     """Read what was sent lately, in no order, in the form that `search` takes; runs and calls have an `outcome`, too.
 
     Args:
@@ -53,7 +53,7 @@ def _demand_brokers(console: Console) -> None:
 
 def _schedules(console: Console) -> Iterator[dict[str, Any]]:
     topic = environment.of_process().get("HISTORY_TOPIC") or "history"
-    for each in stored_schedules.history(console.settings, topic):
+    for each in stored_schedules.read_sent_schedules(console.settings, topic):
         yield {**each, "team": SCHEDULES, "value": None}
 
 
@@ -74,7 +74,7 @@ def _runs(console: Console) -> Iterator[dict[str, Any]]:
 
 def _calls(console: Console, scope: Scope) -> Iterator[dict[str, Any]]:
     """The topic keeps the last call of each timer at least."""
-    topic = topics.names(console.settings.app_id).calls
+    topic = topics.build_topic_names(console.settings.app_id).calls
     for message, _ in newest_records(console.settings, topic, lambda n: _NEWEST // n + 1):
         try:
             call = call_records.read(message.value() or b"")

@@ -6,7 +6,7 @@ from retry.console.web.app import Console
 from retry.operations.control_requests import ShardNumbers
 
 
-def shards(console: Console) -> ShardNumbers:
+def load_shard_numbers(console: Console) -> ShardNumbers:
     """Ask the brokers for the partitions of the changelog.
 
     Raises:

@@ -9,13 +9,13 @@ from retry.operations.act import overview
 from retry.operations.act.overview import ActionOverview
 
 
-def actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
+def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
     """The actions of the last 30 days that may be seen in a scope, those that were asked for last first.
 
     Raises:
       RebuildInProgress: the replica is not there yet.
     """
-    return seen_actions.actions(replica.controls(), scope)
+    return seen_actions.list_visible_actions(replica.controls(), scope)
 
 
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
@@ -24,7 +24,7 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     Raises:
       RebuildInProgress: the replica is not there yet.
     """
-    about = next((each for each in actions(replica, scope) if each.id.hex() == action_id), None)
+    about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
     if about is None or about.action.ramp is None:
         return about
     return overview.failed_again(about, replica.ramp_failed(about.id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from retry.console.replica.seen_actions import sees as sees
-from retry.console.web.rights import Role, Viewer, demand
+from retry.console.web.rights import Role, Viewer, demand_role
 
 
 def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
@@ -15,4 +15,4 @@ def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
       HTTPException: 404 or 403, see `demand`.
     """
     for team in teams or [""]:
-        demand(viewer, role, team or None)
+        demand_role(viewer, role, team or None)

@@ -16,7 +16,7 @@ from retry.operations.act.estimate import estimate
 from retry.operations.act.options import UNASKED_MAX
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview
-from retry.operations.act.preview import told as told_reason
+from retry.operations.act.preview import describe_reason as told_reason
 from retry.operations.act.start import PREVIEW_MS_MAX
 from retry.operations.act.told import action_object, order_told, preview_object, ramp_object
 from retry.policies.registry import Registry
@@ -62,13 +62,13 @@ def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, A
     """Pauses, the oldest first."""
     rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
     return [
-        {"scope": scope, "name": name or None, "told": pauses.told(scope, name), "since": iso(pause.since_ms),
+        {"scope": scope, "name": name or None, "told": pauses.describe_scope(scope, name), "since": iso(pause.since_ms),
          "until": None if pause.until_ms is None else iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
         for (scope, name), pause in rows
     ]  # fmt: skip
 
 
-def standing(controls: Iterable[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
+def list_pauses(controls: Iterable[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
     """The pauses of all shards."""
     found: dict[tuple[str, str], Pause] = {}
     for shard in controls:

@@ -21,7 +21,7 @@ from retry.console.acting import standing_actions
 from retry.console.replica.new_kinds import Seen
 from retry.console.web.app import Console
 from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.delivery.webhooks.standard_webhooks import secrets_of
 from retry.errors import LookupsBusy, RebuildInProgress, RetryError
 from retry.reloaded_file import ReloadedFile
@@ -62,7 +62,7 @@ class Happenings:
         self._is_first = True
         self._held: set[tuple[str, int]] | None = None
 
-    def new(self) -> list[Event]:
+    def list_new_events(self) -> list[Event]:
         """Kinds of failures that were not there, or resolved, and holds that did not stand, when this was asked last.
 
         Raises:
@@ -72,7 +72,7 @@ class Happenings:
 
     def _new_groups(self) -> list[Event]:
         replica = self._console.replica
-        (seen, kinds), reopened = replica.kinds_since(self._seen), dict(replica.reopened())
+        (seen, kinds), reopened = replica.kinds_since(self._seen), dict(replica.find_reopened())
         # Parts of a split, and what is no longer merged, are kinds that were there before.
         new = dict.fromkeys(kind.group for kind in kinds if kind.fingerprint not in self._kinds)
         again = {group: at_ms for group, at_ms in reopened.items() if self._reopened.get(group) != at_ms and group not in new}
@@ -88,7 +88,7 @@ class Happenings:
         return events
 
     def _of_group(self, kind: str, group_id: str, of: str) -> Event | None:
-        group = self._console.replica.group(None, group_id)
+        group = self._console.replica.find_group(None, group_id)
         if group is None:
             return None
         about = {
@@ -99,7 +99,7 @@ class Happenings:
 
     def _new_holds(self) -> Iterator[Event]:
         found = {}
-        for about in standing_actions.actions(self._console.replica, None):
+        for about in standing_actions.list_recent_actions(self._console.replica, None):
             if about.held is not None:
                 found[about.id.hex(), about.held.at_ms] = about
         known, self._held = self._held, (self._held or set()) | found.keys()
@@ -146,17 +146,17 @@ class Notifier:
         asyncio.run(self._look_and_call())
 
     async def _look_and_call(self) -> None:
-        client = WebhookClient(SsrfGuard(listed(self._settings.webhook_allow)), _secrets(self._settings))
+        client = WebhookClient(SsrfGuard(parse_allowlist(self._settings.webhook_allow)), _secrets(self._settings))
         try:
             while not await asyncio.to_thread(self._stop.wait, _EVERY_S):
-                self._look()
+                self._collect_events()
                 await self._call_all(client)
         finally:
             await client.close()
 
-    def _look(self) -> None:
+    def _collect_events(self) -> None:
         try:
-            self._waiting += [(event, 0) for event in self._happenings.new()]
+            self._waiting += [(event, 0) for event in self._happenings.list_new_events()]
         except RebuildInProgress:
             return
         except RetryError as error:

@@ -57,17 +57,17 @@ class LeftLetter(NamedTuple):
     team: str | None
 
 
-def _assigned(columns: Iterable[str], form: str) -> str:
+def _format_assignments(columns: Iterable[str], form: str) -> str:
     return ", ".join(f"{name} = {form.format(name)}" for name in columns)
 
 
 _INTO_DECIDED = f'attempts (topic, partition, "offset", {", ".join(_DECIDED)})'
 _INTO_LEFT = f'attempts (topic, partition, "offset", {", ".join(_LEFT)})'
 # An outcome says the same each time; of those that left the last counts.
-_ON_DECIDED = f"ON CONFLICT {_PLACE} DO UPDATE SET {_assigned(_DECIDED, 'excluded.{0}')}"
+_ON_DECIDED = f"ON CONFLICT {_PLACE} DO UPDATE SET {_format_assignments(_DECIDED, 'excluded.{0}')}"
 _ON_LEFT = (
-    f"ON CONFLICT {_PLACE} DO UPDATE SET {_assigned(_LEFT[:3], 'excluded.{0}')},"
-    f" {_assigned(_LEFT[3:], 'coalesce({0}, excluded.{0})')} WHERE left_ms IS NULL OR left_ms <= excluded.left_ms"
+    f"ON CONFLICT {_PLACE} DO UPDATE SET {_format_assignments(_LEFT[:3], 'excluded.{0}')},"
+    f" {_format_assignments(_LEFT[3:], 'coalesce({0}, excluded.{0})')} WHERE left_ms IS NULL OR left_ms <= excluded.left_ms"
 )
 _OF_LINEAGES = "lineage IN (SELECT value FROM json_each(?1))"
 # Retries that left for where they were to go; one that was discarded or parked meanwhile was not sent.
@@ -108,17 +108,17 @@ class Attempts:
         self._connection, self._is_live = connection, is_live
         self._lineages: set[str] = set()
 
-    def decided(self, letters: Sequence[DecidedLetter]) -> None:
+    def put_decided(self, letters: Sequence[DecidedLetter]) -> None:
         """Put what was decided."""
         insert(self._connection, _INTO_DECIDED, [tuple(each) for each in letters], _ON_DECIDED)
         self._lineages.update(each.lineage for each in letters)
 
-    def left(self, letters: Sequence[LeftLetter]) -> None:
+    def put_left(self, letters: Sequence[LeftLetter]) -> None:
         """Put when letters left; without those of the same dead letter that wait."""
         if not letters:
             return
         if self._is_live:
-            waiting = self._waiting({each.lineage for each in letters if each.lineage is not None})
+            waiting = self._find_waiting({each.lineage for each in letters if each.lineage is not None})
             letters = [each for each in letters if each[:3] not in waiting]
         insert(self._connection, _INTO_LEFT, [tuple(each) for each in letters], _ON_LEFT)
         self._lineages.update(each.lineage for each in letters if each.lineage is not None)
@@ -138,7 +138,7 @@ class Attempts:
             self._count(f" AND a.{_OF_LINEAGES}", (lineages,))
         self._lineages.clear()
 
-    def indexed(self) -> None:
+    def count_indexed(self) -> None:
         """All is there that was there at the start: count it."""
         self._is_live = True
         self._connection.execute(f"UPDATE attempts SET left_ms = NULL WHERE id IN (SELECT a.id {_WAITS})")
@@ -153,7 +153,7 @@ class Attempts:
         self._connection.execute(_COUNT.format(these), parameters)
         self._connection.execute(_COUNTED.format(these), parameters)
 
-    def _waiting(self, lineages: Collection[str]) -> set[tuple[object, ...]]:
+    def _find_waiting(self, lineages: Collection[str]) -> set[tuple[object, ...]]:
         """Topic, partition and offset of the letters of these lineages that wait."""
         rows = self._connection.execute(
             'SELECT c.topic, l.partition, l."offset" FROM json_each(?) j CROSS JOIN letters l ON l.lineage = j.value'

@@ -27,7 +27,7 @@ class AuditFold:
     def __init__(self, connection: sqlite3.Connection, registry: Callable[[], Registry]) -> None:
         self._connection, self._registry = connection, registry
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         for message in messages:
             place = f"{message.topic()}/{partition}/{message.offset()}"
@@ -37,19 +37,19 @@ class AuditFold:
                 UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
                 continue
             for team, letters in self._by_team(record).items():
-                self._put(record, team, letters, place)
+                self._put_record(record, team, letters, place)
 
     def _by_team(self, record: AuditRecord) -> dict[str | None, list[AuditLetter]]:
         registry = self._registry()
         found: dict[str | None, list[AuditLetter]] = {}
         for letter in record.letters:
             topic = (letter.letter or "").rpartition("/")[0].rpartition("/")[0]
-            known = registry.route(topic).team if topic and registry.reads(topic) else None
+            known = registry.route(topic).team if topic and registry.reads_topic(topic) else None
             found.setdefault(known if known is not None or len(record.teams) != 1 else record.teams[0], []).append(letter)
         teams: list[str | None] = [*record.teams] or [None]
         return found or {team: [] for team in teams}
 
-    def _put(self, record: AuditRecord, team: str | None, letters: list[AuditLetter], place: str) -> None:
+    def _put_record(self, record: AuditRecord, team: str | None, letters: list[AuditLetter], place: str) -> None:
         results = Counter(letter.result for letter in letters)
         done = results.pop(DONE, 0)
         examples = [letter.letter or letter.parked or "" for letter in letters[:_EXAMPLES]]

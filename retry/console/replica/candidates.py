@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from retry.console.replica import filter_sql
-from retry.console.replica.sql_functions import casefolded
+from retry.console.replica.sql_functions import casefold_message
 from retry.console.replica.sql_rows import column
 from retry.operations.letter_filter.glob import Glob
 from retry.operations.letter_filter.syntax import Filter, Term
@@ -36,7 +36,7 @@ def _by_key(connection: sqlite3.Connection, value: Glob, most: int) -> list[int]
 
 
 def _by_message(connection: sqlite3.Connection, value: Glob, most: int) -> list[int] | None:
-    folded = [casefolded(part) or "" for part in value.parts if "\0" not in part]
+    folded = [casefold_message(part) or "" for part in value.parts if "\0" not in part]
     trigrams = dict.fromkeys(part[n : n + 3] for part in folded for n in range(len(part) - 2))
     if not trigrams:
         return None

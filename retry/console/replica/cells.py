@@ -40,18 +40,18 @@ class Cells:
         """The number of a cell, which is made where there is none."""
         if (found := self._ids.get(cell)) is not None:
             return found
-        digest = cell.digest()
+        digest = cell.compute_digest()
         row = self._connection.execute("SELECT id FROM cells WHERE digest = ?", (digest,)).fetchone()
         if row is None:
             made = self._connection.execute(_INSERT, (digest, self.group_of(cell), *cell))
-            return self._keep(int(made.lastrowid or 0), cell)
-        return self._keep(int(row[0]), cell)
+            return self._cache_cell(int(made.lastrowid or 0), cell)
+        return self._cache_cell(int(row[0]), cell)
 
     def cell_of(self, number: int) -> Cell:
         """The cell of a number."""
         if (found := self._cells.get(number)) is None:
             found = Cell(*self._connection.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone()[1:])
-            self._keep(number, found)
+            self._cache_cell(number, found)
         return found
 
     def count(self, number: int, by: int, due_ms: int | None, times: Iterable[int | None] = ()) -> None:
@@ -100,7 +100,7 @@ class Cells:
         self._ids.clear()
         self._cells.clear()
 
-    def _keep(self, number: int, cell: Cell) -> int:
+    def _cache_cell(self, number: int, cell: Cell) -> int:
         if len(self._ids) >= _KNOWN_MAX:
             self._ids.clear()
             self._cells.clear()

@@ -23,7 +23,7 @@ from retry.delay_queue.table import changelog_records
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryUnreadable
 from retry.kafka.interface import Message
-from retry.operations.letters.found_letter import waiting
+from retry.operations.letters.found_letter import make_waiting_letter
 from retry.policies.registry import Registry
 from retry.telemetry.unreadable_records import UNREADABLE
 
@@ -59,14 +59,14 @@ class ChangelogFold:
         self._attempts, self._resting = attempts, resting
         self._log, self._registry, self._codec = log, registry, codec
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         changes: dict[str, LetterRecord | None] = {}
         ended: dict[str, _Ended] = {}
         for message in messages:
             key, value = message.key() or b"", message.value()
             try:
-                rows, unreadable = changelog_records.readable([(key, value)])
+                rows, unreadable = changelog_records.select_readable_rows([(key, value)])
                 if unreadable:
                     UNREADABLE.pass_over(message.topic(), partition, message.offset(), unreadable[0].why)
                     continue
@@ -76,25 +76,25 @@ class ChangelogFold:
                 elif key[:1] == RETURNED:
                     changes.update(dict.fromkeys(self._returned.mark(key, value)))
                 elif key[:1] == FAILED:
-                    self._failed(key, value)
+                    self._note_failed(key, value)
                 elif key[:1] not in changelog_records.OF_ACTIONS and key:
                     log, block = LogPlace(self._log, partition, message.offset() or 0), key if blocks.is_block(key) else b""
                     for entry, envelope in blocks.list_rows(key, value):
                         place = letter_record.waiting_place(partition, entry, block)
                         if envelope is None:
                             ended[place] = _Ended(entry, message.timestamp()[1], changes.get(place))
-                        changes[place] = None if envelope is None else self._letter(place, log, entry, envelope)
+                        changes[place] = None if envelope is None else self._decode_letter(place, log, entry, envelope)
             except EntryUnreadable as error:
                 UNREADABLE.pass_over(message.topic(), partition, message.offset(), error)
-        gone = {each.place: each for each in self._letters.change(changes)}
+        gone = {each.place: each for each in self._letters.apply_changes(changes)}
         left = ((each, gone.get(place)) for place, each in ended.items() if changes[place] is None)
-        self._attempts.left([found for each in left if (found := self._left(*each)) is not None])
+        self._attempts.put_left([found for each in left if (found := self._find_left(*each)) is not None])
 
-    def _letter(self, place: str, log: LogPlace, key: bytes, envelope: bytes) -> LetterRecord:
-        entry = self._codec.shown(key, envelope)
+    def _decode_letter(self, place: str, log: LogPlace, key: bytes, envelope: bytes) -> LetterRecord:
+        entry = self._codec.decode_to_show(key, envelope)
         if isinstance(entry, Unopened) and entry.is_foreign:
             raise EntryUnreadable(entry.why)
-        found = waiting(entry_keys.source(key), entry, self._registry(), "")
+        found = make_waiting_letter(entry_keys.source(key), entry, self._registry(), "")
         self._letters.note_long_headers(found.headers)
         return letter_record.of_waiting(found, key, place, log)
 
@@ -104,11 +104,11 @@ class ChangelogFold:
         else:
             self._connection.execute("INSERT OR REPLACE INTO controls VALUES (?, ?, ?)", (partition, key, value))
 
-    def _failed(self, mark: bytes, value: bytes | None) -> None:
+    def _note_failed(self, mark: bytes, value: bytes | None) -> None:
         statement = "DELETE FROM ramp_failed WHERE mark = ?" if value is None else "INSERT OR IGNORE INTO ramp_failed VALUES (?)"
         self._connection.execute(statement, (mark,))
 
-    def _left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
+    def _find_left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
         """Return what is known of a letter that left; None for named, undelivered, and old unknown entries."""
         if ended.key[0] == NAMED or entry_keys.lane_of(ended.key) in UNDELIVERED:
             return None

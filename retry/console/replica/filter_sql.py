@@ -56,7 +56,7 @@ def condition(meant: Filter, now_ms: int) -> Condition:
     if isinstance(meant, Not):
         inner = condition(meant.of, now_ms)
         return Condition(f"NOT {inner.sql}", inner.parameters)
-    return _joined("AND" if isinstance(meant, AllOf) else "OR", [condition(each, now_ms) for each in meant.of])
+    return _join_conditions("AND" if isinstance(meant, AllOf) else "OR", [condition(each, now_ms) for each in meant.of])
 
 
 def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
@@ -72,7 +72,7 @@ def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
         return found if holds else Condition(f"NOT {found.sql}", found.parameters)
     if isinstance(meant, Not):
         return of_cells(meant.of, now_ms, not holds)
-    return _joined("AND" if isinstance(meant, AllOf) == holds else "OR", [of_cells(each, now_ms, holds) for each in meant.of])
+    return _join_conditions("AND" if isinstance(meant, AllOf) == holds else "OR", [of_cells(each, now_ms, holds) for each in meant.of])
 
 
 def is_of_cells(meant: Filter) -> bool:
@@ -140,13 +140,13 @@ def _term(term: Term, now_ms: int) -> Condition:
     if term.field == "message":
         return _message(term.value)
     if term.field == GROUP:
-        return _group(term.value.parts[0])
+        return _match_group(term.value.parts[0])
     if term.field == "header":
         return _header(term.name, term.value)
-    return _joined("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
+    return _join_conditions("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
 
 
-def _group(group: str) -> Condition:
+def _match_group(group: str) -> Condition:
     """A group, and what it was split into, whose ids begin with its own."""
     parts = group + PART, group + chr(ord(PART) + 1)
     return Condition("ifnull(c.group_id = ? OR (c.group_id >= ? AND c.group_id < ?), 0)", (group, *parts))
@@ -186,10 +186,10 @@ def _range(field: str, value: Range, now_ms: int) -> Condition:
     found = [Condition("l.sort < ?", (RESTING_SORT_MIN,)) if field == "due" else Condition(f"{column} IS NOT NULL", now)]
     found += [Condition(f"{column} >= ?", (*now, low))] if low is not None else []
     found += [Condition(f"{column} <= ?", (*now, high))] if high is not None else []
-    return _joined("AND", found)
+    return _join_conditions("AND", found)
 
 
-def _joined(word: str, parts: Sequence[Condition]) -> Condition:
+def _join_conditions(word: str, parts: Sequence[Condition]) -> Condition:
     if not parts:
         return ALWAYS if word == "AND" else NEVER
     return Condition(f"({f' {word} '.join(part.sql for part in parts)})", tuple(p for part in parts for p in part.parameters))

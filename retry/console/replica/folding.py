@@ -22,7 +22,7 @@ from retry.policies.registry import Registry
 from retry.worker import process_tuning
 from retry.worker.data_directory import claim
 from retry.worker.logs import LOGGING
-from retry.worker.policy_reload import newest
+from retry.worker.policy_reload import watch_policies
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ def main() -> None:
     file = ReplicaFile(begin.path, begin.corrupt)
     threading.Thread(target=_listen, args=(connection, file, closing), name="console", daemon=True).start()
 
-    def tell(report: Report) -> None:
+    def send_report(report: Report) -> None:
         # Who has ended is told no more; that is heard as the end of the pipe.
         with suppress(OSError):
             connection.send_bytes(encode_report(report))
 
-    registry = _registry(begin, tell, closing)
+    registry = _registry(begin, send_report, closing)
     if registry is not None:
-        Follower(begin.settings, registry, file, tell, closing).run()
+        Follower(begin.settings, registry, file, send_report, closing).run()
 
 
 def _listen(connection: Connection, file: ReplicaFile, closing: threading.Event) -> None:
@@ -66,7 +66,7 @@ def _registry(begin: Begin, tell: Callable[[Report], None], closing: threading.E
     trouble = ""
     while not closing.is_set():
         try:
-            registry = newest(begin.settings)
+            registry = watch_policies(begin.settings)
             claim(begin.path.parent / "folding")
             return registry
         except RetryError as error:

@@ -46,7 +46,7 @@ class FoldingProcess:
 
     def __init__(self, settings: Settings, path: Path, show: Callable[[str], None]) -> None:
         self._settings, self._path, self._show = settings, path.absolute(), show
-        self._changelog = topics.names(settings.app_id).changelog
+        self._changelog = topics.build_topic_names(settings.app_id).changelog
         self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
         self._fault = ""
         self.unreadable: Sequence[UnreadableTopic] = ()
@@ -110,7 +110,7 @@ class FoldingProcess:
         lag = sum(max(0, place.end - place.next_offset) for place in report.places)
         return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))))
 
-    def shards(self) -> list[tuple[int, int, int]]:
+    def list_shard_positions(self) -> list[tuple[int, int, int]]:
         """Return (partition, next offset to fold, last known end offset) for each partition of the changelog, in order."""
         of_changelog = (place for place in self._report.places if place.topic == self._changelog)
         return sorted((place.partition, place.next_offset, place.end) for place in of_changelog)
@@ -124,7 +124,7 @@ class FoldingProcess:
             return any(each.next_offset > offset for each in places if (each.topic, each.partition) == (topic, partition))
 
         with self._told:
-            while not is_there() and not deadline.passed():
+            while not is_there() and not deadline.has_passed():
                 clock.wait(self._told, deadline.remaining_s())
             return is_there()
 
@@ -133,7 +133,7 @@ class FoldingProcess:
         while not self._closing.is_set():
             began_s = monotonic_s()
             try:
-                how = f"has ended with {self._followed()}"
+                how = f"has ended with {self._follow_process()}"
             except OSError as error:
                 how = f"cannot be started ({error})"
             if self._closing.is_set():
@@ -143,7 +143,7 @@ class FoldingProcess:
             log.error("%s in %.0f s", self._fault, again_s)
             self._closing.wait(again_s)
 
-    def _followed(self) -> int:
+    def _follow_process(self) -> int:
         """Start it, and listen to it until it ends; its exit code."""
         ours, theirs = socket.socketpair()
         with theirs, Connection(ours.detach()) as connection:
@@ -152,14 +152,14 @@ class FoldingProcess:
             process = self._process = Tethered(command, None, own_session=True, pass_fds=[theirs.fileno()])
             theirs.close()
             with suppress(OSError, EOFError):
-                self._begin(connection)
+                self._begin_folding(connection)
                 while True:
-                    self._take(decode_report(connection.recv_bytes()))
+                    self._accept_report(decode_report(connection.recv_bytes()))
             with self._talking:
                 self._connection = None
-        return _ended(process)
+        return _wait_for_end(process)
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin_folding(self, connection: Connection) -> None:
         with self._talking:
             send_begin(connection, Begin(self._settings, self._path, self._corrupt))
             self._connection = connection
@@ -167,7 +167,7 @@ class FoldingProcess:
         if self._closing.is_set():
             self._say(CLOSE)
 
-    def _take(self, report: Report) -> None:
+    def _accept_report(self, report: Report) -> None:
         before, self._fault = self._report, ""
         self.unreadable = report.unreadable
         if report.file_id is None:
@@ -187,7 +187,7 @@ class FoldingProcess:
                 self._connection.send_bytes(word)
 
 
-def _ended(process: Tethered) -> int:
+def _wait_for_end(process: Tethered) -> int:
     """The exit code of one that says nothing any more."""
     try:
         return process.wait(_END_S)

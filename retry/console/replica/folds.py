@@ -28,7 +28,7 @@ _PRUNE_EVERY = 200
 class Fold(Protocol):
     """The fold of one topic into the replica."""
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         ...
 
@@ -49,7 +49,7 @@ class Folds:
         }
         connection.executemany("INSERT OR IGNORE INTO topics (name) VALUES (?)", ((topic,) for topic in sources.described))
         self._numbers: dict[str, int] = dict(connection.execute("SELECT name, number FROM topics"))
-        own, grouping = sources.own, Regrouping.of(connection)
+        own, grouping = sources.own, Regrouping.read_notes(connection)
         cells = self._cells = Cells(connection, grouping.group_of)
         letters = self._letters = LetterTable(connection, cells, is_indexed=is_live)
         hashes = {topic: returned_offsets.topic_hash(sources.described[topic].topic_id) for topic in sources.resting}
@@ -74,14 +74,14 @@ class Folds:
             own.audit: AuditFold(connection, registry), **self.resting,
         }  # fmt: skip
 
-    def fold(self, of_partition: dict[Partition, list[Message]], next_offsets: dict[Partition, int]) -> None:
+    def project_partitions(self, of_partition: dict[Partition, list[Message]], next_offsets: dict[Partition, int]) -> None:
         """Take in records, and how far their partitions are read with them, in one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for (topic, partition), messages in of_partition.items():
                 known = self.positions.get((topic, partition), 0)
                 if fresh := [each for each in messages if (each.offset() or 0) >= known]:
-                    self._of_topic[topic].fold(partition, fresh)
+                    self._of_topic[topic].project_records(partition, fresh)
             self._cells.write()
             self._attempts.write()
             self._batches += 1
@@ -105,17 +105,17 @@ class Folds:
         self._cells.write()
         self._connection.execute("COMMIT")
 
-    def settle(self, now_ms: int) -> bool:
+    def count_recoveries(self, now_ms: int) -> bool:
         """Count of which retries it is known by now whether they recovered; says whether there are more than before."""
         self._connection.execute("BEGIN IMMEDIATE")
-        moved = self._settled.settle(now_ms)
+        moved = self._settled.roll_up_slots(now_ms)
         self._connection.execute("COMMIT")
         return moved
 
-    def indexed(self) -> None:
+    def count_indexed(self) -> None:
         """The indexes were built: from now on they are kept up to date, and what retries came to is counted."""
         self._letters.is_indexed = True
         self._connection.execute("BEGIN IMMEDIATE")
-        self._attempts.indexed()
-        self._settled.settle(clock.wall_ms())
+        self._attempts.count_indexed()
+        self._settled.roll_up_slots(clock.wall_ms())
         self._connection.execute("COMMIT")

@@ -47,7 +47,7 @@ class Follower:
         closing: threading.Event,
     ) -> None:
         self._settings, self._registry, self._file, self._tell = settings, registry, file, tell
-        self._own, self._closing = topics.names(settings.app_id), closing
+        self._own, self._closing = topics.build_topic_names(settings.app_id), closing
         self._positions: dict[Partition, int] = {}
         self._begun: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
@@ -59,7 +59,7 @@ class Follower:
         self._generation = 0
         self._retention_ms: dict[str, int] = {}
 
-    def report(self) -> Report:
+    def build_report(self) -> Report:
         """How far it has come."""
         file = self._file
         shown = None if not file.id else file.id if file.is_live and not file.is_corrupt else ""
@@ -99,30 +99,30 @@ class Follower:
         self._file.close()
 
     def _pause(self, seconds: float) -> None:
-        self._tell(self.report())
+        self._tell(self.build_report())
         self._closing.wait(seconds)
 
     def _follow(self) -> None:
         """From the file, or from nothing, until something goes wrong or topics change."""
         admin = client_config.admin(self._settings)
-        found = sources.look(admin, self._own, self._registry())
+        found = sources.find_sources(admin, self._own, self._registry())
         self._retention_ms = found.retention_ms()
         if self._file.is_corrupt:
             # Nobody is to look at it any more.
-            self._tell(self.report())
+            self._tell(self.build_report())
             self._file.discard()
         connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC))
         folds = Folds(connection, found, self._registry, is_live=self._file.is_live)
         reader = KafkaPartitionReader(client_config.reader_config(self._settings, preferred=_READING))
         try:
-            if not self._begin(reader, folds, found, admin):
+            if not self._begin_reading(reader, folds, found, admin):
                 return
             self._trouble = ""
             self._read(reader, folds, found, admin)
         finally:
             reader.close()
 
-    def _begin(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> bool:
+    def _begin_reading(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> bool:
         """Begin where the file ends; False where Kafka does not have what follows, and it has to be built anew."""
         spans = found.spans(admin)
         begun: dict[Partition, int] = {}
@@ -134,7 +134,7 @@ class Follower:
                 self._file.corrupt = self._file.id
                 return False
             begin = start if known is None else max(start, known)
-            reader.begin(topic, partition, begin)
+            reader.follow_partition(topic, partition, begin)
             begun[topic, partition], ends[topic, partition] = begin, stop
         self._positions, self._begun = dict(begun), begun
         self._asked.clear()
@@ -145,18 +145,18 @@ class Follower:
         looking, looking_for_topics = Interval(_LOOK_EVERY_S), Interval(_TOPICS_EVERY_S, at_once=True)
         settling = Interval(_SETTLE_EVERY_S)
         while not (self._closing.is_set() or self._file.is_corrupt):
-            self._fold(reader.read(_RECORDS_MAX, _WAIT_S), folds)
-            self._tell(self.report())
+            self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
+            self._tell(self.build_report())
             if not self._file.is_live and self._has_all(self._ends):
-                self._finish(folds)
+                self._finish_rebuild(folds)
             if self._file.is_live and settling.is_due():
-                self._generation += folds.settle(clock.wall_ms())
+                self._generation += folds.count_recoveries(clock.wall_ms())
             if self._file.is_live and looking.is_due():
-                self._look(admin)
+                self._refresh_ends(admin)
             if self._file.is_live and looking_for_topics.is_due() and self._topics_changed(admin, found, folds):
                 return
 
-    def _fold(self, messages: list[Message], folds: Folds) -> None:
+    def _project_messages(self, messages: list[Message], folds: Folds) -> None:
         if messages:
             self._answered_s = monotonic_s()
         of_partition: dict[Partition, list[Message]] = {}
@@ -169,7 +169,7 @@ class Follower:
             next_offsets[place] = max(offset + (error is None), next_offsets.get(place, 0))
         moved = {place: offset for place, offset in next_offsets.items() if offset > folds.positions.get(place, -1)}
         if moved:
-            folds.fold(of_partition, moved)
+            folds.project_partitions(of_partition, moved)
             self._positions.update(moved)
             self._generation += bool(of_partition)
         while self._file.is_live and self._asked and self._has_all(self._asked[0][1]):
@@ -183,21 +183,21 @@ class Follower:
         self._ends, self._answered_s = ends, monotonic_s()
         self._asked.append((asked_ms, ends))
 
-    def _finish(self, folds: Folds) -> None:
-        self._file.finish(folds.indexed)
+    def _finish_rebuild(self, folds: Folds) -> None:
+        self._file.finish_rebuild(folds.count_indexed)
         self._fault = ""
         self._generation += 1
         log.info("the replica is built")
 
-    def _look(self, admin: AdminClient) -> None:
+    def _refresh_ends(self, admin: AdminClient) -> None:
         """Ask where partitions end now."""
         now_ms = clock.wall_ms()
-        ends = offset_ranges.readable(admin, self._begun)
+        ends = offset_ranges.find_stable_offsets(admin, self._begun)
         if len(ends) == len(self._begun):
             self._note_ends(now_ms, ends)
 
     def _topics_changed(self, admin: AdminClient, found: Sources, folds: Folds) -> bool:
-        now = sources.look(admin, self._own, self._registry())
+        now = sources.find_sources(admin, self._own, self._registry())
         partitions = {(topic, n) for topic in found.resting for n in range(found.described[topic].partitions)}
         folds.drop_deleted(offset_ranges.firsts(admin, partitions))
         return {t: d[:2] for t, d in now.described.items()} != {t: d[:2] for t, d in found.described.items()}

@@ -14,7 +14,7 @@ from retry.console.replica.attempts import HOUR_MS, SLOT_MS
 from retry.console.replica.letter_search import LetterSearch
 from retry.console.replica.regrouping import SPLIT_BY, Regrouping
 from retry.console.replica.rows import COUNT_MAX, Group, Page, Scope, Split
-from retry.console.replica.sql_rows import column, rows
+from retry.console.replica.sql_rows import column, select_rows
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 HOURS = 24
@@ -37,14 +37,14 @@ class Counted(NamedTuple):
         return -(self.waiting + self.parked), self.group
 
 
-def page(
+def list_groups(
     connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int,
     *, resolved: bool,
 ) -> Page[Group]:
-    """Return one page of groups of failures, most letters first; see `Replica.groups`."""
+    """Return one page of groups of failures, most letters first; see `Replica.list_groups`."""
     question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after)
-    counted, is_partial = _counted(connection, scope, meant, now_ms)
+    counted, is_partial = _count_groups(connection, scope, meant, now_ms)
     if meant == EVERYTHING:
         counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
     done = resolved_groups(connection)
@@ -56,7 +56,7 @@ def page(
         first = next((n for n, each in enumerate(listed) if each.place[0] >= position[0]), len(listed))
         begin = min(begin, first + position[1])
     shown = listed[begin : begin + limit]
-    groups = [_group(connection, scope, each, now_ms, done) for each in shown]
+    groups = [_build_group(connection, scope, each, now_ms, done) for each in shown]
     following = None
     if shown and begin + limit < len(listed):
         last = shown[-1].place[0]
@@ -66,17 +66,17 @@ def page(
 
 
 def one(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
-    """See `Replica.group`; one that was split is all that it was split into."""
+    """See `Replica.find_group`; one that was split is all that it was split into."""
     wanted = current_id(connection, group_id)
     found = _of_cells(connection, _cells_of(connection, scope, wanted))
     counted = Counted(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
-    group = _group(connection, scope, counted, now_ms, resolved_groups(connection))
+    group = _build_group(connection, scope, counted, now_ms, resolved_groups(connection))
     return group if found or group.last_ms is not None else None
 
 
 def current_id(connection: sqlite3.Connection, group_id: str) -> str:
     """Return the id of the group that a merged group counts in; its own where it was not merged, or was split."""
-    return Regrouping.of(connection).merged(group_id)
+    return Regrouping.read_notes(connection).resolve_group(group_id)
 
 
 def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
@@ -84,7 +84,7 @@ def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[
     found: list[Split] = []
     cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
     for by in SPLIT_BY:
-        values = rows(
+        values = select_rows(
             connection, (by.replace("-", "_"), "sum(letters)"),
             "FROM cells WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?", (cells, NAMES_MAX),
         )  # fmt: skip
@@ -95,7 +95,7 @@ def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[
 def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
     found = {}
-    for key, value in note_records.under(connection, note_records.RESOLVED):
+    for key, value in note_records.list_under(connection, note_records.RESOLVED):
         group, at_ms = key.removeprefix(note_records.RESOLVED), note_records.resolved(value).at_ms
         last = connection.execute(
             "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1 UNION ALL"
@@ -106,7 +106,7 @@ def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     return found
 
 
-def _counted(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
+def _count_groups(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
     by_cell, is_partial = LetterSearch(connection, scope, meant, now_ms).by_cell()
     return _of_cells(connection, by_cell.items()), is_partial
 
@@ -114,7 +114,7 @@ def _counted(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms
 def _without_letters(connection: sqlite3.Connection, scope: Scope, known: set[str], now_ms: int) -> list[Counted]:
     """Groups whose letters have all gone, and that failed within a day: whether they come back is seen there."""
     rest = "FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL"
-    found = rows(connection, ("group_id", "team"), rest, (now_ms - HOURS * HOUR_MS,))
+    found = select_rows(connection, ("group_id", "team"), rest, (now_ms - HOURS * HOUR_MS,))
     new = {group for group, team in found if group not in known and (scope is None or team in scope)}
     return [Counted(group, 0, 0) for group in new]
 
@@ -123,33 +123,33 @@ def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) 
     counts = dict(cells)
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
-    for number, group, state in rows(connection, ("id", "group_id", "state"), of_groups, (_ids(counts),)):
+    for number, group, state in select_rows(connection, ("id", "group_id", "state"), of_groups, (_ids(counts),)):
         sums[group][state != "waiting"] += counts[number]
     return [Counted(group, *both) for group, both in sums.items()]
 
 
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
     of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0"
-    found = rows(connection, ("id", "letters", "team"), of_group, (group_id,))
+    found = select_rows(connection, ("id", "letters", "team"), of_group, (group_id,))
     return [(number, letters) for number, letters, team in found if scope is None or team in scope]
 
 
-def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
+def _build_group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
     cells = [
-        row for row in rows(
+        row for row in select_rows(
             connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
             f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC",
             (counted.group,),
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     outcomes = [
-        row for row in rows(
+        row for row in select_rows(
             connection, ("team", "topic", "id", "cause", "first_ms", "last_ms"), f"FROM outcome_cells WHERE {_OF_GROUP}",
             (counted.group,),
         ) if scope is None or row[0] in scope
     ]  # fmt: skip
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
-    trend, sent, came_back, pending = _history(connection, [row[2] for row in outcomes], now_ms)
+    trend, sent, came_back, pending = _load_outcome_counts(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
     row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{note_records.NOTE}{counted.group}",)).fetchone()
     note = note_records.note(row[0]) if row else _NO_NOTE
@@ -160,18 +160,18 @@ def _group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_m
         counted.group, cause=cause, message=next((each[3] for each in cells), None), waiting=counted.waiting,
         parked=counted.parked, trend=trend, first_ms=min(times, default=None), last_ms=max(times, default=None), sent=sent,
         came_back=came_back, owner=note.owner, note=note.note, link=note.link, resolved_at_ms=resolved.get(counted.group),
-        merged=tuple(sorted(members)), topics=_names(row[1] for row in (*cells, *outcomes)),
-        teams=_names(row[0] for row in (*cells, *outcomes)), pending=pending,
+        merged=tuple(sorted(members)), topics=_sort_names(row[1] for row in (*cells, *outcomes)),
+        teams=_sort_names(row[0] for row in (*cells, *outcomes)), pending=pending,
     )  # fmt: skip
 
 
-def _history(
+def _load_outcome_counts(
     connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
 ) -> tuple[tuple[int, ...], int | None, int | None, int]:
     """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
     trend, known, came_back = [0] * HOURS, 0, 0
     first, wanted = now_ms // HOUR_MS - HOURS + 1, _ids(cells)
-    for hour, failed, sent, back in rows(
+    for hour, failed, sent, back in select_rows(
         connection, ("hour", "sum(failed)", "sum(sent)", "sum(came_back)"),
         "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour >= ? AND hour < ? GROUP BY hour",
         (wanted, first, first + HOURS),
@@ -185,7 +185,7 @@ def _history(
     return tuple(trend), known if cells else None, came_back if cells else None, pending
 
 
-def _names(names: Iterable[str | None]) -> tuple[str, ...]:
+def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_digest, xxh3_128_digest
 
-from retry.console.replica.sql_functions import casefolded, encode_headers
+from retry.console.replica.sql_functions import casefold_message, encode_headers
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
 from retry.delay_queue import entry_keys
@@ -57,7 +57,7 @@ class Cell(NamedTuple):
     policy: str | None = None
     reason: str | None = None
 
-    def digest(self) -> bytes:
+    def compute_digest(self) -> bytes:
         """16 bytes that no other cell has."""
         return xxh3_128_digest(repr(tuple(self)).encode("utf-8", "surrogatepass"))
 
@@ -71,7 +71,7 @@ class FoundFailure:
 
     @property
     def consumer_group(self) -> str | None:
-        return _text(self._found.failure.consumer_group)
+        return _replace_surrogates(self._found.failure.consumer_group)
 
     @property
     def frames(self) -> str | None:
@@ -159,22 +159,22 @@ def _record(
     found: FoundLetter, place: str, state: str, kind: str, sort: int, log: LogPlace, label: str | None,
     ordered: str | None = None, named: str | None = None, version: str | None = None,
 ) -> LetterRecord:
-    failure, message = found.failure, _text(found.failure.message)
+    failure, message = found.failure, _replace_surrogates(found.failure.message)
     cell = Cell(
-        state, kind, team=_text(found.team), topic=found.topic, target=_text(found.target) or "", attempt=found.attempt,
-        exception=_text(failure.exception), thrown=_text(failure.thrown), cause=_text(failure.cause),
+        state, kind, team=_replace_surrogates(found.team), topic=found.topic, target=_replace_surrogates(found.target) or "", attempt=found.attempt,
+        exception=_replace_surrogates(failure.exception), thrown=_replace_surrogates(failure.thrown), cause=_replace_surrogates(failure.cause),
         common=None if message is None else fingerprint.in_common(message), fingerprint=found.fingerprint,
-        consumer_group=_text(failure.consumer_group), frames=top_frames(found.headers), policy=_text(found.policy),
-        reason=_text(found.reason),
+        consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers), policy=_replace_surrogates(found.policy),
+        reason=_replace_surrogates(found.reason),
     )  # fmt: skip
-    key, key_bytes = _key(found.key)
+    key, key_bytes = _decode_record_key(found.key)
     action = found.ours.get(names.ACTION)
     partition, offset = (None, None) if found.source is None else (found.source.partition, found.source.offset)
     return LetterRecord(
         place, cell, sort=sort, log=log.topic, log_partition=log.partition, log_offset=log.offset, partition=partition,
         offset=offset, due_ms=found.due_ms, failed_ms=_integer(found.failed_ms), first_failed_ms=found.first_failed_ms, key=key,
-        key_bytes=key_bytes, message=message, folded=_folded(message), lineage=_text(found.lineage), size=_size(found),
-        action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_text(label),
+        key_bytes=key_bytes, message=message, folded=_casefold_message(message), lineage=_replace_surrogates(found.lineage), size=_count_letter_bytes(found),
+        action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_replace_surrogates(label),
         headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
     )  # fmt: skip
 
@@ -185,8 +185,8 @@ def _kind(entry: Named) -> tuple[str, str | None]:
         return "timer", entry.call.id
     if entry.team == SCHEDULES:
         # Its tombstone names the key that it was scheduled under.
-        return "schedule", _decoded(entry.also[-1].key if entry.also else entry.key)
-    return ("task" if entry.team == TASKS else "letter"), _decoded(entry.key)
+        return "schedule", _decode_text(entry.also[-1].key if entry.also else entry.key)
+    return ("task" if entry.team == TASKS else "letter"), _decode_text(entry.key)
 
 
 def is_kept(header: str) -> bool:
@@ -201,13 +201,13 @@ def long_headers(headers: Headers) -> list[str]:
 
 
 def _kept_headers(headers: Headers) -> str | None:
-    kept = [(name, _decoded(value)) for name, value in headers if is_kept(name) and len(value or b"") <= _HEADER_CHARS_MAX]
+    kept = [(name, _decode_text(value)) for name, value in headers if is_kept(name) and len(value or b"") <= _HEADER_CHARS_MAX]
     return encode_headers(kept[:_HEADERS_MAX]) if kept else None
 
 
-def _folded(message: str | None) -> str | None:
+def _casefold_message(message: str | None) -> str | None:
     """A message without capitals, where SQLite does not find that by itself."""
-    return None if message is None or (message.isascii() and "\0" not in message) else casefolded(message)
+    return None if message is None or (message.isascii() and "\0" not in message) else casefold_message(message)
 
 
 def top_frames(headers: Headers) -> str | None:
@@ -231,7 +231,7 @@ def _first_calls(calls: bytes) -> str | None:
 _first_calls_again = lru_cache(1_000)(_first_calls)
 
 
-def _key(key: bytes | None) -> tuple[str | None, bytes | None]:
+def _decode_record_key(key: bytes | None) -> tuple[str | None, bytes | None]:
     """A key as text, and as it is where that is not the same."""
     if key is None:
         return None, None
@@ -239,16 +239,16 @@ def _key(key: bytes | None) -> tuple[str | None, bytes | None]:
     return text, None if text.encode() == key else key
 
 
-def _size(found: FoundLetter) -> int:
+def _count_letter_bytes(found: FoundLetter) -> int:
     headers = sum(len(name) + len(value or b"") for name, value in found.headers)
     return len(found.key or b"") + len(found.value or b"") + headers
 
 
-def _decoded(raw: bytes | None) -> str | None:
+def _decode_text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")
 
 
-def _text(text: str | None) -> str | None:
+def _replace_surrogates(text: str | None) -> str | None:
     """A text that SQLite takes: half a character of UTF-16 is none."""
     if text is None or text.isascii():
         return text

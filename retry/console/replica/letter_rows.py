@@ -11,9 +11,9 @@ import orjson
 from retry.console.replica.letter_record import WAITING, LogPlace, resting_place
 from retry.console.replica.letter_search import Position
 from retry.console.replica.rows import LetterRow
-from retry.console.replica.sql_rows import rows
+from retry.console.replica.sql_rows import select_rows
 from retry.delay_queue.entry_keys import source_from_text
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 
 _BEHIND = (
     "l.ordered IS NOT NULL AND EXISTS (SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 16)"
@@ -38,7 +38,7 @@ class LogRecord(NamedTuple):
     offset: int
 
 
-def at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
+def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
     """The letters at these positions, in their order."""
     return [row for row, _ in with_records(connection, positions)]
 
@@ -46,39 +46,39 @@ def at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[Le
 def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
     """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
     ids = orjson.dumps([letter for _, letter in positions]).decode()
-    found = rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
-    return [(_row(row), LogRecord(row[31], row[29], row[30])) for row in sorted(found, key=lambda row: (row[1], row[0]))]
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
+    return [(_build_letter_row(row), LogRecord(row[31], row[29], row[30])) for row in sorted(found, key=lambda row: (row[1], row[0]))]
 
 
-def named(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
+def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
     """The letter of a name, and where its record lies; None where there is none."""
     if not name.isascii():
         return None
     try:
-        row = _resting(connection, name) if name.count("/") == 2 else _waiting(connection, name)
+        row = _find_resting(connection, name) if name.count("/") == 2 else _find_waiting(connection, name)
     except ValueError:
         return None
-    return None if row is None else (_row(row), LogRecord(row[31], row[29], row[30]))
+    return None if row is None else (_build_letter_row(row), LogRecord(row[31], row[29], row[30]))
 
 
-def _waiting(connection: sqlite3.Connection, name: str) -> Any:
+def _find_waiting(connection: sqlite3.Connection, name: str) -> Any:
     where = source_from_text(name[:_CHARS_MAX])
     condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
-    found = rows(connection, _COLUMNS, f"{_FROM} WHERE {condition}", where) if abs(where.due_at_ms) < _MS_MAX else []
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE {condition}", where) if abs(where.due_at_ms) < _MS_MAX else []
     return found[0] if found else None
 
 
-def _resting(connection: sqlite3.Connection, name: str) -> Any:
-    where = place(name[:_CHARS_MAX])
+def _find_resting(connection: sqlite3.Connection, name: str) -> Any:
+    where = parse_location(name[:_CHARS_MAX])
     number = connection.execute("SELECT number FROM topics WHERE name = ?", (where.topic,)).fetchone()
     if number is None:
         return None
     log = LogPlace(number[0], where.partition, where.offset)
-    found = rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (resting_place(log),))
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (resting_place(log),))
     return found[0] if found else None
 
 
-def _row(row: list[Any]) -> LetterRow:
+def _build_letter_row(row: list[Any]) -> LetterRow:
     (
         _, _, state, kind, team, topic, partition, offset, target, key, key_bytes, attempt, due_ms, failed_ms, first_failed_ms,
         exception, cause, message, frames, fingerprint, group, policy, reason, lineage, consumer_group, size, action, label,

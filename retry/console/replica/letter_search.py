@@ -18,7 +18,7 @@ from retry.console.replica.filter_sql import Condition
 from retry.console.replica.letter_record import RESTING_SORT_MIN
 from retry.console.replica.regrouping import Regrouping
 from retry.console.replica.rows import COUNT_MAX, Scope
-from retry.console.replica.sql_rows import column, ids, rows
+from retry.console.replica.sql_rows import column, ids, select_rows
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.fields import GROUP
 from retry.operations.letter_filter.glob import glob
@@ -70,33 +70,33 @@ class LetterSearch:
 
     def __init__(self, connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> None:
         if any(term.field == GROUP for term in filter_sql.terms(meant)):
-            meant = with_groups_of_now(meant, Regrouping.of(connection))
+            meant = with_groups_of_now(meant, Regrouping.read_notes(connection))
         filter_sql.refuse_unkept(meant, set(column(connection, "name", "FROM long_headers")))
         self._connection, self._meant = connection, meant
-        self._exact = _all(visible(scope, predicate.states(meant)), filter_sql.condition(meant, now_ms))
+        self._exact = _all(build_scope_condition(scope, predicate.list_states(meant)), filter_sql.condition(meant, now_ms))
         self.by_cells = filter_sql.is_of_cells(meant)
         self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
         self._last = int(min(1 << 62, predicate.latest_due_ms(meant, now_ms)))
-        maybe = _all(visible(scope, predicate.states(meant)), filter_sql.of_cells(meant, now_ms))
+        maybe = _all(build_scope_condition(scope, predicate.list_states(meant)), filter_sql.of_cells(meant, now_ms))
         # What is meant of each cell then follows on each other.
         self._is_in_order = filter_sql.is_of_cells_and_due(meant)
         if self._is_in_order and not self.by_cells:
             # What rests is never due.
             self._last = min(self._last, RESTING_SORT_MIN - 1)
-        found = rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
+        found = select_rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
         self.cells: dict[int, int] = dict(found)
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
         self._candidates = None if self._is_in_order or not self.cells else candidates(connection, meant, most)
 
-    def page(self, after: Position | None, limit: int) -> Found:
+    def find_page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
         begin = max(after or _IN_ORDER, self._begin)
         if not self.cells:
             return Found([], None)
         if self.is_listed or self._is_in_few_cells:
-            found = (self._first_of_cells if self._is_in_few_cells else self._listed)(begin, limit + 1)
+            found = (self._first_of_cells if self._is_in_few_cells else self._list_positions)(begin, limit + 1)
             return Found(found[:limit], found[limit - 1] if len(found) > limit else None)
         found, deadline = [], Deadline(PAGE_S)
         for stretch in self._stretches(begin):
@@ -105,7 +105,7 @@ class LetterSearch:
             found += _positions(self._connection, rest, (*stretch.parameters, *self._exact.parameters, wanted))
             if len(found) > limit:
                 return Found(found[:limit], found[limit - 1])
-            if stretch.end is not None and deadline.passed():
+            if stretch.end is not None and deadline.has_passed():
                 return Found(found, stretch.end)
         return Found(found, None)
 
@@ -127,7 +127,7 @@ class LetterSearch:
             one = f"SELECT count(*) FROM (SELECT 1 {stretch.sql} AND {self._exact.sql} LIMIT ?)"
             parameters = (*stretch.parameters, *self._exact.parameters, COUNT_MAX + 1 - count)
             count += int(self._connection.execute(one, parameters).fetchone()[0])
-            if count > COUNT_MAX or (stretch.end is not None and deadline.passed()):
+            if count > COUNT_MAX or (stretch.end is not None and deadline.has_passed()):
                 return min(count, COUNT_MAX), True
         return count, False
 
@@ -139,9 +139,9 @@ class LetterSearch:
         deadline = Deadline(PAGE_S)
         for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
             rest = f"{stretch.sql} AND {self._exact.sql} GROUP BY l.cell"
-            for cell, n in rows(self._connection, ("l.cell", "count(*)"), rest, (*stretch.parameters, *self._exact.parameters)):
+            for cell, n in select_rows(self._connection, ("l.cell", "count(*)"), rest, (*stretch.parameters, *self._exact.parameters)):
                 counts[cell] = counts.get(cell, 0) + n
-            if stretch.end is not None and deadline.passed():
+            if stretch.end is not None and deadline.has_passed():
                 return counts, True
         return counts, False
 
@@ -155,7 +155,7 @@ class LetterSearch:
             return _Stretch(f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids(self._candidates),), None)
         return _Stretch(f"{_OF_CELLS} AND l.sort > ? AND l.sort <= ?", (ids(self.cells), self._begin[0], self._last), None)
 
-    def _listed(self, begin: Position, limit: int) -> list[Position]:
+    def _list_positions(self, begin: Position, limit: int) -> list[Position]:
         among = self._among_listed()
         rest = f"{among.sql} AND (l.sort, l.id) > (?, ?) AND {self._exact.sql} ORDER BY l.sort, l.id LIMIT ?"
         return _positions(self._connection, rest, (*among.parameters, *begin, *self._exact.parameters, limit))
@@ -217,7 +217,7 @@ class LetterSearch:
 
 
 def _positions(connection: sqlite3.Connection, rest: str, parameters: Sequence[object]) -> list[Position]:
-    return [(sort, letter) for sort, letter in rows(connection, ("l.sort", "l.id"), rest, parameters)]
+    return [(sort, letter) for sort, letter in select_rows(connection, ("l.sort", "l.id"), rest, parameters)]
 
 
 _FROM = "FROM letters l CROSS JOIN cells c ON c.id = l.cell"
@@ -228,7 +228,7 @@ _OF_CELLS = (
 )
 
 
-def visible(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
+def build_scope_condition(scope: Scope, states: frozenset[str] | set[str]) -> Condition:
     """Letters in these states that a viewer may see."""
     found = Condition(f"c.state IN ({','.join('?' * len(states))})", tuple(sorted(states)))
     if scope is None:
@@ -245,7 +245,7 @@ def with_groups_of_now(meant: Filter, grouping: Regrouping) -> Filter:
     if isinstance(meant, Term):
         if meant.field != GROUP or isinstance(meant.value, Range):
             return meant
-        return Term(GROUP, "", glob([grouping.merged(meant.value.parts[0])]))
+        return Term(GROUP, "", glob([grouping.resolve_group(meant.value.parts[0])]))
     if isinstance(meant, Not):
         return Not(with_groups_of_now(meant.of, grouping))
     parts = [with_groups_of_now(each, grouping) for each in meant.of]

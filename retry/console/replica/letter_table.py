@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from retry.console.replica.cells import Cells
 from retry.console.replica.letter_record import HIDDEN, SUPERSEDED, WAITING, LetterRecord, long_headers
-from retry.console.replica.sql_rows import ids, insert, rows
+from retry.console.replica.sql_rows import ids, insert, select_rows
 from retry.record import Headers
 
 _FIELDS = ("place", "cell", "sort", *LetterRecord._fields[3:])
@@ -53,9 +53,9 @@ class LetterTable:
         self._long_headers: set[str] = set()
         self._next_id = int(connection.execute("SELECT coalesce(max(id), 0) FROM letters").fetchone()[0]) + 1
 
-    def change(self, changes: Changes) -> list[GoneLetter]:
+    def apply_changes(self, changes: Changes) -> list[GoneLetter]:
         """Put letters, and drop those of which there is None; says which were there before."""
-        before = self._at(changes)
+        before = self._read_rows_at(changes)
         self._delete(before)
         self._insert([record for record in changes.values() if record is not None])
         touched = {row.named for row in before} | {record.named for record in changes.values() if record is not None}
@@ -72,12 +72,12 @@ class LetterTable:
 
     def drop_where(self, condition: str, parameters: Sequence[object]) -> None:
         """Drop letters that a condition of SQL, which is not made from anybody's text, holds for."""
-        found = rows(self._connection, _COLUMNS_OF_ROW, f"FROM letters WHERE {condition}", parameters)
+        found = select_rows(self._connection, _COLUMNS_OF_ROW, f"FROM letters WHERE {condition}", parameters)
         self._delete([_Row(*row) for row in found])
 
-    def _at(self, places: Iterable[str]) -> list[_Row]:
+    def _read_rows_at(self, places: Iterable[str]) -> list[_Row]:
         rest = "FROM letters WHERE place IN (SELECT value FROM json_each(?))"
-        return [_Row(*row) for row in rows(self._connection, _COLUMNS_OF_ROW, rest, (ids(places),))]
+        return [_Row(*row) for row in select_rows(self._connection, _COLUMNS_OF_ROW, rest, (ids(places),))]
 
     def _delete(self, gone: Sequence[_Row]) -> None:
         if not gone:

@@ -12,7 +12,7 @@ from retry.operations.letter_filter.syntax import Filter, all_of
 PAGE_MAX = 1_000
 
 
-def page(
+def list_letters(
     connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int
 ) -> Page[LetterRow]:
     """Letters soonest first, then those that rest, the newest first.
@@ -24,8 +24,8 @@ def page(
     question = f"letters {meant} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after)
     search = LetterSearch(connection, scope, meant, now_ms)
-    found = search.page(position, max(1, min(limit, PAGE_MAX)))
-    rows = letter_rows.at(connection, found.letters)
+    found = search.find_page(position, max(1, min(limit, PAGE_MAX)))
+    rows = letter_rows.read_letters_at(connection, found.letters)
     # Whoever has looked at all has counted them.
     is_whole = position is None and found.looked_to is None
     count, is_capped = (len(rows), False) if is_whole else search.count(found if position is None else None)
@@ -51,5 +51,5 @@ def _means_any(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_
     search = LetterSearch(connection, scope, meant, now_ms)
     if search.by_cells:
         return search.total > 0
-    found = search.page(None, 1)
+    found = search.find_page(None, 1)
     return bool(found.letters) or found.looked_to is not None

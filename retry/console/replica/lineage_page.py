@@ -17,22 +17,22 @@ _ORDER = ("failed", "came back", "due", "action", "sent", "passed", "waiting", "
 
 def events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LineageEvent]:
     """The oldest first; what is due or waits in the future comes last."""
-    letters = _letters(connection, scope, lineage)
+    letters = _read_letters(connection, scope, lineage)
     here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
-    found = [*_attempts(connection, scope, lineage, here), *map(_present, letters)]
+    found = [*_list_attempt_events(connection, scope, lineage, here), *map(_describe_present, letters)]
     places = {event.place for event in found if event.what in ("failed", "came back")}
     places |= {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters if letter.topic}
-    found += [event for place in sorted(places) for event in _actions(connection, place)]
+    found += [event for place in sorted(places) for event in _list_action_events(connection, place)]
     return sorted(found, key=lambda each: (each.at_ms or 0, _ORDER.index(each.what)))[:_EVENTS_MAX]
 
 
-def _letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LetterRow]:
+def _read_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LetterRow]:
     rows = connection.execute("SELECT sort, id FROM letters WHERE lineage = ? LIMIT ?", (lineage, _EVENTS_MAX)).fetchall()
-    shown = letter_rows.at(connection, rows)
+    shown = letter_rows.read_letters_at(connection, rows)
     return [letter for letter in shown if letter.state in _ORDER and (scope is None or letter.team in scope)]
 
 
-def _attempts(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:
+def _list_attempt_events(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:
     """Failures, when each was to be retried, when that was sent, and when its consumer group had passed it.
 
     Args:
@@ -67,14 +67,14 @@ def _passed_ms(connection: sqlite3.Connection, group: str | None, target: str, l
     return None if row is None else int(row[0])
 
 
-def _present(letter: LetterRow) -> LineageEvent:
+def _describe_present(letter: LetterRow) -> LineageEvent:
     """Return the event that says where a letter waits or rests now."""
     at_ms = letter.due_at_ms if letter.state == WAITING else letter.failed_ms
     place = letter.target if letter.state == WAITING else letter.name
     return LineageEvent(at_ms, letter.state, letter.attempt, place, letter.reason or "", action=letter.action or "")
 
 
-def _actions(connection: sqlite3.Connection, place: str) -> Iterator[LineageEvent]:
+def _list_action_events(connection: sqlite3.Connection, place: str) -> Iterator[LineageEvent]:
     for at_ms, action, kind, by, reason, result in connection.execute(
         "SELECT at_ms, action, kind, by, reason, result FROM audit_letters JOIN audit ON id = audit WHERE letter = ? LIMIT ?",
         (place, _EVENTS_MAX),

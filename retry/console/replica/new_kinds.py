@@ -43,7 +43,7 @@ def since(connection: sqlite3.Connection, file_id: str, seen: Seen) -> tuple[See
     return Seen(file_id, *numbers), sorted(found)
 
 
-def reopened(connection: sqlite3.Connection) -> dict[str, int]:
+def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups that somebody has resolved and that failed later, with the moment until which they were."""
     last_ms = (
         "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1"
@@ -51,6 +51,6 @@ def reopened(connection: sqlite3.Connection) -> dict[str, int]:
     )
     notes = {
         key.removeprefix(note_records.RESOLVED): note_records.resolved(value).at_ms
-        for key, value in note_records.under(connection, note_records.RESOLVED)
+        for key, value in note_records.list_under(connection, note_records.RESOLVED)
     }
     return {group: at_ms for group, at_ms in notes.items() if (connection.execute(last_ms, (group,)).fetchone()[0] or 0) > at_ms}

@@ -80,7 +80,7 @@ def partition_of(key: str, partitions: int) -> int:
     return crc32(key.encode()) % partitions
 
 
-def under(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]]:
+def list_under(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]]:
     """Keys and values of the records whose keys begin so."""
     return connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (prefix, prefix[:-1] + "0")).fetchall()
 

@@ -35,7 +35,7 @@ class Notes:
         self, settings: Settings, follower: FoldingProcess, reading: Callable[[], AbstractContextManager[Connection]]
     ) -> None:
         self._settings, self._follower, self._reading = settings, follower, reading
-        self._topic = topics.names(settings.app_id).notes
+        self._topic = topics.build_topic_names(settings.app_id).notes
 
     def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
         """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
@@ -53,7 +53,7 @@ class Notes:
         self._write(NOTE + group, record)
 
     def merge(self, groups: Collection[str], into: str, by: str) -> str:
-        """Count kinds of failures as another one, also later ones; returns an id for `undo`.
+        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`.
 
         Raises:
           ActionRefused: there is nothing to merge.
@@ -61,19 +61,19 @@ class Notes:
         others = tuple(sorted(set(groups) - {into}))
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
-        return self._change(Change(others, by, clock.wall_ms(), into=into))
+        return self._write_change(Change(others, by, clock.wall_ms(), into=into))
 
     def split(self, group: str, by_what: str, by: str) -> str:
-        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`; see `undo`.
+        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`; see `undo_regrouping`.
 
         Raises:
           ActionRefused: it is split by something else.
         """
         if by_what not in SPLIT_BY:
             raise ActionRefused(f"a group is split by one of {', '.join(SPLIT_BY)}")
-        return self._change(Change((group,), by, clock.wall_ms(), by_what=by_what))
+        return self._write_change(Change((group,), by, clock.wall_ms(), by_what=by_what))
 
-    def undo(self, change: str, by: str) -> bool:  # noqa: ARG002 the next release writes it down
+    def undo_regrouping(self, change: str, by: str) -> bool:  # noqa: ARG002 the next release writes it down
         """Take back a merge or a split; False where there is none of this id."""
         with self._reading() as connection:
             known = change in regrouping.changes(connection)
@@ -86,14 +86,14 @@ class Notes:
         with self._reading() as connection:
             known = regrouping.changes(connection)
         found = [(id_, each) for id_, each in known.items() if group == each.into or _is_part(group, each)]
-        told = [(id_, _told(each), each.by, each.at_ms) for id_, each in found]
+        told = [(id_, _describe_change(each), each.by, each.at_ms) for id_, each in found]
         return sorted(told, key=lambda each: each[3])
 
     def resolve(self, group: str, by: str) -> None:
         """Nothing is to be done about it; a letter that fails later opens it again."""
         self._write(RESOLVED + group, Resolved(by, clock.wall_ms()))
 
-    def reopen(self, group: str, by: str) -> None:  # noqa: ARG002 as `undo`
+    def reopen(self, group: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
         """Something is to be done about it after all."""
         self._write(RESOLVED + group, None)
 
@@ -110,14 +110,14 @@ class Notes:
             raise ActionRefused("a filter that is kept has a name")
         self._write(f"{FILTER}{team}/{name}", KeptFilter(text, by, clock.wall_ms()))
 
-    def delete_filter(self, name: str, team: str, by: str) -> None:  # noqa: ARG002 as `undo`
+    def delete_filter(self, name: str, team: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
         """Keep it no more."""
         self._write(f"{FILTER}{team}/{name}", None)
 
     def filters(self, scope: Scope) -> list[SavedFilter]:
         """The filters that a viewer may use, by name."""
         with self._reading() as connection:
-            rows = note_records.under(connection, FILTER)
+            rows = note_records.list_under(connection, FILTER)
         found = []
         for key, value in rows:
             team, _, name = key.removeprefix(FILTER).partition("/")
@@ -131,7 +131,7 @@ class Notes:
         if "_records" in self.__dict__:
             self._records.close()
 
-    def _change(self, change: Change) -> str:
+    def _write_change(self, change: Change) -> str:
         id_ = secrets.token_hex(8)
         self._write(CHANGE + id_, change)
         return id_
@@ -165,6 +165,6 @@ def _is_part(group: str, change: Change) -> bool:
     return any(group == each or (change.by_what != "" and group.startswith(f"{each}~")) for each in change.groups)
 
 
-def _told(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     groups = ", ".join(change.groups)
     return f"{groups} counts as {change.into}" if change.into else f"{groups} is split by {change.by_what}"

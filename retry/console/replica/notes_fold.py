@@ -23,7 +23,7 @@ class NotesFold:
     ) -> None:
         self._connection, self._grouping, self._regroup = connection, grouping, regroup
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         # Of each key the last that can be read.
         newest: dict[str, bytes | None] = {}

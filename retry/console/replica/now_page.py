@@ -21,7 +21,7 @@ _LATE_MS = 1_000
 
 
 class NowQuery:
-    """One query for all that the console shows of one moment to one viewer; see `Replica.now`.
+    """One query for all that the console shows of one moment to one viewer; see `Replica.load_now`.
 
     Args:
       registry: tells which team a topic belongs to.
@@ -39,9 +39,9 @@ class NowQuery:
         teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
         self._in_scope, self._teams = teams, tuple(sorted(scope or ()))
 
-    def answer(self, shards: Sequence[tuple[int, int, int]]) -> Now:
-        """Read all counts and states; `shards`, see `FoldingProcess.shards`, only go to viewers who see every team."""
-        by_state = dict(self._rows("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
+    def load_now(self, shards: Sequence[tuple[int, int, int]]) -> Now:
+        """Read all counts and states; `shards`, see `FoldingProcess.list_shard_positions`, only go to viewers who see every team."""
+        by_state = dict(self._select_visible("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
         overdue, oldest_ms = self._overdue()
         failed, sent, hours = self._by_hour()
@@ -49,18 +49,18 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._due(),
-            overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._held()),
+            new_groups=groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._build_due_bars(),
+            overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(told_workers.workers(self._connection, self._scope, self._as_of_ms)),
             breakers=tuple(told_workers.breakers(self._connection, self._scope, self._registry, self._as_of_ms)),
             near_retention_age_ms=near_age_ms,
         )  # fmt: skip
 
-    def _due(self) -> tuple[DueBar, ...]:
+    def _build_due_bars(self) -> tuple[DueBar, ...]:
         first = self._now_ms // MINUTE_MS
         counts = [0] * _BARS
-        for bar, letters in self._rows(
+        for bar, letters in self._select_visible(
             "SELECT (minute - ?) / ?, sum(letters) FROM due_minutes WHERE minute >= ? AND minute < ?{} GROUP BY 1",
             first, _BAR_MINUTES, first, first + _BARS * _BAR_MINUTES,
         ):  # fmt: skip
@@ -81,13 +81,13 @@ class NowQuery:
         if not first:
             return 0, None
         within = self._one(f"SELECT count(*) FROM (SELECT 1 {condition} LIMIT {COUNT_MAX})", minute * MINUTE_MS, late_ms)
-        rows = self._rows(f"SELECT l.sort {condition} ORDER BY l.sort LIMIT 1", first * MINUTE_MS, late_ms)
+        rows = self._select_visible(f"SELECT l.sort {condition} ORDER BY l.sort LIMIT 1", first * MINUTE_MS, late_ms)
         return count + within, rows[0][0] if rows else None
 
     def _recovery(self) -> tuple[Recovery, ...]:
         """Count the retries of the last 24 hours by attempt: with a known result, of these failed again, and pending."""
         first = self._now_ms // HOUR_MS - HOURS + 1
-        known = self._rows(
+        known = self._select_visible(
             "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ?{} GROUP BY attempt", first,
         )  # fmt: skip
@@ -100,7 +100,7 @@ class NowQuery:
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Letters taken in, and retries that were sent, in each of the last hours; and when these began."""
         failed, sent, first = [0] * HOURS, [0] * HOURS, self._now_ms // HOUR_MS - HOURS + 1
-        known = self._rows(
+        known = self._select_visible(
             "SELECT hour, sum(failed), sum(sent) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
         )  # fmt: skip
@@ -113,17 +113,17 @@ class NowQuery:
 
     def _pending(self, by: str, first_hour: int) -> list[tuple[int, int]]:
         """How many retries were sent of which it is not known yet whether they recovered."""
-        return self._rows(
+        return self._select_visible(
             f"SELECT {by}, sum(sent) FROM outcome_slots JOIN outcome_cells ON id = cell"
             " WHERE slot >= ? AND slot < ?{} GROUP BY 1",
             first_hour * HOUR_MS // SLOT_MS, (first_hour + HOURS) * HOUR_MS // SLOT_MS,
         )  # fmt: skip
 
-    def _held(self) -> list[Held]:
+    def _list_held(self) -> list[Held]:
         controls: dict[bytes, bytes] = dict(self._connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
         pauses = control_records.pauses(controls, self._now_ms)
         paused = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
-        actions = seen_actions.actions(seen_actions.controls(self._connection), self._scope)
+        actions = seen_actions.list_visible_actions(seen_actions.controls(self._connection), self._scope)
         return paused + [
             Held("action", each.action.kind, each.id.hex(), each.held.at_ms, None, each.held.reason, each.held.by)
             for each in actions if each.held is not None and each.status == "held"
@@ -148,7 +148,7 @@ class NowQuery:
         the youngest of them may be."""
         count, ages_ms = 0, []
         for topic, kept_ms in self._retention_ms.items():
-            rows = self._rows("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
+            rows = self._select_visible("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
             oldest = RESTING_SORT - (self._now_ms + DAY_MS - kept_ms)
             for (cell,) in rows:
                 found = self._connection.execute(
@@ -159,10 +159,10 @@ class NowQuery:
                 ages_ms += [max(0, kept_ms - DAY_MS)] if found else []
         return count, min(ages_ms, default=None)
 
-    def _rows(self, statement: str, *parameters: object) -> list[tuple]:  # type: ignore[type-arg]
+    def _select_visible(self, statement: str, *parameters: object) -> list[tuple]:  # type: ignore[type-arg]
         """Rows of what the viewer may see: `{}` stands for the condition on teams, the last with parameters."""
         teams = self._in_scope
         return self._connection.execute(statement.format(teams), (*parameters, *self._teams)).fetchall()
 
     def _one(self, statement: str, *parameters: object) -> int:
-        return int(self._rows(statement, *parameters)[0][0] or 0)
+        return int(self._select_visible(statement, *parameters)[0][0] or 0)

@@ -19,8 +19,8 @@ AUDIT_FIELDS = {
 }  # fmt: skip
 
 
-def names(connection: sqlite3.Connection, scope: Scope) -> Names:
-    """List the names in a viewer's letters that can complete a filter; see `Replica.names`."""
+def list_filter_names(connection: sqlite3.Connection, scope: Scope) -> Names:
+    """List the names in a viewer's letters that can complete a filter; see `Replica.list_filter_names`."""
     columns = ("team", "topic", "exception", "target", "consumer_group")
     condition, teams = _of_teams("", scope)
     return Names(*(
@@ -50,14 +50,14 @@ def named_entries(
     found = connection.execute(page, (*parameters, *position, limit + 1)).fetchall()
     count = connection.execute(f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {COUNT_MAX + 1})", parameters).fetchone()[0]
     following = found[limit - 1] if len(found) > limit else None
-    rows = letter_rows.at(connection, found[:limit])
+    rows = letter_rows.read_letters_at(connection, found[:limit])
     return Page(rows, cursors.encode(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
 
 
-def audit(
+def load_audit_page(
     connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
 ) -> Page[AuditRow]:
-    """Return one page of the audit, newest first; see `Replica.audit`."""
+    """Return one page of the audit, newest first; see `Replica.list_audit_rows`."""
     question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = cursors.decode(file_id, question, after) or ((1 << 62), 0)
     condition, parameters = _of_teams("", scope)

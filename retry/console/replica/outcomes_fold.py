@@ -63,7 +63,7 @@ class OutcomesFold:
         self._failed: Counter[tuple[int, int]] = Counter()
         self._times: dict[int, tuple[int, int]] = {}
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         # What is not heard of for long is pruned.
         self._ids.clear()
@@ -74,7 +74,7 @@ class OutcomesFold:
             value = message.value() or b""
             try:
                 if message.key() == POSITION_KEY:
-                    self._settled.passed(value)
+                    self._settled.note_consumed(value)
                     continue
                 record = _read(value)
             except ValueError as error:
@@ -82,8 +82,8 @@ class OutcomesFold:
                 continue
             # What operators decide is no failure, and what came of it the changelog says.
             for alike in record.letters if record.action is None else ():
-                decided += self._taken(alike, record.taken_ms, oldest_ms)
-        self._attempts.decided(decided)
+                decided += self._count_taken(alike, record.taken_ms, oldest_ms)
+        self._attempts.put_decided(decided)
         self._write()
 
     def regroup(self) -> None:
@@ -98,7 +98,7 @@ class OutcomesFold:
         self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - KEPT_MS) // HOUR_MS,))
         self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
 
-    def _taken(self, alike: AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
+    def _count_taken(self, alike: AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
         """Count letters that have much in common; what was decided of each, as far as anybody still asks for it."""
         if not alike.id:
             return []
@@ -154,5 +154,5 @@ def _read(value: bytes) -> OutcomeRecord:
     """
     record = outcomes.read_record(value)
     if format_versions.OUTCOME.newer(record.v):
-        raise ValueError(format_versions.OUTCOME.told(record.v))
+        raise ValueError(format_versions.OUTCOME.describe_version(record.v))
     return record

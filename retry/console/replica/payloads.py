@@ -15,14 +15,14 @@ from retry.console.replica.letter_rows import LogRecord
 from retry.console.replica.letter_search import LetterSearch, Position
 from retry.console.replica.rows import LetterRow, Scope
 from retry.delay_queue import blocks, entry_keys
-from retry.delay_queue.envelope_codec import configured
+from retry.delay_queue.envelope_codec import make_codec
 from retry.errors import EntryUnreadable, FilterInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import UNREADABLE, RecordFetcher
 from retry.operations.letter_filter import predicate
-from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negated
-from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negate
+from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import RecordLocation
 from retry.settings import Settings
@@ -118,20 +118,20 @@ class Payloads:
     ) -> None:
         self._settings, self._registry, self._reading, self._file_id = settings, registry, reading, file_id
         self._in_group = in_group
-        self._own, self._codec = topics.names(settings.app_id), configured(settings)
+        self._own, self._codec = topics.build_topic_names(settings.app_id), make_codec(settings)
         # Whoever looks at one letter does not wait for those who look through thousands.
         self._single, self._many = _Fetcher(settings), _Fetcher(settings)
 
-    def found(self, scope: Scope, name: str) -> FoundLetter | None:
+    def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
         """The letter with headers and payload: from the changelog where it waits, from its topic where it rests.
 
         None where it waits or rests no more, or is another team's; or where nobody answers in time.
         """
         with self._reading() as connection:
-            there = letter_rows.named(connection, name)
+            there = letter_rows.find_letter(connection, name)
         if there is None or (scope is not None and there[0].team not in scope):
             return None
-        return self._opened(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
+        return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
     def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
         """Return the question of a scan as text, and the position where it goes on: None at the beginning.
@@ -149,19 +149,19 @@ class Payloads:
         """Letters that a filter means that asks for payloads too: stops at 10,000 letters, after 10 s, or when cancelled."""
         deadline, now_ms = Deadline(SCAN_S), clock.wall_ms()
         question, position = self.position(scope, meant, after)
-        if (known := self._known(scope, meant, position, limit, question, now_ms)) is not None:
+        if (known := self._scan_known(scope, meant, position, limit, question, now_ms)) is not None:
             return known
         fits, cheap = predicate.predicate(meant, now_ms, self._in_group), without_payload(meant)
         look = _Look(limit, position)
-        for batch, behind in self._batches(scope, cheap, position, now_ms):
-            if is_cancelled() or deadline.passed():
+        for batch, behind in self._iterate_candidates(scope, cheap, position, now_ms):
+            if is_cancelled() or deadline.has_passed():
                 look.why_ended = "cancelled" if is_cancelled() else "time"
             else:
                 # Letters of one block have one record.
                 places = list(dict.fromkeys(place for _, _, place in batch))
                 answers = self._many.fetch(places, max(_LEAST_S, deadline.remaining_s()))
-                opened = lambda record, name: (letter := self._opened(record, name)) is not None and fits(letter)  # noqa: E731
-                look.through(batch, answers, opened, is_over=deadline.passed())
+                opened = lambda record, name: (letter := self._open_letter(record, name)) is not None and fits(letter)  # noqa: E731
+                look.through(batch, answers, opened, is_over=deadline.has_passed())
             if look.why_ended:
                 break
             look.position = behind
@@ -174,27 +174,27 @@ class Payloads:
         self._single.close()
         self._many.close()
 
-    def _known(
+    def _scan_known(
         self, scope: Scope, meant: Filter, position: Position | None, limit: int, question: str, now_ms: int
     ) -> Scanned | None:
         """Scan the replica alone; None where the filter asks for payloads, or for headers that the replica does not keep."""
         try:
             with self._reading() as connection:
-                found = LetterSearch(connection, scope, meant, now_ms).page(position, limit)
-                rows = letter_rows.at(connection, found.letters)
+                found = LetterSearch(connection, scope, meant, now_ms).find_page(position, limit)
+                rows = letter_rows.read_letters_at(connection, found.letters)
         except FilterInvalid:
             return None
         ended = "all" if found.looked_to is None else "page" if len(rows) >= limit else "time"
         return Scanned(rows, len(rows), ended, cursors.encode(self._file_id(), question, found.looked_to))
 
-    def _batches(
+    def _iterate_candidates(
         self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
     ) -> Iterator[tuple[list[_Candidate], Position | None]]:
         """Letters that may be meant, some at a time, and the position behind them."""
         size = _BATCH
         while True:
             with self._reading() as connection:
-                found = LetterSearch(connection, scope, cheap, now_ms).page(position, size)
+                found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, size)
                 read = letter_rows.with_records(connection, found.letters)
                 batch = [(at, *each) for at, each in zip(found.letters, read, strict=True)]
             if size > 1 and sum(row.size_bytes for _, row, _ in batch) > _BATCH_BYTES:
@@ -207,19 +207,19 @@ class Payloads:
                 return
             position = found.looked_to
 
-    def _opened(self, record: Any, name: str) -> FoundLetter | None:
+    def _open_letter(self, record: Any, name: str) -> FoundLetter | None:
         """The letter of this name in a record; None where there is a reason in its place, or it is none any more."""
         if isinstance(record, str):
             return None
         if record.topic() != self._own.changelog:
-            return parked(record, self._registry(), discarded=record.topic() == self._own.discarded)
+            return make_parked_letter(record, self._registry(), discarded=record.topic() == self._own.discarded)
         key, value = record.key(), record.value()
         if value is None:
             return None
         try:
             rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.read_rows(key, value))
             where, entry, envelope = next(row for row in rows if not blocks.is_block(key) or str(row[0]) == name)
-            return waiting(where, self._codec.shown(entry, envelope or b""), self._registry(), "")
+            return make_waiting_letter(where, self._codec.decode_to_show(entry, envelope or b""), self._registry(), "")
         except (EntryUnreadable, StopIteration):
             # It was told when it was folded.
             return None
@@ -231,7 +231,7 @@ def without_payload(meant: Filter, *, holds: bool = True) -> Filter:
         # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
         if meant.field in ("value", "header"):
             return EVERYTHING
-        return meant if holds else negated(meant)
+        return meant if holds else negate(meant)
     if isinstance(meant, Not):
         return without_payload(meant.of, holds=not holds)
     parts = [without_payload(each, holds=holds) for each in meant.of]

@@ -63,7 +63,7 @@ class Regrouping:
         self.replace(changes)
 
     @classmethod
-    def of(cls, connection: sqlite3.Connection) -> Regrouping:
+    def read_notes(cls, connection: sqlite3.Connection) -> Regrouping:
         """Read the merges and splits from the notes in the replica."""
         return cls(changes(connection))
 
@@ -78,24 +78,24 @@ class Regrouping:
                     self._first_split.setdefault(group, n)
                     self._last_split[group] = n
             if change.into:
-                self._last_merge[self._standing(change.into, n)] = n
+                self._last_merge[self._resolve_split(change.into, n)] = n
 
     def group_of(self, failure: Alike) -> str | None:
         """The group of a failure; None where nothing is known of it."""
         group = failure.fingerprint
-        return None if group is None else self._followed(group, failure, -1)
+        return None if group is None else self._follow_splits(group, failure, -1)
 
-    def merged(self, group: str) -> str:
+    def resolve_group(self, group: str) -> str:
         """Return the group that a merged group counts in now, or its own id; merges after a split are not followed.
 
         Merges from before others came into the group, by a merge or a split, are not followed either: the group is theirs since.
         """
         came = self._last_merge.get(group, -1), self._last_split.get(group.rpartition(PART)[0], -1)
-        return self._followed(group, None, max(came))
+        return self._follow_splits(group, None, max(came))
 
     def in_group(self, group: str) -> Callable[[Alike], bool]:
         """Whether a failure counts in a group as it is now: as what it was merged into, or with all that it was split into."""
-        wanted = self.merged(group)
+        wanted = self.resolve_group(group)
 
         def is_in(failure: Alike) -> bool:
             found = self.group_of(failure)
@@ -103,18 +103,18 @@ class Regrouping:
 
         return is_in
 
-    def _followed(self, group: str, failure: Alike | None, done: int) -> str:
+    def _follow_splits(self, group: str, failure: Alike | None, done: int) -> str:
         while found := next(((n, each) for n, each in self._of_group.get(group, ()) if n > done), None):
             done, change = found
             if change.into:
-                group = self._standing(change.into, done)
+                group = self._resolve_split(change.into, done)
             elif failure is None:
                 return group
             else:
-                group = split_id(group, change.by_what, value(failure, change.by_what))
+                group = split_id(group, change.by_what, find_split_value(failure, change.by_what))
         return group
 
-    def _standing(self, group: str, merge: int) -> str:
+    def _resolve_split(self, group: str, merge: int) -> str:
         """A group as it stands for a merge: where a split was undone, what had been merged into a part of it counts in the whole.
 
         A split that came after the merge splits the whole, and with it what was merged.
@@ -127,7 +127,7 @@ class Regrouping:
         return whole
 
 
-def value(failure: Alike, by_what: str) -> str | None:
+def find_split_value(failure: Alike, by_what: str) -> str | None:
     """Return a failure's value of one of `SPLIT_BY`, as text; None where it has none."""
     found = getattr(failure, by_what.replace("-", "_"))
     return None if found is None else str(found)

@@ -61,7 +61,7 @@ class Replica:
     def __init__(self, settings: Settings, registry: Callable[[], Registry], path: Path) -> None:
         self._registry = registry
         self._readers = ReplicaReaders(path, self._found_corrupt)
-        self._follower = FoldingProcess(settings, path, self._readers.show)
+        self._follower = FoldingProcess(settings, path, self._readers.switch_file)
         self.notes = Notes(settings, self._follower, self._reading)
         self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 
@@ -72,7 +72,7 @@ class Replica:
     def close(self) -> None:
         """Stop, and let go of the clients and the file."""
         self._follower.close()
-        self._readers.show("")
+        self._readers.switch_file("")
         self.notes.close()
         self.payloads.close()
 
@@ -88,13 +88,13 @@ class Replica:
         """A number that grows whenever something that pages show has changed."""
         return self._follower.generation
 
-    def now(self, scope: Scope) -> Now:
+    def load_now(self, scope: Scope) -> Now:
         """Return all that the console shows of this moment: counts, pauses, shards and workers."""
         with self._reading() as connection:
             query = NowQuery(
                 connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms(), self._follower.as_of_ms
             )
-            return query.answer(self._follower.shards())
+            return query.load_now(self._follower.list_shard_positions())
 
     def open_breakers(self) -> Mapping[str, str]:
         """Return, by target, why its circuit breaker is not closed, as one worker says."""
@@ -102,7 +102,7 @@ class Replica:
             found = told_workers.open_breakers(connection, self._follower.as_of_ms or clock.wall_ms())
         return {target: said[0].why for target, said in found.items()}
 
-    def groups(
+    def list_groups(
         self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
         """Kinds of failures, most letters first. Of letters, only those that `meant` means are counted.
@@ -115,9 +115,9 @@ class Replica:
         """
         with self._reading() as connection:
             id_, now_ms = self._readers.file_id, clock.wall_ms()
-            return groups_page.page(connection, id_, scope, meant, after, limit, now_ms, resolved=resolved)
+            return groups_page.list_groups(connection, id_, scope, meant, after, limit, now_ms, resolved=resolved)
 
-    def group(self, scope: Scope, group_id: str) -> Group | None:
+    def find_group(self, scope: Scope, group_id: str) -> Group | None:
         """One kind of failures; also one that was merged into it is a name for it."""
         with self._reading() as connection:
             return groups_page.one(connection, scope, group_id, clock.wall_ms())
@@ -125,7 +125,7 @@ class Replica:
     def in_group(self, group_id: str) -> Predicate:
         """Which letters a group has as it is now, with what was merged into it and all that it was split into."""
         with self._reading() as connection:
-            is_in = Regrouping.of(connection).in_group(group_id)
+            is_in = Regrouping.read_notes(connection).in_group(group_id)
         return lambda letter: is_in(FoundFailure(letter))
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
@@ -138,24 +138,24 @@ class Replica:
         with self._reading() as connection:
             return new_kinds.since(connection, self._readers.file_id, seen)
 
-    def reopened(self) -> Mapping[str, int]:
+    def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""
         with self._reading() as connection:
-            return new_kinds.reopened(connection)
+            return new_kinds.find_reopened(connection)
 
-    def letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+    def list_letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first.
 
         Raises:
           FilterInvalid: it asks for what stays in Kafka; see `retry.console.replica.payloads`.
         """
         with self._reading() as connection:
-            return letters_page.page(connection, self._readers.file_id, scope, meant, after, limit, clock.wall_ms())
+            return letters_page.list_letters(connection, self._readers.file_id, scope, meant, after, limit, clock.wall_ms())
 
-    def letter(self, scope: Scope, name: str) -> LetterRow | None:
+    def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
         """The letter of a name; None where it waits or rests no more, or is another team's."""
         with self._reading() as connection:
-            found = letter_rows.named(connection, name)
+            found = letter_rows.find_letter(connection, name)
         return found[0] if found and (scope is None or found[0].team in scope) else None
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
@@ -163,10 +163,10 @@ class Replica:
         with self._reading() as connection:
             return lineage_page.events(connection, scope, lineage)
 
-    def names(self, scope: Scope) -> Names:
+    def list_filter_names(self, scope: Scope) -> Names:
         """List the names in letters of a scope that can complete a filter, at most 200 of each field."""
         with self._reading() as connection:
-            return other_pages.names(connection, scope)
+            return other_pages.list_filter_names(connection, scope)
 
     def named_entries(
         self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
@@ -175,19 +175,19 @@ class Replica:
         with self._reading() as connection:
             return other_pages.named_entries(connection, self._readers.file_id, scope, kind, text, after, limit)
 
-    def audit(
+    def list_audit_rows(
         self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
     ) -> Page[AuditRow]:
         """Return a page of the audit, newest first. A viewer of some teams sees what concerns their letters.
 
         Args:
-          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
+          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `find_letter`, one of those that it is about.
         """
         with self._reading() as connection:
-            return other_pages.audit(connection, self._readers.file_id, scope, after, limit, wanted or {})
+            return other_pages.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
-        """Pauses and actions, as `action_state.states` and `control_records.pauses` read them: by shard."""
+        """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""
         with self._reading() as connection:
             return seen_actions.controls(connection)
 

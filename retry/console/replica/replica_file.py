@@ -52,23 +52,23 @@ class ReplicaFile:
         self.close()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (found := self._trusted(identity)) is None:
-                self._wipe()
-                found = self._made(identity)
+            if (found := self._open_trusted(identity)) is None:
+                self._delete_files()
+                found = self._create_file(identity)
         except (OSError, sqlite3.Error) as error:
             raise DataDirUnusable(str(self.path), str(error)) from error
         self._writer = found
-        self.id, live = (_about(found, name) or "" for name in ("id", LIVE))
+        self.id, live = (_read_note(found, name) or "" for name in ("id", LIVE))
         self.is_live = live == "1"
         return found
 
     def discard(self) -> None:
         """The file is of no use any more."""
         self.close()
-        self._wipe()
+        self._delete_files()
         self.id = ""
 
-    def finish(self, indexed: Callable[[], None]) -> None:
+    def finish_rebuild(self, indexed: Callable[[], None]) -> None:
         """All that was there at the start of a rebuild is in: build the indexes, and let readers in.
 
         Args:
@@ -97,16 +97,16 @@ class ReplicaFile:
             self._writer.close()
             self._writer = None
 
-    def _trusted(self, identity: Mapping[str, str]) -> sqlite3.Connection | None:
+    def _open_trusted(self, identity: Mapping[str, str]) -> sqlite3.Connection | None:
         """The file that is there; None where it is foreign, of another version or other topics, not finished, or corrupt."""
         if not self.path.exists():
             return None
         connection = None
         try:
-            connection = self._connected()
+            connection = self._connect()
             wanted = {**identity, "version": schema.VERSION, LIVE: "1"}
             is_ours = connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
-            if is_ours and all(_fits(connection, name, value) for name, value in wanted.items()):
+            if is_ours and all(_matches_note(connection, name, value) for name, value in wanted.items()):
                 _live_pragmas(connection)
                 connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", wanted.items())
                 return connection
@@ -117,8 +117,8 @@ class ReplicaFile:
         log.info("%s is of something else, or was not finished, and is built anew", self.path)
         return None
 
-    def _made(self, identity: Mapping[str, str]) -> sqlite3.Connection:
-        connection = self._connected()
+    def _create_file(self, identity: Mapping[str, str]) -> sqlite3.Connection:
+        connection = self._connect()
         # Whoever is killed while it builds leaves a file behind that is not finished, and thrown away.
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
@@ -128,13 +128,13 @@ class ReplicaFile:
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         return connection
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         sql_functions.register(connection)
         return connection
 
-    def _wipe(self) -> None:
+    def _delete_files(self) -> None:
         for suffix in ("", "-wal", "-shm", "-journal"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
@@ -152,12 +152,12 @@ def _live_pragmas(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def _fits(connection: sqlite3.Connection, name: str, value: str) -> bool:
+def _matches_note(connection: sqlite3.Connection, name: str, value: str) -> bool:
     """Whether the file says the same; it may say nothing of a topic that was not there before."""
-    found = _about(connection, name)
+    found = _read_note(connection, name)
     return found == value or (found is None and name.startswith(TOPIC))
 
 
-def _about(connection: sqlite3.Connection, name: str) -> str | None:
+def _read_note(connection: sqlite3.Connection, name: str) -> str | None:
     row = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
     return None if row is None else str(row[0])

@@ -37,7 +37,7 @@ class ReplicaReaders:
             self._permits.put(None)
         self.file_id = ""
 
-    def show(self, file_id: str) -> None:
+    def switch_file(self, file_id: str) -> None:
         """From now on this file is read; an empty id is none. Who reads at the moment may finish."""
         if file_id == self.file_id:
             return

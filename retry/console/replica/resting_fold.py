@@ -11,7 +11,7 @@ from retry.console.replica.letter_table import LetterTable
 from retry.delay_queue import returned_offsets
 from retry.delay_queue.returned_offsets import BLOCK_BYTES, OFFSETS_A_BLOCK, ParkedPlace
 from retry.kafka.interface import Message
-from retry.operations.letters.found_letter import parked
+from retry.operations.letters.found_letter import make_parked_letter
 from retry.policies.registry import Registry
 
 _FIRST_DELETED = "log = ? AND log_partition = ? AND log_offset < ?"
@@ -28,9 +28,9 @@ class ReturnedLetters:
         self._connection, self._numbers = connection, numbers
         self._bitmaps: dict[bytes, bytes] = dict(connection.execute("SELECT block, bitmap FROM returned"))
 
-    def has(self, topic_hash: bytes, partition: int, offset: int) -> bool:
+    def is_letter_returned(self, topic_hash: bytes, partition: int, offset: int) -> bool:
         """Whether the letter there was returned."""
-        return returned_offsets.has(self._bitmaps.get(ParkedPlace(topic_hash, partition, offset).block()), offset)
+        return returned_offsets.is_offset_returned(self._bitmaps.get(ParkedPlace(topic_hash, partition, offset).block()), offset)
 
     def mark(self, block: bytes, bitmap: bytes | None) -> Iterator[str]:
         """Take in a bitmap; gives the places of the letters that are returned since."""
@@ -45,7 +45,7 @@ class ReturnedLetters:
         if number is not None:
             partition, first = int.from_bytes(block[17:21], "big"), int.from_bytes(block[21:BLOCK_BYTES], "big") * OFFSETS_A_BLOCK
             for offset in range(first, first + OFFSETS_A_BLOCK):
-                if returned_offsets.has(bitmap, offset) and not returned_offsets.has(before, offset):
+                if returned_offsets.is_offset_returned(bitmap, offset) and not returned_offsets.is_offset_returned(before, offset):
                     yield resting_place(LogPlace(number, partition, offset))
 
 
@@ -64,17 +64,17 @@ class RestingFold:
         self._letters, self._returned = letters, returned
         self._number, self._hash, self._registry, self._is_discarded = number, topic_hash, registry, is_discarded
 
-    def fold(self, partition: int, messages: Sequence[Message]) -> None:
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         """Take in the next records of a partition."""
         changes = {}
         for message in messages:
             offset = message.offset() or 0
-            if not self._returned.has(self._hash, partition, offset):
+            if not self._returned.is_letter_returned(self._hash, partition, offset):
                 log = LogPlace(self._number, partition, offset)
-                found = parked(message, self._registry(), discarded=self._is_discarded)
+                found = make_parked_letter(message, self._registry(), discarded=self._is_discarded)
                 self._letters.note_long_headers(found.headers)
                 changes[resting_place(log)] = letter_record.of_resting(found, log)
-        self._letters.change(changes)
+        self._letters.apply_changes(changes)
 
     def drop_before(self, partition: int, first: int) -> None:
         """Kafka has deleted all records before an offset."""

@@ -18,7 +18,7 @@ class CopiedControls(NamedTuple):
 
     controls: Sequence[Mapping[bytes, bytes]]
 
-    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
+    def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
         """Return the records whose keys begin with one of the prefixes, one dictionary for each shard."""
         return [{key: value for key, value in each.items() if key.startswith(prefixes)} for each in self.controls]
 
@@ -29,7 +29,7 @@ def sees(scope: Scope, action: Action) -> bool:
 
 
 def controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]:
-    """Pauses and actions by shard, as `action_state.states` and `control_records.pauses` read them."""
+    """Pauses and actions by shard, as `action_state.read_states` and `control_records.pauses` read them."""
     by_shard: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
     for shard, key, value in connection.execute("SELECT shard, key, value FROM controls"):
         by_shard[shard][key] = value
@@ -37,7 +37,7 @@ def controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]:
     return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
 
 
-def actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[ActionOverview]:
+def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[ActionOverview]:
     """The actions of the last 30 days that may be seen in a scope, those that were asked for last first.
 
     Args:

@@ -24,7 +24,7 @@ class Settled:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def passed(self, value: bytes) -> None:
+    def note_consumed(self, value: bytes) -> None:
         """Take in a sample of committed offsets, as far as it tells up to when all is passed.
 
         Raises:
@@ -35,7 +35,7 @@ class Settled:
             row = told.group, told.topic, told.passed_ms, told.at_ms
             self._connection.execute("INSERT OR IGNORE INTO passed VALUES (?, ?, ?, ?)", row)
 
-    def settle(self, now_ms: int) -> bool:
+    def roll_up_slots(self, now_ms: int) -> bool:
         """Move what is known by now to its hour; says whether anything was."""
         last_ms = now_ms - SETTLE_MS
         pairs = self._connection.execute(

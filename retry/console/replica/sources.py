@@ -45,15 +45,15 @@ class Sources(NamedTuple):
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
             if topic == self.own.outcomes:
-                found += _newest(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _OUTCOMES_MS))
+                found += _trim_spans(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _OUTCOMES_MS))
             elif topic == self.own.audit:
-                found += _newest(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _AUDIT_MS))
+                found += _trim_spans(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _AUDIT_MS))
             else:
                 found += offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
         return found
 
 
-def look(admin: AdminClient, own: TopicNames, registry: Registry) -> Sources:
+def find_sources(admin: AdminClient, own: TopicNames, registry: Registry) -> Sources:
     """The topics that are there; all but the changelog may be missing.
 
     Raises:
@@ -66,5 +66,5 @@ def look(admin: AdminClient, own: TopicNames, registry: Registry) -> Sources:
     return Sources(own, described, frozenset(resting & described.keys()))
 
 
-def _newest(spans: Collection[Span]) -> list[Span]:
+def _trim_spans(spans: Collection[Span]) -> list[Span]:
     return [span._replace(start=max(span.start, span.stop - _NEWEST_MAX)) for span in spans]

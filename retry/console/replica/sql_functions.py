@@ -39,14 +39,14 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function("has_glob", 2, _has_glob, deterministic=True)
 
 
-def casefolded(text: str | None) -> str | None:
+def casefold_message(text: str | None) -> str | None:
     """A message as its trigrams are kept: to these a NUL would be the end."""
     return None if text is None else text.casefold().replace("\0", "\1")
 
 
 @lru_cache(256)
-def _whole(glob: str) -> Callable[[str], bool]:
-    return Glob(_parts(glob)).whole()
+def _compile_glob(glob: str) -> Callable[[str], bool]:
+    return Glob(_parts(glob)).compile_whole()
 
 
 @lru_cache(256)
@@ -55,7 +55,7 @@ def _anywhere(glob: str) -> Callable[[str], bool]:
 
 
 def _like_glob(glob: str, text: str | None) -> bool:
-    return text is not None and _whole(glob)(text)
+    return text is not None and _compile_glob(glob)(text)
 
 
 def _has_glob(glob: str, text: str | None) -> bool:

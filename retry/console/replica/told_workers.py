@@ -30,7 +30,7 @@ def workers(connection: sqlite3.Connection, scope: Scope, as_of_ms: int) -> list
         WorkerState(
             name if scope is None else "", told.host if scope is None else "", len(told.shards), told.began_ms, told.at_ms,
             _is_silent(told, as_of_ms), told.ended,
-        ) for name, told in _records(connection) if told.at_ms >= as_of_ms - _HEARD_MS
+        ) for name, told in _read_workers(connection) if told.at_ms >= as_of_ms - _HEARD_MS
     ]  # fmt: skip
     return sorted(found, key=lambda each: (not each.is_silent, each.has_ended, -each.at_ms))[:_SHOWN_MAX]
 
@@ -38,7 +38,7 @@ def workers(connection: sqlite3.Connection, scope: Scope, as_of_ms: int) -> list
 def open_breakers(connection: sqlite3.Connection, as_of_ms: int) -> dict[str, list[BreakerRecord]]:
     """Return breakers that are not closed, by target, as workers say that are neither silent nor ended."""
     found: dict[str, list[BreakerRecord]] = {}
-    for _, told in _records(connection):
+    for _, told in _read_workers(connection):
         if not told.ended and not _is_silent(told, as_of_ms):
             for each in told.breakers:
                 found.setdefault(each.target, []).append(each)
@@ -48,16 +48,16 @@ def open_breakers(connection: sqlite3.Connection, as_of_ms: int) -> dict[str, li
 def breakers(connection: sqlite3.Connection, scope: Scope, registry: Registry, as_of_ms: int) -> list[BreakerState]:
     """Breakers of targets of some teams: those that are not closed, and those that the policy file names."""
     said = open_breakers(connection, as_of_ms)
-    waiting = _waiting(connection, scope, said.keys() | registry.breakers.keys())
-    theirs = _targets(registry, scope) | waiting.keys()
+    waiting = _count_waiting(connection, scope, said.keys() | registry.breakers.keys())
+    theirs = _list_team_targets(registry, scope) | waiting.keys()
     found = [
-        _state(target, said.get(target, ()), waiting.get(target, 0))
+        _merge_breaker_state(target, said.get(target, ()), waiting.get(target, 0))
         for target in sorted(said.keys() | registry.breakers.keys()) if scope is None or target in theirs
     ]  # fmt: skip
     return sorted(found, key=lambda each: (_ORDER.index(each.state), each.since_ms or 0))[:_SHOWN_MAX]
 
 
-def _state(target: str, said: Collection[BreakerRecord], letters: int) -> BreakerState:
+def _merge_breaker_state(target: str, said: Collection[BreakerRecord], letters: int) -> BreakerState:
     if not said:
         return BreakerState(target, CLOSED, "", None, 0, letters)
     first = min(said, key=lambda each: (each.state != OPEN, each.since_ms))
@@ -65,12 +65,12 @@ def _state(target: str, said: Collection[BreakerRecord], letters: int) -> Breake
     return BreakerState(target, state, first.why, min(each.since_ms for each in said), len(said), letters)
 
 
-def _targets(registry: Registry, scope: Scope) -> set[str]:
-    of_teams = (route.retry_targets() for route in registry.routes() if scope is not None and route.team in scope)
+def _list_team_targets(registry: Registry, scope: Scope) -> set[str]:
+    of_teams = (route.retry_targets() for route in registry.list_routes() if scope is not None and route.team in scope)
     return set[str]().union(*of_teams)
 
 
-def _waiting(connection: sqlite3.Connection, scope: Scope, targets: Iterable[str]) -> dict[str, int]:
+def _count_waiting(connection: sqlite3.Connection, scope: Scope, targets: Iterable[str]) -> dict[str, int]:
     """How many letters of some teams wait for each of these targets."""
     found = {}
     teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
@@ -87,5 +87,5 @@ def _is_silent(told: WorkerRecord, as_of_ms: int) -> bool:
     return not told.ended and as_of_ms - told.at_ms > _MISSED * told.every_ms + _LATE_MS
 
 
-def _records(connection: sqlite3.Connection) -> list[tuple[str, WorkerRecord]]:
-    return [(key.removeprefix(WORKER), worker_records.read(value)) for key, value in note_records.under(connection, WORKER)]
+def _read_workers(connection: sqlite3.Connection) -> list[tuple[str, WorkerRecord]]:
+    return [(key.removeprefix(WORKER), worker_records.read(value)) for key, value in note_records.list_under(connection, WORKER)]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from retry import errors
-from retry.console.web.app import page
+from retry.console.web.app import render_page
 from retry.kafka.interface import KafkaException
 
 log = logging.getLogger(__name__)
@@ -33,15 +33,15 @@ FAULT = "a fault of the console, which its log shows; look again later"
 _REBUILD_S = 2
 
 
-def refused(request: Request, error: Exception) -> Response:
+def answer_error(request: Request, error: Exception) -> Response:
     """The answer to a request that could not be done."""
     detail = told_of(request, error)
     if isinstance(error, HTTPException):
-        return _answer(request, HTTPStatus(error.status_code), detail, error.headers)
+        return _render_error(request, HTTPStatus(error.status_code), detail, error.headers)
     if isinstance(error, errors.RebuildInProgress):
         return _rebuilding(request, error)
     column = error.column if isinstance(error, errors.FilterInvalid) else None
-    return _answer(request, _status(error), detail, column=column)
+    return _render_error(request, _status(error), detail, column=column)
 
 
 def told_of(request: Request, error: Exception) -> str:
@@ -51,14 +51,14 @@ def told_of(request: Request, error: Exception) -> str:
     if _status(error) is HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return FAULT
-    return said(error)
+    return describe_error(error)
 
 
 def _status(error: Exception) -> HTTPStatus:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def said(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe an expected error to whoever looks, and what to do about it."""
     if isinstance(error, KafkaException):
         return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
@@ -82,10 +82,10 @@ def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -
     return Response(orjson.dumps(fields), status, headers, "application/problem+json")
 
 
-def _answer(request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None) -> Response:
+def _render_error(request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None) -> Response:
     if is_api(request):
         return problem(status, detail, headers, **({} if column is None else {"column": column}))
-    answer = page(request, "error.html", status, title=status.phrase, detail=detail, column=column)
+    answer = render_page(request, "error.html", status, title=status.phrase, detail=detail, column=column)
     answer.headers.update(headers or {})
     return answer
 
@@ -94,6 +94,6 @@ def _rebuilding(request: Request, error: errors.RebuildInProgress) -> Response:
     headers = {"Retry-After": str(_REBUILD_S)}
     if is_api(request):
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers, progress=error.progress)
-    answer = page(request, "rebuilding.html", HTTPStatus.SERVICE_UNAVAILABLE, progress=error.progress)
+    answer = render_page(request, "rebuilding.html", HTTPStatus.SERVICE_UNAVAILABLE, progress=error.progress)
     answer.headers.update(headers)
     return answer

@@ -126,7 +126,7 @@ def query_of(request: Request) -> dict[str, str]:
     return dict(request.query_params)
 
 
-def page(
+def render_page(
     request: Request, template: str, status: int = HTTPStatus.OK, live: tuple[str, str] | None = None, **context: Any
 ) -> Response:
     """A page, or the answer to a form: a template of any module's `templates` with what every page has.

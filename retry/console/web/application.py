@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from retry.console.web import answers, charts, failures, group, letter, letters, now, sign_in_pages
 from retry.console.web.app import NAV, Console, console_of
 from retry.console.web.formats import FILTERS
-from retry.console.web.guard import guarded
+from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
 from retry.console.web.rights import Role, Sight
@@ -30,7 +30,7 @@ from retry.http_server.certificate import Certificate
 Routes = Callable[[Console], list[Route]]
 _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
 OWN: tuple[Routes, ...] = (
-    sign_in_pages.routes, now.routes, failures.routes, group.routes, letters.routes, letter.routes,
+    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes, letter.build_routes,
 )  # fmt: skip
 
 
@@ -60,25 +60,25 @@ def application(
       TypeError: an endpoint does not say which role it needs.
     """
     health = Health(console, certificate, registry)
-    routes = [*health.routes(), *assets.routes(), *console.live.routes()]
+    routes = [*health.build_routes(), *assets.build_routes(), *console.live.build_routes()]
     for each in (*OWN, *more):
         routes += each(console)
     console.live.register(FRESHNESS, partial(_freshness, console))
     paths = {route.path for route in routes}
     console.nav = [(text, path) for text, path in NAV if path in paths]
-    console.routes = [guarded(route) for route in routes]
+    console.routes = [guard_route(route) for route in routes]
     app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
     app.state.console = console
-    return SecurityHeaders(health.counted(app), secure=console.sign_in.origin.secure)
+    return SecurityHeaders(health.count_answers(app), secure=console.sign_in.origin.secure)
 
 
 def _no_route(request: Request, error: Exception) -> Response:
     # What an endpoint raises has been answered; this is of paths and methods that there are none for.
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
         error.detail = "there is no such page"
-        if known := console_of(request).sign_in.known(request):
+        if known := console_of(request).sign_in.find_session(request):
             request.state.session, request.state.viewer = known
-    return answers.refused(request, error)
+    return answers.answer_error(request, error)
 
 
 def _freshness(console: Console, sight: Sight, argument: str) -> str:

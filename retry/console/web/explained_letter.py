@@ -16,7 +16,7 @@ from retry.operations import blocked_lanes
 from retry.operations.cluster import Cluster
 from retry.operations.explain import letter_record, search
 from retry.operations.explain.evidence import LetterEvidence
-from retry.operations.explain.explanation import explained
+from retry.operations.explain.explanation import explain_evidence
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.letter_filter.glob import glob
 from retry.operations.letter_filter.syntax import Term, all_of
@@ -45,15 +45,15 @@ def _sentences(console: Console, row: LetterRow, found: FoundLetter, location: L
     entry = found.entry
     record = letter_record.from_entry(location, entry) if entry else _as_it_came(location, found)
     letter = read(record, registry.route(location.topic).aliases)
-    waiting = None if entry is None else WaitingEntry(_key(row, location), entry, _head(console, row))
-    forecast = next(cluster.inspector(registry).decided([record], now_ms)) if letter.copyable() else None
+    waiting = None if entry is None else WaitingEntry(_build_waiting_key(row, location), entry, _head(console, row))
+    forecast = next(cluster.inspector(registry).decide_letters([record], now_ms)) if letter.copyable() else None
     evidence = LetterEvidence(
         location, missing=None, record=record, letter=letter, position=location.offset + 1, waiting=waiting,
-        blocked=_blocked(console, cluster, registry, row), forbidden=None,
-        workers=consumer_groups.members(cluster.admin, cluster.names.table_group), decision=_decision(row, found),
+        blocked=_find_block(console, cluster, registry, row), forbidden=None,
+        workers=consumer_groups.count_members(cluster.admin, cluster.names.table_group), decision=_decision(row, found),
         delivery=_delivery(row, found),
     )  # fmt: skip
-    return explained(evidence, registry, forecast, now_ms).sentences
+    return explain_evidence(evidence, registry, forecast, now_ms).sentences
 
 
 def _location(row: LetterRow) -> LetterLocation | None:
@@ -67,9 +67,9 @@ def _as_it_came(location: LetterLocation, found: FoundLetter) -> Record:
     return Record(location, found.key, found.value, theirs, found.record.timestamp())
 
 
-def _key(row: LetterRow, location: LetterLocation) -> bytes:
+def _build_waiting_key(row: LetterRow, location: LetterLocation) -> bytes:
     lane = entry_keys.lane(row.team or "", location.topic, row.target)
-    return entry_keys.key(row.due_at_ms or 0, entry_keys.key_stem(location.topic, location.partition), location.offset, lane)
+    return entry_keys.build_key(row.due_at_ms or 0, entry_keys.key_stem(location.topic, location.partition), location.offset, lane)
 
 
 def _head(console: Console, row: LetterRow) -> bytes | None:
@@ -78,14 +78,14 @@ def _head(console: Console, row: LetterRow) -> bytes | None:
         return None
     same = (("topic", row.topic or ""), ("key", row.key.decode("utf-8", "replace")), ("state", "waiting"))
     meant = all_of([Term(field, "", glob([text])) for field, text in same])
-    for ahead in console.replica.letters(None, meant, None, _AHEAD_MAX).rows:
+    for ahead in console.replica.list_letters(None, meant, None, _AHEAD_MAX).rows:
         location = _location(ahead)
         if not ahead.behind and ahead.team == row.team and location is not None:
-            return _key(ahead, location)
+            return _build_waiting_key(ahead, location)
     return None
 
 
-def _blocked(console: Console, cluster: Cluster, registry: Registry, row: LetterRow) -> str | None:
+def _find_block(console: Console, cluster: Cluster, registry: Registry, row: LetterRow) -> str | None:
     if row.state != "waiting":
         return None
     controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}

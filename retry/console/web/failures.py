@@ -14,7 +14,7 @@ from starlette.routing import Route
 from retry.console.acting.audit_trail import REVEAL
 from retry.console.replica.rows import Group, Page
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
@@ -24,53 +24,53 @@ PART = "failures"
 ROWS = 50
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """Register the live part of the list of failures, and return its route."""
 
-    def fresh(sight: Sight, argument: str) -> str:
+    def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
         meant = parse(given.get("q", ""), groups=True)
         if filters.asks_payload(meant):
             # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
             return ""
-        groups = console.replica.groups(sight.scope, meant, given.get("after"), ROWS, resolved=_resolved(given))
-        shown = _shown(given, groups, sight)
+        groups = console.replica.list_groups(sight.scope, meant, given.get("after"), ROWS, resolved=_wants_resolved(given))
+        shown = _build_page(given, groups, sight)
         return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **shown)
 
-    console.live.register(PART, fresh)
-    return [Route("/failures", show)]
+    console.live.register(PART, make_fragment)
+    return [Route("/failures", render_failures)]
 
 
 @needs(Role.VIEWER, "q", "after", "show")
-def show(request: Request) -> Response:
+def render_failures(request: Request) -> Response:
     """The kinds of failures that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request)
-    shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _resolved(given)}
+    shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _wants_resolved(given)}
     try:
         meant = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
-        groups = console.replica.groups(viewer.scope(), meant, given.get("after"), ROWS, resolved=shared["resolved"])
+        groups = console.replica.list_groups(viewer.scope(), meant, given.get("after"), ROWS, resolved=shared["resolved"])
         if filters.asks_payload(meant):
             console.audit.write(REVEAL, viewer.name, f"filter {meant}", teams=_teams(groups))
     except FilterInvalid as fault:
-        return page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
+        return render_page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
     # What payloads say is looked for once, by the one who asked.
     live = None if filters.asks_payload(meant) else (PART, urlencode(given))
-    return page(request, "failures.html", fault=None, live=live, **_shown(given, groups, viewer.sight()))
+    return render_page(request, "failures.html", fault=None, live=live, **_build_page(given, groups, viewer.sight()))
 
 
 def _teams(groups: Page[Group]) -> set[str]:
     return {team for group in groups.rows for team in group.teams}
 
 
-def _resolved(given: dict[str, str]) -> bool:
+def _wants_resolved(given: dict[str, str]) -> bool:
     if given.get("show", "open") not in ("open", "resolved"):
         raise HTTPException(HTTPStatus.BAD_REQUEST, "show is open or resolved")
     return given.get("show") == "resolved"
 
 
-def _shown(given: dict[str, str], groups: Page[Group], sight: Sight) -> dict[str, Any]:
+def _build_page(given: dict[str, str], groups: Page[Group], sight: Sight) -> dict[str, Any]:
     return {
-        "q": given.get("q", ""), "after": given.get("after", ""), "resolved": _resolved(given), "groups": groups,
+        "q": given.get("q", ""), "after": given.get("after", ""), "resolved": _wants_resolved(given), "groups": groups,
         "may": sight.may_act(),
     }  # fmt: skip

@@ -58,7 +58,7 @@ def completions(text: str, names: Names) -> list[str]:
         fields = (each for each in EXAMPLES if each.startswith(field) and each not in _PAYLOAD)
         return [f"{before}{each}:" for each in fields][:COMPLETIONS_MAX]
     fitting = _fitting(_values(field, names), begun)
-    return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else _quoted(value)}" for value in fitting]
+    return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else _quote_value(value)}" for value in fitting]
 
 
 def _values(field: str, names: Names) -> Iterable[str]:
@@ -77,7 +77,7 @@ def _fitting(values: Iterable[str], begun: str) -> list[str]:
     return sorted(held, key=lambda value: (not value.lower().startswith(wanted), value))[:COMPLETIONS_MAX]
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     escaped = re.sub(r'(["\\*])', r"\\\1", value)
     return f'"{escaped}"'
 
@@ -88,4 +88,4 @@ def exactly(field: str, value: str) -> str:
     >>> print(exactly("topic", "a.DLT"), exactly("message", 'not "so" *'))
     topic:a.DLT message:"not \\"so\\" \\*"
     """
-    return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quoted(value)}"
+    return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quote_value(value)}"

@@ -13,14 +13,14 @@ _DAY_MS = 86_400_000
 _SHOWN_MAX = 300
 
 
-def visible(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
+def format_text(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
     """Format text of a record in one line of about `most` characters, escaped where it is not printable; a dash for None."""
     if text is None:
         return "–"
-    return printable.visible(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
+    return printable.escape_unprintable(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
 
 
-def dotted(text: str) -> Markup:
+def break_after_dots(text: str) -> Markup:
     """A name that may be broken after its dots, where its column is narrow.
 
     >>> dotted("a.b<c>")
@@ -31,10 +31,10 @@ def dotted(text: str) -> Markup:
 
 def visible_lines(text: str) -> str:
     """Lines that somebody wrote, with what is not printable as its escape."""
-    return "\n".join(printable.visible(line) for line in text.replace("\r\n", "\n").split("\n"))
+    return "\n".join(printable.escape_unprintable(line) for line in text.replace("\r\n", "\n").split("\n"))
 
 
-def number(value: int | None, *, capped: bool = False) -> str:
+def format_count(value: int | None, *, capped: bool = False) -> str:
     """A count; `+` where there are more."""
     return "unknown" if value is None else f"{value:,}{'+' if capped else ''}"
 
@@ -93,7 +93,7 @@ def _moment(at_ms: int | None, form: str, now_ms: int | None) -> Markup:
     return Markup('<time datetime="{}Z">{}{}</time>').format(at.isoformat(timespec="milliseconds")[:23], f"{at:{form}}", rest)
 
 
-def picked(text: str) -> str:
+def format_for_picker(text: str) -> str:
     """A moment as a field has it in which one is picked; what stands for none is left as it is.
 
     >>> picked("1790000000"), picked("2026-09-21T14:13:20+02:00"), picked("2026-09-21T14:13"), picked("soon"), picked("")
@@ -106,7 +106,7 @@ def picked(text: str) -> str:
     return f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%dT%H:%M:%S}"
 
 
-def size(size_bytes: int | None) -> str:
+def format_bytes(size_bytes: int | None) -> str:
     """Bytes, in a unit that one can read.
 
     >>> size(500), size(1_500_000)
@@ -132,7 +132,7 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "dotted": dotted, "visible": visible, "visible_lines": visible_lines, "number": number, "duration": duration, "ago": ago,
-    "moment": moment, "brief": brief, "size": size, "percent": percent,
-    "picked": picked,
+    "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count, "duration": duration, "ago": ago,
+    "moment": moment, "brief": brief, "size": format_bytes, "percent": percent,
+    "picked": format_for_picker,
 }  # fmt: skip

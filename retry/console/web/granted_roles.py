@@ -22,7 +22,7 @@ class Granted(NamedTuple):
     roles: Mapping[str, Role]
     reveal: frozenset[str] = frozenset()
 
-    def text(self) -> str:
+    def format_grant(self) -> str:
         """Format the grant as a line of a file has it: `payments:operator reveal:payments`."""
         roles = ",".join(f"{team}:{role}" for team, role in sorted(self.roles.items()))
         return f"{roles} reveal:{','.join(sorted(self.reveal))}" if self.reveal else roles
@@ -42,7 +42,7 @@ def read(words: list[str]) -> Granted | None:
     return Granted(roles, frozenset(reveal[1].split(",")) if reveal else frozenset())
 
 
-def together(parts: Iterable[Granted]) -> Granted:
+def combine_grants(parts: Iterable[Granted]) -> Granted:
     """All that several grants allow: of each team the highest role."""
     roles: dict[str, Role] = {}
     reveal: set[str] = set()

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from retry.console.replica.replica import Replica
 from retry.console.replica.rows import Group
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, page, viewer_of
+from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 
 # These terms go with the group's own on the page of letters.
@@ -22,32 +22,32 @@ PART = "group"
 BY = ("frames", "topic", "consumer-group", "attempt")
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The page of one group."""
 
-    def fresh(sight: Sight, argument: str) -> str:
-        shown = _shown(console, sight, argument)
+    def make_fragment(sight: Sight, argument: str) -> str:
+        shown = _build_page(console, sight, argument)
         return console.templates.get_template("group_live.html").render(now_ms=console.clock_ms(), **shown)
 
-    console.live.register(PART, fresh)
-    return [Route("/failures/{id}", show)]
+    console.live.register(PART, make_fragment)
+    return [Route("/failures/{id}", render_group)]
 
 
 @needs(Role.VIEWER)
-def show(request: Request) -> Response:
+def render_group(request: Request) -> Response:
     """One kind of failures."""
     wanted = request.path_params["id"]
-    return page(request, "group.html", live=(PART, wanted), **_shown(console_of(request), viewer_of(request).sight(), wanted))
+    return render_page(request, "group.html", live=(PART, wanted), **_build_page(console_of(request), viewer_of(request).sight(), wanted))
 
 
-def _shown(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
+def _build_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
     """Collect the template variables for the page of one group.
 
     Raises:
       HTTPException: 404, there is no such group.
     """
     replica, scope = console.replica, sight.scope
-    group = replica.group(scope, wanted)
+    group = replica.find_group(scope, wanted)
     if group is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it any more")
     splits = replica.splits(scope, group.id)
@@ -55,13 +55,13 @@ def _shown(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
     # They name kinds and people of each of these teams.
     changes = replica.notes.changes(group.id) if scope is None or scope.issuperset(teams) else []
     return {
-        "group": group, "letters_q": _letters(group), "changes": changes,
+        "group": group, "letters_q": _format_filter(group), "changes": changes,
         "by": [(each, [split for split in splits if split.by == each]) for each in BY], "term": _term,
         "may_act": sight.may_act_for(group.teams), "may_write": sight.may_act_for(teams),
     }  # fmt: skip
 
 
-def _letters(group: Group) -> str:
+def _format_filter(group: Group) -> str:
     """The filter of its letters."""
     return filters.exactly("group", group.id)
 
@@ -70,11 +70,11 @@ def _term(group: Group, by: str, value: str | None) -> str | None:
     """The filter of letters that have something in common; None where no filter asks for that."""
     if value is None or by not in _TERMS:
         return None
-    return f"{_letters(group)} {filters.exactly(_TERMS[by], value)}"
+    return f"{_format_filter(group)} {filters.exactly(_TERMS[by], value)}"
 
 
 def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:
     """List the teams that have letters in a group, also those that the viewer does not see: its notes concern all of them."""
-    whole = replica.group(None, group.id)
+    whole = replica.find_group(None, group.id)
     return group.teams if whole is None else whole.teams
 

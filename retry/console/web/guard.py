@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.web.answers import is_api, refused
+from retry.console.web.answers import answer_error, is_api
 from retry.console.web.app import Console, console_of
 from retry.console.web.origin import names_loopback
 from retry.console.web.rights import ANY_FIELD, Role, Viewer
@@ -39,7 +39,7 @@ _FIELDS_MAX = 12_000
 Endpoint = Callable[[Request], Response | Awaitable[Response]]
 
 
-def guarded(route: Route) -> Route:
+def guard_route(route: Route) -> Route:
     """Copy a route, so that each request is checked before its endpoint runs.
 
     Raises:
@@ -50,9 +50,9 @@ def guarded(route: Route) -> Route:
         raise TypeError(f"{route.path}: its endpoint has no @needs(…)")
 
     @wraps(endpoint)
-    async def checked(request: Request) -> Response:
+    async def check_request(request: Request) -> Response:
         try:
-            begun = await _checked(request, endpoint)
+            begun = await _check_session(request, endpoint)
             if isinstance(begun, Response):
                 return begun
             run = endpoint(request) if iscoroutinefunction(endpoint) else run_in_threadpool(endpoint, request)
@@ -61,20 +61,20 @@ def guarded(route: Route) -> Route:
                 console_of(request).sign_in.set_cookie(answer, begun)
         except Exception as error:
             # A page of what went wrong asks the replica how old it is.
-            return await run_in_threadpool(refused, request, error)
+            return await run_in_threadpool(answer_error, request, error)
         return answer
 
-    return Route(route.path, checked, methods=list(route.methods or ()), name=route.name)
+    return Route(route.path, check_request, methods=list(route.methods or ()), name=route.name)
 
 
-async def _checked(request: Request, endpoint: Any) -> Response | str:
+async def _check_session(request: Request, endpoint: Any) -> Response | str:
     """The answer where that is one already, or the secret of a sign-in that has just begun."""
     console, begun = console_of(request), ""
     role: Role | None = endpoint.needs
     if console.sign_in.is_open and not names_loopback(request):
         reason = "without a sign-in this is for loopback: ask localhost or 127.0.0.1"
         raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
-    known = await run_in_threadpool(console.sign_in.known, request)
+    known = await run_in_threadpool(console.sign_in.find_session, request)
     if known is None and console.sign_in.is_open and role is not None and request.method in _SAFE:
         begun, session = console.sign_in.local()
         known = session, session.viewer() or Viewer("")
@@ -84,7 +84,7 @@ async def _checked(request: Request, endpoint: Any) -> Response | str:
     if known is None and is_api(request):
         by_token = await _signed_in_by_token(request, console)
     if role is not None and not hasattr(request.state, "viewer"):
-        return _unknown(request)
+        return _answer_unknown(request)
     if role is not None and not request.state.viewer.may_anywhere(role):
         raise HTTPException(HTTPStatus.FORBIDDEN, f"this takes the role {role} in a team, and you have it in none")
     if request.method not in _SAFE:
@@ -105,18 +105,18 @@ async def _signed_in_by_token(request: Request, console: Console) -> bool:
     if viewer is None:
         request.state.why_not = await run_in_threadpool(console.sign_in.why_not, token.strip())
         return False
-    console.sign_in.succeeded(request)
+    console.sign_in.note_success(request)
     request.state.viewer = viewer
     return True
 
 
-def _unknown(request: Request) -> Response:
+def _answer_unknown(request: Request) -> Response:
     if is_api(request):
         reason = getattr(request.state, "why_not", "send Authorization: Bearer and a token; retry console token makes one")
-        return refused(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
+        return answer_error(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
     if request.method not in _SAFE or request.headers.get("hx-request"):
         # Not sent to another page: what was typed is still there when somebody has signed in in another window.
-        return refused(request, HTTPException(HTTPStatus.UNAUTHORIZED, "you are signed out; sign in again, then do it again"))
+        return answer_error(request, HTTPException(HTTPStatus.UNAUTHORIZED, "you are signed out; sign in again, then do it again"))
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
 

@@ -39,17 +39,17 @@ class Health:
     def _is_ready(self) -> bool:
         return self._replica.freshness().state != "rebuilding"
 
-    def routes(self) -> list[Route]:
+    def build_routes(self) -> list[Route]:
         """Return the routes that are open to everybody, without a sign-in."""
-        return [Route("/health/live", self.live), Route("/health/ready", self.ready), Route("/metrics", self.metrics)]
+        return [Route("/health/live", self.live), Route("/health/ready", self.answer_readiness), Route("/metrics", self.metrics)]
 
     @needs(None, ANY_FIELD)
     async def live(self, _request: Request) -> Response:
         """Answers while the process does."""
-        return _json({"live": True})
+        return _build_health_response({"live": True})
 
     @needs(None, ANY_FIELD)
-    async def ready(self, _request: Request) -> Response:
+    async def answer_readiness(self, _request: Request) -> Response:
         """Whether pages can be shown, and how old they are."""
         found, ready = self._replica.freshness(), self._is_ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -58,14 +58,14 @@ class Health:
         # It may name a topic; whoever may see all teams is told of it on the pages.
         error = "the log of the console says what" if found.trouble else ""
         unreadable = {each.topic: each.records for each in self._replica.unreadable()}
-        return _json({**told, "error": error, "unreadable": unreadable, **certificate}, status)
+        return _build_health_response({**told, "error": error, "unreadable": unreadable, **certificate}, status)
 
     @needs(None, ANY_FIELD)
     async def metrics(self, _request: Request) -> Response:
         """Answer with all metrics in the text format of Prometheus."""
-        return Response(prometheus.page(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(prometheus.render_metrics(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def counted(self, app: ASGIApp) -> ASGIApp:
+    def count_answers(self, app: ASGIApp) -> ASGIApp:
         """Wrap an application so that its answers are counted and timed."""
 
         async def count(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,5 +90,5 @@ def _timing(took_s: float) -> tuple[bytes, bytes]:
     return b"server-timing", b"total;dur=%.1f" % (took_s * 1_000)
 
 
-def _json(fields: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> Response:
+def _build_health_response(fields: dict[str, object], status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(orjson.dumps(fields), status, media_type="application/json")

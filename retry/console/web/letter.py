@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.replica.rows import LetterRow
-from retry.console.web.app import Console, console_of, page, viewer_of
+from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.explained_letter import sentences
 from retry.console.web.payload_shape import shape
 from retry.console.web.payload_views import views
@@ -26,67 +26,67 @@ from retry.scheduling.tasks.framed_values import FramedValues
 _HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The page of one letter, and its payload."""
     framed = FramedValues(console.settings.registry) if console.settings.registry else None
 
     @needs(Role.VIEWER)
-    def show(request: Request) -> Response:
+    def render_letter(request: Request) -> Response:
         """A letter, whose payload is shown as its shape."""
-        row = _row(request)
-        return page(request, "letter.html", revealed=False, **_about(request, row, framed, is_revealed=False))
+        row = _find_letter(request)
+        return render_page(request, "letter.html", revealed=False, **_build_page(request, row, framed, is_revealed=False))
 
     @needs(Role.VIEWER)
     def reveal(request: Request) -> Response:
         """A letter with its payload, after that is written down."""
-        row, viewer = _row(request), viewer_of(request)
+        row, viewer = _find_letter(request), viewer_of(request)
         if not viewer.may_reveal(row.team):
             reason = f"this takes the right to reveal payloads of team {row.team or 'of letters of no known team'}"
             raise HTTPException(HTTPStatus.FORBIDDEN, reason)
         console_of(request).audit.reveal(viewer.name, [row.name], [row.team] if row.team else [])
-        return page(request, "letter.html", revealed=True, **_about(request, row, framed, is_revealed=True))
+        return render_page(request, "letter.html", revealed=True, **_build_page(request, row, framed, is_revealed=True))
 
-    return [Route("/letters/{name:path}/reveal", reveal, methods=["POST"]), Route("/letters/{name:path}", show)]
+    return [Route("/letters/{name:path}/reveal", reveal, methods=["POST"]), Route("/letters/{name:path}", render_letter)]
 
 
-def _row(request: Request) -> LetterRow:
-    row = console_of(request).replica.letter(viewer_of(request).scope(), request.path_params["name"])
+def _find_letter(request: Request) -> LetterRow:
+    row = console_of(request).replica.find_letter(viewer_of(request).scope(), request.path_params["name"])
     if row is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such letter, or it waits and rests no more")
     return row
 
 
-def _about(request: Request, row: LetterRow, framed: FramedValues | None, *, is_revealed: bool) -> dict[str, Any]:
+def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *, is_revealed: bool) -> dict[str, Any]:
     console, viewer = console_of(request), viewer_of(request)
-    found, trouble = _found(console, viewer.scope(), row)
+    found, trouble = _find_record(console, viewer.scope(), row)
     value = found.value if found else None
-    framed_json = framed.shown(value) if framed and value else None
+    framed_json = framed.decode_json(value) if framed and value else None
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
         "sentences": sentences(console, row, found) if found else {},
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
-        "headers": _headers(found, is_revealed) if found else [],
+        "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
         "shape": shape(value, framed_json) if found and not is_revealed else [],
         "views": views(value, framed_json) if found and is_revealed else [],
     }  # fmt: skip
 
 
-def _found(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | None, str]:
+def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | None, str]:
     """The letter's record, or why it cannot be read: the rest of the page is shown anyway."""
     try:
-        found = console.replica.payloads.found(scope, row.name)
+        found = console.replica.payloads.find_letter(scope, row.name)
     except (RetryError, KafkaException, TimeoutError) as error:
         return None, f"its record cannot be read now: {error}"
     if found is not None:
         return found, ""
-    if console.replica.letter(scope, row.name) is None:
+    if console.replica.find_letter(scope, row.name) is None:
         return None, "its record has just gone: it waits and rests no more"
     return None, "its record cannot be read now: no broker gave it in time"
 
 
-def _headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
+def _group_headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
     """Group headers by who writes them; each has its name, its value where that is shown, and its length in bytes."""
     groups: dict[str, list[tuple[str, str | None, int]]] = {"of the service": [], "of the framework": [], "others": []}
     for name, value in found.headers[:_HEADERS_MAX]:

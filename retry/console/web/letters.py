@@ -20,7 +20,7 @@ from retry.console.replica.payloads import Scanned
 from retry.console.replica.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.answers import told_of
-from retry.console.web.app import Console, console_of, page, query_of, viewer_of
+from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
@@ -35,25 +35,25 @@ _scans = threading.BoundedSemaphore(_SCANS_MAX)
 _FOLLOWS = "<!-- what was found -->"
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """The list, and what completes its filter."""
 
-    def fresh(sight: Sight, argument: str) -> str:
+    def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
         meant = parse(given.get("q", ""), groups=True)
         if filters.asks_payload(meant):
             # Looked for once, by the one who asked.
             return ""
-        rows = console.replica.letters(sight.scope, meant, given.get("after"), ROWS)
-        shown = _shown(given, rows, sight)
+        rows = console.replica.list_letters(sight.scope, meant, given.get("after"), ROWS)
+        shown = _build_page(given, rows, sight)
         return console.templates.get_template("letters_live.html").render(now_ms=console.clock_ms(), **shown)
 
-    console.live.register(PART, fresh)
-    return [Route("/letters", show), Route("/letters/complete", complete)]
+    console.live.register(PART, make_fragment)
+    return [Route("/letters", render_letters), Route("/letters/complete", complete)]
 
 
 @needs(Role.VIEWER, "q", "after")
-def show(request: Request) -> Response:
+def render_letters(request: Request) -> Response:
     """The letters that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request)
@@ -66,10 +66,10 @@ def show(request: Request) -> Response:
         meant = filters.read(text, viewer)
         if filters.asks_payload(meant):
             return _scanning(request, meant, given, shared)
-        found = console.replica.letters(viewer.scope(), meant, given.get("after"), ROWS)
+        found = console.replica.list_letters(viewer.scope(), meant, given.get("after"), ROWS)
     except FilterInvalid as fault:
-        return page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, rows=None, **{**shared, "fault": fault})
-    return page(request, "letters.html", live=(PART, urlencode(given)), **shared, **_shown(given, found, viewer.sight()))
+        return render_page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, rows=None, **{**shared, "fault": fault})
+    return render_page(request, "letters.html", live=(PART, urlencode(given)), **shared, **_build_page(given, found, viewer.sight()))
 
 
 def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
@@ -83,14 +83,14 @@ def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: di
     with _room():
         # Said with its status, as long as nothing is sent yet.
         pass
-    top, mark, _ = _text(page(request, "letters.html", **shared, rows=None, q=given["q"], is_scanning=True)).partition(_FOLLOWS)
+    top, mark, _ = _decode_body(render_page(request, "letters.html", **shared, rows=None, q=given["q"], is_scanning=True)).partition(_FOLLOWS)
 
-    def parts() -> Iterator[str]:
+    def render_parts() -> Iterator[str]:
         yield top + mark
-        yield _text(_scanned_page(request, meant, given, shared)).partition(_FOLLOWS)[2]
+        yield _decode_body(_scanned_page(request, meant, given, shared)).partition(_FOLLOWS)[2]
 
     # Proxies that keep answers back until they are whole would keep the link back, too.
-    return StreamingResponse(parts(), media_type="text/html", headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(render_parts(), media_type="text/html", headers={"X-Accel-Buffering": "no"})
 
 
 def _scanned_page(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
@@ -99,13 +99,13 @@ def _scanned_page(request: Request, meant: Filter, given: dict[str, str], shared
     except Exception as error:
         # What was sent already says that all is well; it cannot be taken back.
         told = {**shared, "trouble": told_of(request, error)}
-        return page(request, "letters.html", rows=None, q=given["q"], is_scanning=True, **told)
+        return render_page(request, "letters.html", rows=None, q=given["q"], is_scanning=True, **told)
     found = Page(scanned.rows, scanned.after, len(scanned.rows), scanned.after is not None)
-    shown = _shown(given, found, viewer_of(request).sight())
-    return page(request, "letters.html", is_scanning=True, **{**shared, **shown, "scanned": scanned})
+    shown = _build_page(given, found, viewer_of(request).sight())
+    return render_page(request, "letters.html", is_scanning=True, **{**shared, **shown, "scanned": scanned})
 
 
-def _text(answer: Response) -> str:
+def _decode_body(answer: Response) -> str:
     return bytes(answer.body).decode()
 
 
@@ -138,7 +138,7 @@ def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scan
     return scanned
 
 
-def _shown(given: dict[str, str], rows: Page[LetterRow], sight: Sight) -> dict[str, Any]:
+def _build_page(given: dict[str, str], rows: Page[LetterRow], sight: Sight) -> dict[str, Any]:
     return {"q": given.get("q", ""), "after": given.get("after", ""), "rows": rows, "may": sight.may_act()}
 
 
@@ -154,5 +154,5 @@ def complete(request: Request) -> Response:
     console, text = console_of(request), query_of(request).get("q", "")
     if len(text) > 2_000:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "a filter has at most 1,024 bytes")
-    found = filters.completions(text, console.replica.names(viewer_of(request).scope()))
+    found = filters.completions(text, console.replica.list_filter_names(viewer_of(request).scope()))
     return HTMLResponse(console.templates.get_template("completions.html").render(found=found))

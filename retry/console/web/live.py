@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.web.answers import FAULT, said
+from retry.console.web.answers import FAULT, describe_error
 from retry.console.web.app import query_of, session_of
 from retry.console.web.rights import Role, Sight, Viewer, needs
 from retry.console.web.sessions import Session
@@ -74,7 +74,7 @@ class _Stream:
     unsent: list[str] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
 
-    def wanted(self, viewer: Viewer) -> Wanted:
+    def parse_wanted(self, viewer: Viewer) -> Wanted:
         return Wanted(self.name, self.argument, viewer.sight())
 
     def give(self, part: str, html: str) -> None:
@@ -131,13 +131,13 @@ class Live:
 
     def _end_all(self) -> None:
         for stream in list(self._streams):
-            self._end(stream)
+            self._end_stream(stream)
 
-    def _end(self, stream: _Stream) -> None:
+    def _end_stream(self, stream: _Stream) -> None:
         self._streams.discard(stream)
         stream.changed.set()
 
-    def routes(self) -> list[Route]:
+    def build_routes(self) -> list[Route]:
         """The route of the streams."""
         return [Route("/live", self.stream)]
 
@@ -184,11 +184,11 @@ class Live:
             viewer = stream.session.viewer() if stream.session.until_ms > self._now_ms() else None
             if viewer is None:
                 # Signed out: the stream ends, and htmx is sent to sign in when it connects again.
-                self._end(stream)
+                self._end_stream(stream)
                 continue
-            wanted = stream.wanted(viewer)
+            wanted = stream.parse_wanted(viewer)
             if wanted not in parts:
-                parts[wanted] = await self._newest(wanted, generation)
+                parts[wanted] = await self._refresh_part(wanted, generation)
             made = parts[wanted]
             if made.html and not made.fault:
                 stream.give(wanted.name, made.html)
@@ -198,7 +198,7 @@ class Live:
             stream.give(FRESHNESS, told[fresh].html)
         self._made = parts
 
-    async def _newest(self, wanted: Wanted, generation: int) -> _Made:
+    async def _refresh_part(self, wanted: Wanted, generation: int) -> _Made:
         made = self._made.get(wanted)
         if made and not made.fault and made.generation == generation and self._ticks - made.tick < _ANYWAY_TICKS:
             return made
@@ -212,7 +212,7 @@ class Live:
             return before._replace(fault=error.detail)
         except (RetryError, KafkaException, TimeoutError) as error:
             log.debug("%s cannot be made anew: %s", wanted.name, error)
-            return before._replace(fault=said(error))
+            return before._replace(fault=describe_error(error))
         except Exception:
             # One part that fails must not end the streams of all others.
             log.exception("the part %s failed", wanted.name)

@@ -32,15 +32,15 @@ class LookedUp(Generic[_Found]):
         self._lock = threading.Lock()
         self._looking = False
 
-    def newest(self) -> _Found:
+    def read_latest(self) -> _Found:
         """Return the last value at once, and start a new look-up where one is due."""
         with self._lock:
             if not self._looking and self._due.is_due():
                 self._looking = True
-                threading.Thread(target=self._ask, name=self._what, daemon=True).start()
+                threading.Thread(target=self._run_lookup, name=self._what, daemon=True).start()
             return self._found
 
-    def _ask(self) -> None:
+    def _run_lookup(self) -> None:
         found = self._unknown
         try:
             found = self._look(self._found)

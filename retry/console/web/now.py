@@ -11,8 +11,8 @@ from starlette.routing import Route
 from backoff import duration_text
 from retry.console.replica.rows import Held, Scope
 from retry.console.replica.rows import Now as Snapshot
-from retry.console.web.app import Console, console_of, page, viewer_of
-from retry.console.web.formats import number
+from retry.console.web.app import Console, console_of, render_page, viewer_of
+from retry.console.web.formats import format_count
 from retry.console.web.looked_up import LookedUp
 from retry.console.web.overdue_lanes import OverdueLane, overdue_lanes
 from retry.console.web.rights import Role, Sight, needs
@@ -21,22 +21,22 @@ from retry.console.web.silent_workers import Workers, silences, silent_workers
 PART = "now"
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """Register the live part of the first page, and return its route."""
     seen = _LookedUp(silent_workers(console), overdue_lanes(console))
 
     @needs(Role.VIEWER)
-    def show(request: Request) -> Response:
+    def render_home_page(request: Request) -> Response:
         """Show the first page: what waits, what is new, what is held, and whether retries help."""
         console, scope = console_of(request), viewer_of(request).scope()
-        return page(request, "now.html", live=(PART, ""), **_shown(console, scope, seen))
+        return render_page(request, "now.html", live=(PART, ""), **_build_page(console, scope, seen))
 
-    def fresh(sight: Sight, _argument: str) -> str:
-        shown = _shown(console, sight.scope, seen)
+    def make_fragment(sight: Sight, _argument: str) -> str:
+        shown = _build_page(console, sight.scope, seen)
         return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
 
-    console.live.register(PART, fresh)
-    return [Route("/", show)]
+    console.live.register(PART, make_fragment)
+    return [Route("/", render_home_page)]
 
 
 class _LookedUp(NamedTuple):
@@ -44,9 +44,9 @@ class _LookedUp(NamedTuple):
     overdue: LookedUp[tuple[OverdueLane, ...]]
 
 
-def _shown(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, Any]:
-    now, group = console.replica.now(scope), seen.workers.newest()
-    overdue = [lane for lane in seen.overdue.newest() if lane.is_in(scope)] if now.overdue else []
+def _build_page(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, Any]:
+    now, group = console.replica.load_now(scope), seen.workers.read_latest()
+    overdue = [lane for lane in seen.overdue.read_latest() if lane.is_in(scope)] if now.overdue else []
     counts = zip(now.failed_by_hour, now.retried_by_hour, strict=True)
     return {
         "due": [(bar.from_ms, (bar.count,)) for bar in now.due],
@@ -65,12 +65,12 @@ def sentence(now: Snapshot) -> str:
     """Say in one sentence how much waits, is parked, is new and is held."""
     if not (now.waiting or now.parked):
         return "Nothing waits."
-    parts = [f"{number(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]
+    parts = [f"{format_count(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]
     if now.parked:
-        parts.append(f"{number(now.parked)} {'is' if now.parked == 1 else 'are'} parked")
+        parts.append(f"{format_count(now.parked)} {'is' if now.parked == 1 else 'are'} parked")
     if now.new_groups:
         parts.append(f"{now.new_groups} {'group is' if now.new_groups == 1 else 'groups are'} new")
-    parts += [_held(each) for each in now.held[:3]]
+    parts += [_format_held(each) for each in now.held[:3]]
     if len(now.held) > 3:
         parts.append(f"{len(now.held) - 3} more things are held")
     text = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
@@ -81,7 +81,7 @@ def _wait(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
 
-def _held(held: Held) -> str:
+def _format_held(held: Held) -> str:
     if held.what == "action":
         return f"an action ({held.scope}) is held"
     return f"{held.name} is paused" if held.name else "everything is paused"

@@ -1,8 +1,8 @@
 """Signing in at a company's OpenID Connect provider: the code flow with PKCE.
 
-1. `begin` makes the address to send the browser to, and keeps state, nonce and code verifier here.
+1. `begin_sign_in` makes the address to send the browser to, and keeps state, nonce and code verifier here.
 2. The provider sends the browser back with a code and that state.
-3. `finish` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce are
+3. `finish_sign_in` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce are
    checked.
 
 Who the person is, is the claim `email`, `preferred_username` or `sub`, the first of them that is there; what the person may do is
@@ -30,7 +30,7 @@ from retry.console.web import granted_roles
 from retry.console.web.granted_roles import Granted
 from retry.console.web.rights import Viewer
 from retry.errors import SettingsInvalid
-from retry.printable import visible
+from retry.printable import escape_unprintable
 from retry.reloaded_file import ReloadedFile
 
 _WAIT_S, _SKEW_S = 10.0, 60
@@ -72,14 +72,14 @@ class RolesOfClaims:
     """
 
     def __init__(self, path: Path, claim: str) -> None:
-        self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_lines, path)), claim
+        self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_parse_roles, path)), claim
 
-    def granted(self, claims: Mapping[str, Any]) -> Granted:
+    def find_grants(self, claims: Mapping[str, Any]) -> Granted:
         """Find the roles that the file gives now to a person with these claims."""
         said = claims.get(self._claim)
         values = said if isinstance(said, list) else [said]
         lines = self._file.current()
-        return granted_roles.together(lines[value] for value in values if isinstance(value, str) and value in lines)
+        return granted_roles.combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
 
 
 class Provider:
@@ -95,7 +95,7 @@ class Provider:
         self._lock = threading.Lock()
         self._described: dict[str, Any] | None = None
 
-    def begin(self) -> tuple[str, str]:
+    def begin_sign_in(self) -> tuple[str, str]:
         """Return the URL to send the browser to, and the state that the browser brings back.
 
         Raises:
@@ -112,7 +112,7 @@ class Provider:
                 self._pending.popitem(last=False)
         return url, state
 
-    def finish(self, state: str, code: str) -> Callable[[], Viewer | None]:
+    def finish_sign_in(self, state: str, code: str) -> Callable[[], Viewer | None]:
         """Who the browser has come back as; gives them with the rights that the file says at that time.
 
         Raises:
@@ -126,13 +126,13 @@ class Provider:
         # An address that the provider has not seen to be the person's own may be anybody's.
         known = _NAMES if claims.get("email_verified", True) is True else _NAMES[1:]
         name = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
-        viewer = partial(self._viewer, visible(name, 100), claims)
+        viewer = partial(self._viewer, escape_unprintable(name, 100), claims)
         if viewer() is None:
-            raise SignInFailed(f"{visible(name, 100)} has signed in, and has no role here; ask who runs this console for one.")
+            raise SignInFailed(f"{escape_unprintable(name, 100)} has signed in, and has no role here; ask who runs this console for one.")
         return viewer
 
     def _viewer(self, name: str, claims: Mapping[str, Any]) -> Viewer | None:
-        granted = self._roles.granted(claims)
+        granted = self._roles.find_grants(claims)
         return Viewer(name, granted.roles, granted.reveal) if granted.roles else None
 
     def _id_token(self, code: str, verifier: str) -> str:
@@ -140,26 +140,26 @@ class Provider:
             with self._session() as session:
                 told = session.fetch_token(self._description()["token_endpoint"], code=code, code_verifier=verifier)
         except (OAuthError, httpx2.HTTPError, ValueError) as error:
-            raise SignInFailed(f"The provider refused this sign-in: {visible(str(error), 300)}") from error
+            raise SignInFailed(f"The provider refused this sign-in: {escape_unprintable(str(error), 300)}") from error
         if not isinstance(token := told.get("id_token"), str):
             raise SignInFailed("The provider gave no ID token; the client there needs the scope openid.")
         return token
 
     def _claims(self, token: str, nonce: str) -> dict[str, Any]:
         try:
-            claims = jwt.decode(token, self._keys(), algorithms=_ALGORITHMS).claims
+            claims = jwt.decode(token, self._fetch_key_set(), algorithms=_ALGORITHMS).claims
             jwt.JWTClaimsRegistry(
                 leeway=_SKEW_S, iss={"essential": True, "value": self._client.issuer}, sub={"essential": True},
                 aud={"essential": True, "value": self._client.client_id}, exp={"essential": True},
                 iat={"essential": True}, nonce={"essential": True, "value": nonce},
             ).validate(claims)  # fmt: skip
         except (JoseError, ValueError) as error:
-            raise SignInFailed(f"What the provider says cannot be trusted: {visible(str(error), 300)}") from error
+            raise SignInFailed(f"What the provider says cannot be trusted: {escape_unprintable(str(error), 300)}") from error
         if claims.get("azp", self._client.client_id) != self._client.client_id:
             raise SignInFailed("What the provider says was made for another client.")
         return claims
 
-    def _keys(self) -> KeySet:
+    def _fetch_key_set(self) -> KeySet:
         # Asked for each time: providers change their keys, and people do not sign in often.
         found: Any = self._get(self._description()["jwks_uri"])
         return KeySet.import_key_set(found)
@@ -181,7 +181,7 @@ class Provider:
             answer.raise_for_status()
             found: dict[str, Any] = answer.json()
         except (httpx2.HTTPError, ValueError) as error:
-            raise SignInFailed(f"The provider does not answer as it should: {visible(str(error), 300)}") from error
+            raise SignInFailed(f"The provider does not answer as it should: {escape_unprintable(str(error), 300)}") from error
         if not isinstance(found, dict):
             raise SignInFailed("The provider does not answer as it should.")
         return found
@@ -197,7 +197,7 @@ class Provider:
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
-def _lines(path: Path, text: str) -> dict[str, Granted]:
+def _parse_roles(path: Path, text: str) -> dict[str, Granted]:
     lines: dict[str, list[Granted]] = {}
     for n, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -208,4 +208,4 @@ def _lines(path: Path, text: str) -> dict[str, Granted]:
             fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
             raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
         lines.setdefault(words[0], []).append(granted)
-    return {value: granted_roles.together(parts) for value, parts in lines.items()}
+    return {value: granted_roles.combine_grants(parts) for value, parts in lines.items()}

@@ -36,7 +36,7 @@ class Origin(NamedTuple):
         said = request.headers.get("origin", "")
         return bool(said) and said in {f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}", self.url}
 
-    def of(self, request: Request) -> str:
+    def find_address(self, request: Request) -> str:
         """The address that links begin with."""
         return self.url or f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}"
 

@@ -42,16 +42,16 @@ class OverdueLane(NamedTuple):
 def overdue_lanes(console: Console) -> LookedUp[tuple[OverdueLane, ...]]:
     """Looks at the 500 letters that are overdue for longest."""
 
-    def look(_before: tuple[OverdueLane, ...]) -> tuple[OverdueLane, ...]:
+    def find_lanes(_before: tuple[OverdueLane, ...]) -> tuple[OverdueLane, ...]:
         oldest: dict[tuple[str | None, str, str], LetterRow] = {}
-        for row in console.replica.letters(None, _OVERDUE, None, _LOOKED_AT_MAX).rows:
+        for row in console.replica.list_letters(None, _OVERDUE, None, _LOOKED_AT_MAX).rows:
             oldest.setdefault((row.team, row.topic or "", row.target), row)
-        return _told(console, oldest) if oldest else ()
+        return _describe_overdue(console, oldest) if oldest else ()
 
-    return LookedUp("overdue letters", look, ())
+    return LookedUp("overdue letters", find_lanes, ())
 
 
-def _told(console: Console, oldest: dict[tuple[str | None, str, str], LetterRow]) -> tuple[OverdueLane, ...]:
+def _describe_overdue(console: Console, oldest: dict[tuple[str | None, str, str], LetterRow]) -> tuple[OverdueLane, ...]:
     cluster, registry = console.cluster(), console.registry()
     controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
     probe = TargetProbe(cluster.admin, writes=False)

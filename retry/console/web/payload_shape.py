@@ -41,11 +41,11 @@ def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine
     if read is None and text.strip() != b"null":
         kind = "text" if _is_text(value[:_BYTES_MAX]) else "bytes"
         return [ShapeLine("$", f"{kind} of {len(value):,} bytes")]
-    lines = list(_lines("$", [read], 0))
+    lines = list(_describe_values("$", [read], 0))
     return lines if len(lines) <= _LINES_MAX else [*lines[:_LINES_MAX], ShapeLine("…", f"{len(lines) - _LINES_MAX:,} more parts")]
 
 
-def _lines(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
+def _describe_values(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
     """Describe values that share a path in one line, then their members; all elements of a list share one path."""
     yield ShapeLine(path, ", ".join(dict.fromkeys(_type(value) for value in values[:_LINES_MAX])))
     if depth == _DEPTH_MAX:
@@ -59,9 +59,9 @@ def _lines(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
         elif isinstance(value, list):
             elements += value
     for name, held in members.items():
-        yield from _lines(f"{path}.{name}", held, depth + 1)
+        yield from _describe_values(f"{path}.{name}", held, depth + 1)
     if elements:
-        yield from _lines(f"{path}[]", elements, depth + 1)
+        yield from _describe_values(f"{path}[]", elements, depth + 1)
 
 
 def _type(value: Any) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from retry.printable import visible, visible_json
+from retry.printable import escape_unprintable, visible_json
 
 # A value of this many bytes is shown whole, of a larger one the beginning.
 WHOLE_BYTES_MAX = 1 << 20
@@ -41,7 +41,7 @@ def views(value: bytes | None, framed_json: bytes | None = None) -> list[Payload
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    text = "\n".join(visible(line, _LINE_CHARS_MAX) for line in part.decode("utf-8", "backslashreplace").split("\n"))
+    text = "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in part.decode("utf-8", "backslashreplace").split("\n"))
     found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))

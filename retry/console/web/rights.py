@@ -1,6 +1,6 @@
 """Who may see and do what: roles by team, and the right to reveal payloads.
 
-A route says with `needs` which role it takes, of any team; what is about one team asks `demand` for the role in that team.
+A route says with `needs` which role it takes, of any team; what is about one team asks `demand_role` for the role in that team.
 Nothing of a team that a viewer has no role in exists for this viewer: it is 404, and not counted.
 """
 
@@ -121,7 +121,7 @@ def needs(role: Role | None, *fields: str, repeated: Collection[str] = ()) -> Ca
     return mark
 
 
-def demand(viewer: Viewer, role: Role, team: str | None) -> None:
+def demand_role(viewer: Viewer, role: Role, team: str | None) -> None:
     """Go on only where a viewer has a role in a team.
 
     Raises:

@@ -42,37 +42,37 @@ class Sessions:
         self._by_digest: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
 
-    def begin(self, viewer: Callable[[], Viewer | None]) -> tuple[str, Session]:
+    def begin_session(self, viewer: Callable[[], Viewer | None]) -> tuple[str, Session]:
         """Sign somebody in; the secret of the cookie, and the sign-in."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         session = Session(viewer, self._clock_ms() + self._lasts_ms)
         with self._lock:
-            self._by_digest[_digest(secret)] = session
+            self._by_digest[_hash_secret(secret)] = session
             while len(self._by_digest) > self._max:
                 self._by_digest.popitem(last=False)
         return secret, session
 
     def find(self, secret: str) -> tuple[Session, Viewer] | None:
         """The sign-in of a cookie and who it is; None where it has ended."""
-        digest = _digest(secret)
+        digest = _hash_secret(secret)
         with self._lock:
             session = self._by_digest.get(digest)
             if session is not None:
                 self._by_digest.move_to_end(digest)
         viewer = session.viewer() if session is not None and session.until_ms > self._clock_ms() else None
         if session is None or viewer is None:
-            self.end(secret)
+            self.end_session(secret)
             return None
         return session, viewer
 
-    def end(self, secret: str) -> None:
+    def end_session(self, secret: str) -> None:
         """End the sign-in of a cookie, and its streams."""
         with self._lock:
-            if session := self._by_digest.pop(_digest(secret), None):
+            if session := self._by_digest.pop(_hash_secret(secret), None):
                 # A stream of pages that it holds ends too.
                 session.until_ms = 0
 
 
-def _digest(secret: str) -> str:
+def _hash_secret(secret: str) -> str:
     # A dump of the memory has no cookie that could be sent.
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

@@ -48,7 +48,7 @@ class SignIn:
         """Whether nobody has to sign in."""
         return self.tokens is None and self.provider is None
 
-    def known(self, request: Request) -> tuple[Session, Viewer] | None:
+    def find_session(self, request: Request) -> tuple[Session, Viewer] | None:
         """The sign-in that a request's cookie names."""
         secret = request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE)
         return self.sessions.find(secret) if secret else None
@@ -61,7 +61,7 @@ class SignIn:
     def by_token(self, token: str) -> tuple[str, Session] | None:
         """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
         found = self.tokens.find(token) if self.tokens else None
-        return None if found is None or self._viewer(found) is None else self.sessions.begin(partial(self._holder, found.digest))
+        return None if found is None or self._viewer(found) is None else self.sessions.begin_session(partial(self._holder, found.digest))
 
     def why_not(self, token: str) -> str:
         """Why a token cannot sign in, for whoever has it."""
@@ -79,26 +79,26 @@ class SignIn:
 
     def local(self) -> tuple[str, Session]:
         """Sign in whoever is on this machine."""
-        return self.sessions.begin(lambda: LOCAL)
+        return self.sessions.begin_session(lambda: LOCAL)
 
-    def end(self, request: Request) -> None:
+    def sign_out(self, request: Request) -> None:
         """End the sign-in that the request's cookie names."""
         if secret := request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE):
-            self.sessions.end(secret)
+            self.sessions.end_session(secret)
 
     def may_try(self, request: Request) -> bool:
         """Whether this address may try to sign in now: ten attempts may fail at once, then one each six seconds.
 
-        It counts as one that failed until `succeeded` is called.
+        It counts as one that failed until `note_success` is called.
         """
         with self._lock:
             bucket = self._failed.setdefault(self.origin.asker(request), Bucket(_FAILED))
             self._failed.move_to_end(self.origin.asker(request))
             while len(self._failed) > _ADDRESSES_MAX:
                 self._failed.popitem(last=False)
-            return bucket.take(1, self._clock_ms()) == 1
+            return bucket.take_tokens(1, self._clock_ms()) == 1
 
-    def succeeded(self, request: Request) -> None:
+    def note_success(self, request: Request) -> None:
         """Note that the address of a request has signed in, so this attempt does not count as failed."""
         with self._lock:
             if bucket := self._failed.get(self.origin.asker(request)):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.web.app import Console, console_of, form_of, page, query_of
+from retry.console.web.app import Console, console_of, form_of, query_of, render_page
 from retry.console.web.oidc import SignInFailed
 from retry.console.web.rights import ANY_FIELD, Role, needs
 
@@ -21,26 +21,26 @@ _OWN = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]{0,4000}")
 _TOKEN_MAX = 1_000
 
 
-def routes(console: Console) -> list[Route]:
+def build_routes(console: Console) -> list[Route]:
     """Return the routes for signing in and out; only `/sign-out` where nobody has to sign in."""
     own = [Route("/sign-out", sign_out, methods=["POST"])]
     if console.sign_in.is_open:
         return own
-    own += [Route("/sign-in", show, methods=["GET"]), Route("/sign-in", by_token, methods=["POST"])]
+    own += [Route("/sign-in", render_sign_in, methods=["GET"]), Route("/sign-in", by_token, methods=["POST"])]
     if console.sign_in.provider is not None:
         own += [Route("/sign-in/provider", to_provider), Route(CALLBACK, from_provider)]
     return own
 
 
 @needs(None, "next")
-def show(request: Request) -> Response:
+def render_sign_in(request: Request) -> Response:
     """Asks who it is."""
-    return _form(request, _next(query_of(request).get("next", "/")))
+    return _form(request, _find_next_page(query_of(request).get("next", "/")))
 
 
 def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
     sign_in = console_of(request).sign_in
-    return page(
+    return render_page(
         request, "sign_in.html", status, next=wanted, trouble=trouble, by_token=sign_in.tokens is not None,
         by_provider=sign_in.provider is not None,
     )  # fmt: skip
@@ -50,7 +50,7 @@ def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus =
 def by_token(request: Request) -> Response:
     """Signs in whoever has a token."""
     sign_in, form = console_of(request).sign_in, form_of(request)
-    wanted = _next(str(form.get("next", "/")))
+    wanted = _find_next_page(str(form.get("next", "/")))
     if not sign_in.may_try(request):
         slow = _form(request, wanted, "Too many attempts failed; try again in some seconds.", HTTPStatus.TOO_MANY_REQUESTS)
         slow.headers["Retry-After"] = "6"
@@ -60,8 +60,8 @@ def by_token(request: Request) -> Response:
     if begun is None:
         why = sign_in.why_not(token)
         return _form(request, wanted, f"{why[0].upper()}{why[1:]}.", HTTPStatus.FORBIDDEN)
-    sign_in.succeeded(request)
-    sign_in.end(request)
+    sign_in.note_success(request)
+    sign_in.sign_out(request)
     answer = RedirectResponse(wanted, HTTPStatus.SEE_OTHER)
     sign_in.set_cookie(answer, begun[0])
     return answer
@@ -74,7 +74,7 @@ def to_provider(request: Request) -> Response:
     if sign_in.provider is None or not sign_in.may_try(request):
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many attempts; try again in some seconds", {"Retry-After": "6"})
     try:
-        url, state = sign_in.provider.begin()
+        url, state = sign_in.provider.begin_sign_in()
     except SignInFailed as failed:
         return _form(request, "/", str(failed), HTTPStatus.BAD_GATEWAY)
     answer = RedirectResponse(url, HTTPStatus.SEE_OTHER)
@@ -90,12 +90,12 @@ def from_provider(request: Request) -> Response:
     if sign_in.provider is None or not state or not hmac.compare_digest(state.encode(), sign_in.state_of(request).encode()):
         return _form(request, "/", "This sign-in was not begun in this browser; sign in again.", HTTPStatus.FORBIDDEN)
     try:
-        viewer = sign_in.provider.finish(state, query.get("code", ""))
+        viewer = sign_in.provider.finish_sign_in(state, query.get("code", ""))
     except SignInFailed as failed:
         return _form(request, "/", str(failed), HTTPStatus.FORBIDDEN)
-    sign_in.succeeded(request)
-    sign_in.end(request)
-    secret, _ = sign_in.sessions.begin(viewer)
+    sign_in.note_success(request)
+    sign_in.sign_out(request)
+    secret, _ = sign_in.sessions.begin_session(viewer)
     answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     sign_in.set_cookie(answer, secret)
     return answer
@@ -103,9 +103,9 @@ def from_provider(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def sign_out(request: Request) -> Response:
-    console_of(request).sign_in.end(request)
+    console_of(request).sign_in.sign_out(request)
     return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
 
-def _next(wanted: str) -> str:
+def _find_next_page(wanted: str) -> str:
     return wanted if _OWN.fullmatch(wanted) else "/"

@@ -37,12 +37,12 @@ class Silence(NamedTuple):
 def silent_workers(console: Console) -> LookedUp[Workers]:
     """Watch how many members the consumer group of the shards has."""
 
-    def look(before: Workers) -> Workers:
+    def count_workers(before: Workers) -> Workers:
         cluster = console.cluster()
-        running = consumer_groups.members(cluster.admin, cluster.names.table_group)
+        running = consumer_groups.count_members(cluster.admin, cluster.names.table_group)
         return Workers(running, (before.silent_since_ms or console.clock_ms()) if running == 0 else None)
 
-    return LookedUp("workers", look, Workers(None))
+    return LookedUp("workers", count_workers, Workers(None))
 
 
 def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
@@ -56,9 +56,9 @@ def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
     if group.running == 0 or (group.running is None and said and not heard):
         last_ms = max((each.at_ms for each in said), default=group.silent_since_ms)
         return [Silence("No worker runs, and nothing is sent until one starts.", last_ms)]
-    return [Silence(_told(each), each.at_ms) for each in silent]
+    return [Silence(_describe_worker(each), each.at_ms) for each in silent]
 
 
-def _told(worker: WorkerState) -> str:
+def _describe_worker(worker: WorkerState) -> str:
     who = f"Worker {worker.name} on {worker.host}" if worker.name else "A worker"
     return f"{who} is silent. What waits in its {worker.shards} shards is late until another worker has taken them over."

@@ -40,7 +40,7 @@ class Assets:
         """Return the path of the URL under which browsers get a file."""
         return f"/static/{self._assets[name].hash}/{name}"
 
-    def routes(self) -> list[Route]:
+    def build_routes(self) -> list[Route]:
         """The route of all of them; it is open, as the page to sign in needs them."""
 
         @needs(None, ANY_FIELD)

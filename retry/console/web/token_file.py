@@ -19,7 +19,7 @@ from retry.http_server.token_file import FileKind, Token, TokenFile
 NAME = re.compile(r"[A-Za-z0-9._@-]{1,100}")
 
 
-def _granted(words: list[str]) -> Granted:
+def _parse_grants(words: list[str]) -> Granted:
     """The roles that a line gives.
 
     Raises:
@@ -30,7 +30,7 @@ def _granted(words: list[str]) -> Granted:
     return found
 
 
-_KIND = FileKind("RETRY_CONSOLE_TOKENS", "retry console token", NAME, _granted)
+_KIND = FileKind("RETRY_CONSOLE_TOKENS", "retry console token", NAME, _parse_grants)
 
 
 class Tokens(TokenFile[Granted]):
@@ -47,4 +47,4 @@ def viewer_of(token: Token[Granted]) -> Viewer:
 
 def make_token(name: str, granted: Granted, until_ms: int | None = None) -> tuple[str, str]:
     """Make a token, for ever or until a time; the token, and its line for the file."""
-    return token_file.make_token(name, granted.text().split(), until_ms)
+    return token_file.make_token(name, granted.format_grant().split(), until_ms)

@@ -1,7 +1,7 @@
 """Who wrote a dead letter, and what its headers say: one table row a framework, one engine that reads the rows."""
 
 from retry.dead_letters.frameworks.aliases import ALIASABLE, Aliases
-from retry.dead_letters.frameworks.detection import first_content, recognise, unknown
+from retry.dead_letters.frameworks.detection import first_content, make_unknown_failure, recognise
 from retry.dead_letters.frameworks.detection_plan import KNOWN
 from retry.dead_letters.frameworks.header_layout import HeaderLayout, Values, layout
 from retry.dead_letters.frameworks.task_queues import may_be, maybe_envelopes
@@ -14,8 +14,8 @@ __all__ = [
     "Values",
     "first_content",
     "layout",
+    "make_unknown_failure",
     "may_be",
     "maybe_envelopes",
     "recognise",
-    "unknown",
 ]

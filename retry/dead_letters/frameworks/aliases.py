@@ -13,7 +13,7 @@ from retry.dead_letters.frameworks.libraries import AD_HOC, OWN
 Aliases = Mapping[str, tuple[str, ...]]
 
 ALIASABLE = frozenset(FIELDS)
-_READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.name) | {
+_READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.decode_name) | {
     "origin_partition": header_values.digits_int32,
     "origin_offset": header_values.digits,
     "origin_timestamp_ms": header_values.digits,
@@ -32,14 +32,14 @@ def overrule(fields: dict[str, Any], headers: Mapping[str, bytes | None], aliase
       aliases: keys are of `ALIASABLE`; of several names the first that says something.
     """
     for field, names in aliases.items():
-        value = _first(headers, names, _READERS[field])
+        value = _read_first(headers, names, _READERS[field])
         if value is not None:
             fields[field] = max(1, value) if field == "attempts" and isinstance(value, int) else value
             if fields.get("family", OWN.family) == OWN.family:
                 fields["family"] = AD_HOC.family
 
 
-def _first(headers: Mapping[str, bytes | None], names: tuple[str, ...], read: Read) -> str | int | None:
+def _read_first(headers: Mapping[str, bytes | None], names: tuple[str, ...], read: Read) -> str | int | None:
     for name in names:
         raw = headers.get(name)
         if raw and (value := read(raw)) is not None:

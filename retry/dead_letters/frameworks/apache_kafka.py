@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, count, name, number, text
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, count, locate_name, locate_number, locate_text, read_at
 
 
 def _group_of_connector(raw: bytes) -> str | None:
-    connector = header_values.name(raw)
+    connector = header_values.decode_name(raw)
     return f"connect-{connector}" if connector else None
 
 
@@ -21,14 +21,14 @@ CONNECT = Dialect(
             for what in ("topic", "partition", "offset", "stage", "exception.class.name", "exception.stacktrace")
         )
     ),
-    origin_topic=name("__connect.errors.topic"),
+    origin_topic=locate_name("__connect.errors.topic"),
     origin_partition=count("__connect.errors.partition"),
-    origin_offset=number("__connect.errors.offset"),
-    consumer_group=at(_group_of_connector, "__connect.errors.connector.name"),
-    exception=name("__connect.errors.exception.class.name"),
-    cause=at(header_values.java_root, "__connect.errors.exception.stacktrace"),
-    message=text("__connect.errors.exception.message"),
-    stage=name("__connect.errors.stage"),
+    origin_offset=locate_number("__connect.errors.offset"),
+    consumer_group=read_at(_group_of_connector, "__connect.errors.connector.name"),
+    exception=locate_name("__connect.errors.exception.class.name"),
+    cause=read_at(header_values.java_root, "__connect.errors.exception.stacktrace"),
+    message=locate_text("__connect.errors.exception.message"),
+    stage=locate_name("__connect.errors.stage"),
 )
 
 # A punctuator's letter has no topic, and -1 for partition and offset.
@@ -37,13 +37,13 @@ STREAMS = Dialect(
     marks=any_of(
         *(f"__streams.errors.{what}" for what in ("exception", "stacktrace", "message", "topic", "partition", "offset"))
     ),
-    origin_topic=name("__streams.errors.topic"),
+    origin_topic=locate_name("__streams.errors.topic"),
     origin_partition=count("__streams.errors.partition"),
-    origin_offset=number("__streams.errors.offset"),
-    exception=name("__streams.errors.exception"),
-    cause=at(header_values.java_root, "__streams.errors.stacktrace"),
-    message=text("__streams.errors.message"),
-    stage=name("__streams.errors.processor.node.id"),
+    origin_offset=locate_number("__streams.errors.offset"),
+    exception=locate_name("__streams.errors.exception"),
+    cause=read_at(header_values.java_root, "__streams.errors.stacktrace"),
+    message=locate_text("__streams.errors.message"),
+    stage=locate_name("__streams.errors.processor.node.id"),
 )
 
 
@@ -55,12 +55,12 @@ def _share(what: str) -> tuple[str, ...]:
 SHARE_GROUP = Dialect(
     family="share-group",
     marks=any_of(*_share("topic"), *_share("offset"), *_share("group"), *_share("message")),
-    origin_topic=name(*_share("topic")),
+    origin_topic=locate_name(*_share("topic")),
     origin_partition=count(*_share("partition")),
-    origin_offset=number(*_share("offset")),
-    consumer_group=name(*_share("group")),
+    origin_offset=locate_number(*_share("offset")),
+    consumer_group=locate_name(*_share("group")),
     attempts=count(*_share("delivery.count")),
-    message=text(*_share("message")),
+    message=locate_text(*_share("message")),
 )
 
 DIALECTS = (SHARE_GROUP, STREAMS, CONNECT)

@@ -14,8 +14,8 @@ from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks.aliases import Aliases, overrule
 from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, ReadAt, plan
 from retry.dead_letters.frameworks.dialect import HeaderLocation, Tier
-from retry.dead_letters.frameworks.task_queues import opened
-from retry.dead_letters.frameworks.topic_names import implied
+from retry.dead_letters.frameworks.task_queues import read_envelope
+from retry.dead_letters.frameworks.topic_names import infer_from_name
 from retry.record import Header
 
 
@@ -33,24 +33,24 @@ def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None,
     detected = plan(tuple([name for name, _ in known]))
     fields = _read(detected, [value for _, value in known]) if detected else {}
     if detected is None or detected.tier is Tier.OWN:
-        fields |= opened(value)
+        fields |= read_envelope(value)
     if aliases:
         overrule(fields, dict(headers), aliases)
-    return _completed(fields, topic)
+    return _complete_failure(fields, topic)
 
 
 @lru_cache(10_000)
-def unknown(topic: str) -> Failure:
+def make_unknown_failure(topic: str) -> Failure:
     """The failure of a letter that tells nothing: one for all of a topic."""
-    named = implied(topic)
+    named = infer_from_name(topic)
     return Failure(origin_topic=named.topic, consumer_group=named.group)
 
 
-def _completed(fields: dict[str, Any], topic: str) -> Failure:
+def _complete_failure(fields: dict[str, Any], topic: str) -> Failure:
     if not fields:
-        return unknown(topic)
+        return make_unknown_failure(topic)
     if "origin_topic" not in fields or "consumer_group" not in fields:
-        named = implied(topic, fields.get("origin_topic"))
+        named = infer_from_name(topic, fields.get("origin_topic"))
         # A header that is there and names no topic says that there is none, as where a punctuator failed.
         fields.setdefault("origin_topic", named.topic)
         fields.setdefault("consumer_group", named.group)
@@ -65,7 +65,7 @@ def _read(plan: DetectionPlan, values: Sequence[bytes | None]) -> dict[str, Any]
     if plan.names_origin:
         fields.setdefault("origin_topic", None)
     if plan.attempts:
-        fields["attempts"] = max([_attempts(place, values[n]) for n, place in plan.attempts])
+        fields["attempts"] = max([_read_attempts(place, values[n]) for n, place in plan.attempts])
     return fields
 
 
@@ -78,6 +78,6 @@ def first_content(places: Iterable[ReadAt], values: Sequence[bytes | None]) -> s
     return None
 
 
-def _attempts(place: HeaderLocation, raw: bytes | None) -> int:
+def _read_attempts(place: HeaderLocation, raw: bytes | None) -> int:
     count = place.read(raw) if raw else None
     return max(1, count + place.plus) if isinstance(count, int) else 1

@@ -71,16 +71,16 @@ def _build_plan(names: tuple[str, ...]) -> DetectionPlan | None:
     from_end = {name: n for n, name in enumerate(reversed(names))}
     dialect = max(candidates, key=lambda one: _lateness(one, from_end if one.prepends else last))
 
-    def found(places: Places) -> tuple[tuple[int, HeaderLocation], ...]:
+    def locate_fields(places: Places) -> tuple[tuple[int, HeaderLocation], ...]:
         there = (place for place in places if place.header in present)
         return tuple((len(names) - 1 - from_end[p.header] if p.first else last[p.header], p) for p in there)
 
-    fields = {field: found(getattr(dialect, field)) for field in _FIELDS}
+    fields = {field: locate_fields(getattr(dialect, field)) for field in _FIELDS}
     return DetectionPlan(
         dialect.family,
         dialect.tier,
         {field: tuple((n, place.read) for n, place in places) for field, places in fields.items() if places},
-        found(dialect.attempts) or found(libraries.OWN.attempts),
+        locate_fields(dialect.attempts) or locate_fields(libraries.OWN.attempts),
         bool(fields["origin_topic"]),
     )
 

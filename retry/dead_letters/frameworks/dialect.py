@@ -85,26 +85,26 @@ def all_of(*names: str) -> tuple[frozenset[str], ...]:
     return (frozenset(names),)
 
 
-def at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
+def read_at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
     """Places that are read alike, the most telling first."""
     return tuple(HeaderLocation(header, read, first, plus) for header in headers)
 
 
-def name(*headers: str, first: bool = False) -> Places:
+def locate_name(*headers: str, first: bool = False) -> Places:
     """Places of a name or id."""
-    return at(header_values.name, *headers, first=first)
+    return read_at(header_values.decode_name, *headers, first=first)
 
 
-def text(*headers: str, first: bool = False) -> Places:
+def locate_text(*headers: str, first: bool = False) -> Places:
     """Places of free text."""
-    return at(header_values.message, *headers, first=first)
+    return read_at(header_values.message, *headers, first=first)
 
 
 def count(*headers: str, plus: int = 0, first: bool = False) -> Places:
     """Places of a count in ASCII digits; also of a partition."""
-    return at(header_values.digits_int32, *headers, plus=plus, first=first)
+    return read_at(header_values.digits_int32, *headers, plus=plus, first=first)
 
 
-def number(*headers: str, first: bool = False) -> Places:
+def locate_number(*headers: str, first: bool = False) -> Places:
     """Places of an offset or a time in ASCII digits."""
-    return at(header_values.digits, *headers, first=first)
+    return read_at(header_values.digits, *headers, first=first)

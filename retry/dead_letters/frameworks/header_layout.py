@@ -27,7 +27,7 @@ _RETURNED = (ours.ID, ours.ATTEMPT, ours.POLICY, ours.FIRST_FAILED_MS, ours.DUE_
 _IGNORED = frozenset({"origin_timestamp_ms", "attempts"})
 _OWN = frozenset({"origin_offset", "message"})
 # Their values are short and seldom change, so they need not be read to be compared.
-_PLAIN_READERS = frozenset({header_values.name, header_values.digits_int32, header_values.int32})
+_PLAIN_READERS = frozenset({header_values.decode_name, header_values.digits_int32, header_values.int32})
 
 
 class ReturnedAt(NamedTuple):
@@ -74,7 +74,7 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
     """The layout of headers with these names; None where they tell more of an earlier retry than one that just fails again."""
     # Of duplicates the last is the newest.
     of_ours = {name: n for n, name in enumerate(names) if name in ours.OURS}
-    retry_at, returned = of_ours.pop(ours.RETRY_AT_MS, None), _returned(of_ours)
+    retry_at, returned = of_ours.pop(ours.RETRY_AT_MS, None), _find_returned(of_ours)
     if of_ours and returned is None:
         return None
     kept = tuple(name not in ours.OURS for name in names)
@@ -103,7 +103,7 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
     )
 
 
-def _returned(of_ours: dict[str, int]) -> ReturnedAt | None:
+def _find_returned(of_ours: dict[str, int]) -> ReturnedAt | None:
     """Find the places of the headers in `_RETURNED`; None where id or attempt is missing, or another header of ours is there."""
     if ours.ID not in of_ours or ours.ATTEMPT not in of_ours or not of_ours.keys() <= set(_RETURNED):
         return None

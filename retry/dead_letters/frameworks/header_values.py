@@ -20,7 +20,7 @@ _CLASS = re.compile(rb"[^\s:(]{1,512}(?=[\r\n]|$)")
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
-def name(raw: bytes) -> str | None:
+def decode_name(raw: bytes) -> str | None:
     """A name or id: UTF-8, cut at 512 bytes; what is no UTF-8 is replaced. Empty is None."""
     return raw[:_NAME_BYTES_MAX].decode("utf-8", "replace") or None
 
@@ -56,12 +56,12 @@ def int64(raw: bytes) -> int | None:
 
 def byte_or_int32(raw: bytes) -> int | None:
     """1 byte, as older Spring Kafka counts, or 4."""
-    return _unsigned(raw) if len(raw) in (1, 4) else None
+    return _parse_unsigned(raw) if len(raw) in (1, 4) else None
 
 
 def big_integer(raw: bytes) -> int | None:
     """A Java `BigInteger`: two's complement, as many of 1 to 8 bytes as it needs; not negative."""
-    return _unsigned(raw) if 1 <= len(raw) <= 8 else None
+    return _parse_unsigned(raw) if 1 <= len(raw) <= 8 else None
 
 
 def digits_or_int32(raw: bytes) -> int | None:
@@ -85,10 +85,10 @@ def dotnet_root(raw: bytes) -> str | None:
 
 def last_part(raw: bytes) -> str | None:
     """Return the text after the last colon: the queue in `arn:aws:sqs:eu-west-1:123456789012:orders`."""
-    return name(raw[-_NAME_BYTES_MAX:].rpartition(b":")[2])
+    return decode_name(raw[-_NAME_BYTES_MAX:].rpartition(b":")[2])
 
 
-def _unsigned(raw: bytes) -> int | None:
+def _parse_unsigned(raw: bytes) -> int | None:
     return int.from_bytes(raw, "big") if raw[0] < 128 else None
 
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from retry.dead_letters import retry_headers as ours
-from retry.dead_letters.frameworks.dialect import Dialect, Tier, all_of, any_of, count, name, number, text
+from retry.dead_letters.frameworks.dialect import Dialect, Tier, all_of, any_of, count, locate_name, locate_number, locate_text
 
 KARAFKA = Dialect(
     family="karafka",
     marks=all_of("source_topic", "source_offset"),
-    origin_topic=name("source_topic"),
+    origin_topic=locate_name("source_topic"),
     origin_partition=count("source_partition"),
-    origin_offset=number("source_offset"),
-    consumer_group=name("source_consumer_group"),
+    origin_offset=locate_number("source_offset"),
+    consumer_group=locate_name("source_consumer_group"),
     attempts=count("source_attempts"),
 )
 
 WATERMILL = Dialect(
     family="watermill",
     marks=any_of("topic_poisoned", "reason_poisoned"),
-    origin_topic=name("topic_poisoned"),
+    origin_topic=locate_name("topic_poisoned"),
     attempts=count("_watermill_requeuer_retries", plus=1),
-    message=text("reason_poisoned"),
-    stage=name("handler_poisoned"),
+    message=locate_text("reason_poisoned"),
+    stage=locate_name("handler_poisoned"),
 )
 
 # Counts its own failures; the one that brought the record to it comes before. `x-retry-attempt-count` counts waiting.
@@ -34,16 +34,16 @@ CRONSUMER = Dialect(
         + all_of("x-retry-count", "x-produce-time")
     ),
     attempts=count("x-retry-count", plus=1, first=True),
-    message=text("x-error-message", first=True),
+    message=locate_text("x-error-message", first=True),
 )
 
 UBER = Dialect(
     family="uber",
     marks=any_of("kafka-topic", "kafka-consumergroup", "kafka-retrycount", "kafka-attemptcount"),
-    origin_topic=name("kafka-topic"),
+    origin_topic=locate_name("kafka-topic"),
     origin_partition=count("kafka-partition"),
-    origin_offset=number("kafka-offset"),
-    consumer_group=name("kafka-consumergroup"),
+    origin_offset=locate_number("kafka-offset"),
+    consumer_group=locate_name("kafka-consumergroup"),
     attempts=count("kafka-retrycount", plus=1) + count("kafka-attemptcount"),
 )
 
@@ -65,12 +65,12 @@ AD_HOC = Dialect(
     family="ad-hoc",
     tier=Tier.AD_HOC,
     marks=any_of(*_AD_HOC_MARKS),
-    origin_topic=name("original-topic", "dlq-original-topic"),
+    origin_topic=locate_name("original-topic", "dlq-original-topic"),
     origin_partition=count("original-partition"),
-    origin_offset=number("original-offset"),
+    origin_offset=locate_number("original-offset"),
     attempts=count("failure-count", "dlq-attempts") + count("replay_count", "x-retry-count", plus=1),
-    exception=name("exception-class", "dlq-error-class"),
-    message=text("failure-reason", "dlq-reason", "x-error-message", "__krafka.dlq.exception.message"),
+    exception=locate_name("exception-class", "dlq-error-class"),
+    message=locate_text("failure-reason", "dlq-reason", "x-error-message", "__krafka.dlq.exception.message"),
 )
 
 OWN = Dialect(

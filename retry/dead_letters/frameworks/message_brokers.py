@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, count, name, text
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, count, locate_name, locate_text, read_at
 
 _DEATHS_BYTES_MAX = 65_536
 
@@ -30,7 +30,7 @@ def _deaths(raw: bytes) -> list[_Death]:
 
 def _first_queue(raw: bytes) -> str | None:
     deaths = _deaths(raw)
-    return header_values.name(deaths[-1].queue.encode("utf-8", "replace")) if deaths else None
+    return header_values.decode_name(deaths[-1].queue.encode("utf-8", "replace")) if deaths else None
 
 
 def _deaths_counted(raw: bytes) -> int | None:
@@ -40,46 +40,46 @@ def _deaths_counted(raw: bytes) -> int | None:
 ROCKETMQ = Dialect(
     family="rocketmq",
     marks=any_of("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "RECONSUME_TIME"),
-    origin_topic=name("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"),
+    origin_topic=locate_name("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"),
     attempts=count("RECONSUME_TIME"),
 )
 
 PULSAR = Dialect(
     family="pulsar",
     marks=any_of("REAL_TOPIC", "RECONSUMETIMES", "REAL_SUBSCRIPTION"),
-    origin_topic=name("REAL_TOPIC"),
-    consumer_group=name("REAL_SUBSCRIPTION"),
+    origin_topic=locate_name("REAL_TOPIC"),
+    consumer_group=locate_name("REAL_SUBSCRIPTION"),
     attempts=count("RECONSUMETIMES"),
 )
 
 RABBITMQ = Dialect(
     family="rabbitmq",
     marks=any_of("x-death", "x-first-death-queue", "x-first-death-reason", "x-delivery-count"),
-    origin_topic=name("x-first-death-queue") + at(_first_queue, "x-death"),
-    attempts=count("x-delivery-count", plus=1) + at(_deaths_counted, "x-death"),
-    message=text("x-first-death-reason"),
+    origin_topic=locate_name("x-first-death-queue") + read_at(_first_queue, "x-death"),
+    attempts=count("x-delivery-count", plus=1) + read_at(_deaths_counted, "x-death"),
+    message=locate_text("x-first-death-reason"),
 )
 
 # Applications give the exception's class as the reason; the broker gives one of its own.
 AZURE = Dialect(
     family="azure-service-bus",
     marks=any_of("DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"),
-    origin_topic=name("DeadLetterSource"),
-    exception=name("DeadLetterReason"),
-    message=text("DeadLetterErrorDescription"),
+    origin_topic=locate_name("DeadLetterSource"),
+    exception=locate_name("DeadLetterReason"),
+    message=locate_text("DeadLetterErrorDescription"),
 )
 
 PUBSUB = Dialect(
     family="google-pubsub",
     marks=any_of("CloudPubSubDeadLetterSourceSubscription", "CloudPubSubDeadLetterSourceDeliveryCount"),
-    consumer_group=name("CloudPubSubDeadLetterSourceSubscription"),
+    consumer_group=locate_name("CloudPubSubDeadLetterSourceSubscription"),
     attempts=count("CloudPubSubDeadLetterSourceDeliveryCount"),
 )
 
 SQS = Dialect(
     family="sqs",
     marks=any_of("DeadLetterQueueSourceArn", "ApproximateReceiveCount"),
-    origin_topic=at(header_values.last_part, "DeadLetterQueueSourceArn"),
+    origin_topic=read_at(header_values.last_part, "DeadLetterQueueSourceArn"),
     attempts=count("ApproximateReceiveCount"),
 )
 

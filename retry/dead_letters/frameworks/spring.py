@@ -8,12 +8,12 @@ has a row, so that of a letter that went through both the later one is believed.
 from __future__ import annotations
 
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.dialect import Dialect, any_of, at, name, text
+from retry.dead_letters.frameworks.dialect import Dialect, any_of, locate_name, locate_text, read_at
 
 _GROUP = "kafka_dlt-original-consumer-group"
 
 
-def _names(prefix: str) -> tuple[str, ...]:
+def _build_header_names(prefix: str) -> tuple[str, ...]:
     parts = ("fqcn", "cause-fqcn", "message", "stacktrace")
     original = (f"{prefix}original-{what}" for what in ("topic", "partition", "offset", "timestamp"))
     return (*original, *(f"{prefix}{key}exception-{what}" for key in ("", "key-") for what in parts))
@@ -30,21 +30,21 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
 
     return Dialect(
         family="spring-kafka",
-        marks=any_of(*_names(newer), *marks),
-        origin_topic=name(*original("topic")),
-        origin_partition=at(header_values.int32, *original("partition")),
-        origin_offset=at(header_values.int64, *original("offset")),
-        origin_timestamp_ms=at(header_values.int64, *original("timestamp"))
-        + at(header_values.big_integer, "retry_topic-original-timestamp"),
-        consumer_group=name(_GROUP, "kafka_original-consumer-group"),
+        marks=any_of(*_build_header_names(newer), *marks),
+        origin_topic=locate_name(*original("topic")),
+        origin_partition=read_at(header_values.int32, *original("partition")),
+        origin_offset=read_at(header_values.int64, *original("offset")),
+        origin_timestamp_ms=read_at(header_values.int64, *original("timestamp"))
+        + read_at(header_values.big_integer, "retry_topic-original-timestamp"),
+        consumer_group=locate_name(_GROUP, "kafka_original-consumer-group"),
         # The first is exact but starts again at each retry topic; the second names the delivery that would come next.
-        attempts=at(header_values.int32, "kafka_deliveryAttempt")
-        + at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
-        exception=name(*exception("fqcn")),
+        attempts=read_at(header_values.int32, "kafka_deliveryAttempt")
+        + read_at(header_values.byte_or_int32, "retry_topic-attempts", plus=-1),
+        exception=locate_name(*exception("fqcn")),
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
-        thrown=name(*exception("cause-fqcn")),
-        cause=at(header_values.java_root, *exception("stacktrace")) + name(*exception("cause-fqcn")),
-        message=text(*exception("message")),
+        thrown=locate_name(*exception("cause-fqcn")),
+        cause=read_at(header_values.java_root, *exception("stacktrace")) + locate_name(*exception("cause-fqcn")),
+        message=locate_text(*exception("message")),
     )
 
 
@@ -57,14 +57,14 @@ CLOUD_STREAM = Dialect(
         "x-original-topic", "x-original-partition", "x-original-offset",
         "x-exception-fqcn", "x-exception-message", "x-exception-stacktrace",
     ),
-    origin_topic=name("x-original-topic"),
-    origin_partition=at(header_values.int32, "x-original-partition"),
-    origin_offset=at(header_values.int64, "x-original-offset"),
-    origin_timestamp_ms=at(header_values.int64, "x-original-timestamp"),
-    attempts=at(header_values.digits_or_int32, "x-retries", plus=1),
-    exception=name("x-exception-fqcn"),
-    cause=at(header_values.java_root, "x-exception-stacktrace"),
-    message=text("x-exception-message"),
+    origin_topic=locate_name("x-original-topic"),
+    origin_partition=read_at(header_values.int32, "x-original-partition"),
+    origin_offset=read_at(header_values.int64, "x-original-offset"),
+    origin_timestamp_ms=read_at(header_values.int64, "x-original-timestamp"),
+    attempts=read_at(header_values.digits_or_int32, "x-retries", plus=1),
+    exception=locate_name("x-exception-fqcn"),
+    cause=read_at(header_values.java_root, "x-exception-stacktrace"),
+    message=locate_text("x-exception-message"),
 )  # fmt: skip
 
 DIALECTS = (RECOVERER, RETRY_TOPICS, CLOUD_STREAM)

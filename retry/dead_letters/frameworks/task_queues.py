@@ -68,7 +68,7 @@ def maybe_envelopes(values: Iterable[bytes | None]) -> list[int]:
     ]  # fmt: skip
 
 
-def opened(value: bytes | None) -> EnvelopeFields:
+def read_envelope(value: bytes | None) -> EnvelopeFields:
     """The fields of a failure that an envelope tells, its family among them; none where the value is no envelope."""
     if value is None or not may_be(value):
         return {}
@@ -80,9 +80,9 @@ def opened(value: bytes | None) -> EnvelopeFields:
 
 def _celery(envelope: _Celery) -> EnvelopeFields:
     headers = envelope.headers
-    fields: EnvelopeFields = {"family": "celery", "stage": _name(headers.task)}
+    fields: EnvelopeFields = {"family": "celery", "stage": _truncate_name(headers.task)}
     if headers.retries is not None:
-        fields["attempts"] = _attempts(headers.retries)
+        fields["attempts"] = _count_attempts(headers.retries)
     if isinstance(headers.exc, str):
         fields["exception"] = _class(re.split(r"[(:\n]", headers.exc, maxsplit=1)[0])
     return fields
@@ -92,11 +92,11 @@ def _dramatiq(envelope: _Dramatiq) -> EnvelopeFields:
     queue = envelope.queue_name
     for suffix in _DEAD_QUEUES:
         queue = queue.removesuffix(suffix)
-    fields: EnvelopeFields = {"family": "dramatiq", "stage": _name(envelope.actor_name)}
+    fields: EnvelopeFields = {"family": "dramatiq", "stage": _truncate_name(envelope.actor_name)}
     if queue:
-        fields["origin_topic"] = _name(queue)
+        fields["origin_topic"] = _truncate_name(queue)
     if envelope.options.retries is not None:
-        fields["attempts"] = _attempts(envelope.options.retries)
+        fields["attempts"] = _count_attempts(envelope.options.retries)
     if envelope.options.traceback:
         fields["exception"], fields["message"] = _python(envelope.options.traceback)
     return fields
@@ -117,9 +117,9 @@ def _class(word: str) -> str | None:
     return word.strip() if _CLASS.fullmatch(word.strip()) else None
 
 
-def _name(text: str) -> str | None:
-    return header_values.name(text.encode("utf-8", "replace"))
+def _truncate_name(text: str) -> str | None:
+    return header_values.decode_name(text.encode("utf-8", "replace"))
 
 
-def _attempts(retries: int) -> int:
+def _count_attempts(retries: int) -> int:
     return retries + 1 if 0 < retries < header_values.INT32_MAX else 1

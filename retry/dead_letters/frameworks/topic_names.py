@@ -33,13 +33,13 @@ class Implied(NamedTuple):
 
 
 @lru_cache(10_000)
-def implied(topic: str, origin: str | None = None) -> Implied:
+def infer_from_name(topic: str, origin: str | None = None) -> Implied:
     """Infer the origin topic and the consumer group of letters from the name of their dead-letter topic.
 
     Args:
       origin: the topic that a header names, if one does; it is not questioned, and tells where a group begins.
     """
-    by_name = _implied(topic)
+    by_name = _infer_from_name(topic)
     if origin is None:
         return by_name
     if topic.endswith(_GROUP_DLT) and topic.startswith(f"{origin}."):
@@ -49,7 +49,7 @@ def implied(topic: str, origin: str | None = None) -> Implied:
     return Implied(origin, by_name.group)
 
 
-def _implied(topic: str) -> Implied:
+def _infer_from_name(topic: str) -> Implied:
     if topic.startswith(_NAMELESS):
         return Implied(None, None)
     grouped = _GROUPED.fullmatch(topic)

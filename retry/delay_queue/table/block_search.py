@@ -15,7 +15,7 @@ _CANDIDATES = 1_000
 class BlockRows(Protocol):
     """Rows in which blocks can be looked for."""
 
-    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+    def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
         """The first keys from a start to before an end."""
         ...
 
@@ -44,12 +44,12 @@ def _find(rows: BlockRows, key: bytes) -> bytes | None:
     stem, number = key[LANE_BYTES + 8 : -8], entry_keys.letter_number(key)
     first = max(0, number - blocks.SPAN_MAX)
     latest_ms, end = due_ms, due_bound(due_ms + WITHIN_MS, lane)
-    while nearest := rows.keys(due_bound(latest_ms, lane), end, 1):
+    while nearest := rows.scan_keys(due_bound(latest_ms, lane), end, 1):
         # Blocks of many due times may be left out at once; of one due time they lie in the order of their letters.
         latest_ms = due_at_ms(nearest[0])
         bound = due_bound(latest_ms, lane) + stem
         start, until = bound + first.to_bytes(8, "big"), bound + (number + 1).to_bytes(8, "big")
-        while some := rows.keys(start, until, _CANDIDATES):
+        while some := rows.scan_keys(start, until, _CANDIDATES):
             for block in some:
                 if key in blocks.list_keys(block):
                     return block

@@ -41,7 +41,7 @@ class ReadableRows(NamedTuple):
     unreadable: list[UnreadableRow]
 
 
-def readable(rows: Sequence[ChangelogRow]) -> ReadableRows:
+def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:
     """Sort out what a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
 
     Keys of the version before lanes come in the lane that is kept for them. What no version wrote is passed over as if it were
@@ -86,14 +86,14 @@ def _without_unreadable(rows: Sequence[ChangelogRow]) -> ReadableRows:
             unreadable.append(UnreadableRow(key, str(error)))
         else:
             kept.append((key, value))
-    return ReadableRows(readable(kept).rows, unreadable)
+    return ReadableRows(select_readable_rows(kept).rows, unreadable)
 
 
 def before_newer(rows: Sequence[ChangelogRow]) -> int:
     """How many rows come before the first that a newer version wrote."""
     for n, row in enumerate(rows):
         try:
-            readable([row])
+            select_readable_rows([row])
         except EntryNewer:
             return n
     return len(rows)
@@ -103,7 +103,7 @@ def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     """The record as it is taken in; None where there is nothing to be taken in.
 
     Raises:
-      EntryNewer, EntryUnreadable: as `readable` sorts them out.
+      EntryNewer, EntryUnreadable: as `select_readable_rows` sorts them out.
     """
     kind = key[0] if key else 0
     if key[:1] == CONTROL or _is_of_action(key):
@@ -119,7 +119,7 @@ def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
         if value is None:
             return None
         if kind in _KINDS and format_versions.KEY.newer(kind):
-            raise EntryNewer(format_versions.KEY.told(kind))
+            raise EntryNewer(format_versions.KEY.describe_version(kind))
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
     source(key)
     if value is not None:

@@ -53,7 +53,7 @@ class PlainEntries:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
         self.may_have_early_rows = may_have_early_rows
 
-    def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
+    def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
         """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
 
         Nearly all rows are plain: sorted by kind beforehand, each would be looked at once more.
@@ -74,13 +74,13 @@ class PlainEntries:
                 if key < lowest.get(lane, END_KEY):
                     lowest[lane] = key
             elif key >= low(key[:LANE_BYTES]):
-                # One below the watermark is our own, read back: `forget` has done it already.
+                # One below the watermark is our own, read back: `delete_scanned_entries` has done it already.
                 deleted.append(key)
         deleted = self._db.there(deleted)
         for key in deleted:
             batch.delete(key)
-            self._watermarks.deleted(key)
-        self._watermarks.put(lowest)
+            self._watermarks.note_deleted(key)
+        self._watermarks.note_put(lowest)
         return puts - sum(map(count_entries, deleted)), others
 
     def _count_early(self, rows: Sequence[ChangelogRow]) -> int:
@@ -90,14 +90,14 @@ class PlainEntries:
             return len(self._db.there(put))
         return sum(map(self._unfolded.is_put, put))
 
-    def forget(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
+    def delete_scanned_entries(self, keys: Sequence[bytes], deleted: Collection[bytes], batch: WriteBatch) -> int:
         """Delete what was handed out; what the fold has `deleted` before is no more counted."""
         delete = batch.delete
         for key in keys:
             delete(key)
         return -self._count([key for key in keys if key not in deleted] if deleted else keys)
 
-    def drop(self, keys: Sequence[bytes], batch: WriteBatch) -> int:
+    def delete_entries(self, keys: Sequence[bytes], batch: WriteBatch) -> int:
         """Delete those that have a row, and put what stays of the blocks of others."""
         there = [key for key in dict.fromkeys(keys) if self._db.get(key) is not None]
         for key in there:
@@ -121,7 +121,7 @@ class PlainEntries:
                 self._unfolded.note_put(key, envelope)
                 lane = key[:LANE_BYTES]
                 lowest[lane] = min(lowest.get(lane, END_KEY), key)
-        self._watermarks.put(lowest)
+        self._watermarks.note_put(lowest)
         return early - sum(count_entries(block) for block, _ in found)
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[Put]:
@@ -148,11 +148,11 @@ class OrderedEntries:
     def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
 
-    def fold(self, rows: Sequence[ChangelogRow], write: Write) -> None:
+    def apply_rows(self, rows: Sequence[ChangelogRow], write: Write) -> None:
         """Let entries join and leave their queues, as the changelog says."""
         for key, value in rows:
             if self._unfolded.is_news(key, value):
-                effect = ordered_entries.drop(self._db, key) if value is None else ordered_entries.put(self._db, key, value)
+                effect = ordered_entries.remove_entry(self._db, key) if value is None else ordered_entries.put_entry(self._db, key, value)
                 self._write(effect, write)
 
     def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
@@ -160,10 +160,10 @@ class OrderedEntries:
         for key, envelope in replacements:
             if envelope not in (self._db.get(key), ordered_entries.find(self._db, key)):
                 self._unfolded.note_put(key, envelope)
-            self._write(ordered_entries.put(self._db, key, envelope), write)
+            self._write(ordered_entries.put_entry(self._db, key, envelope), write)
         for key in keys:
             self._unfolded.note_drop(key)
-            self._write(ordered_entries.drop(self._db, key), write)
+            self._write(ordered_entries.remove_entry(self._db, key), write)
 
     def _write(self, effect: ordered_entries.OrderEffect, write: Write) -> None:
         batch = new_batch()
@@ -173,7 +173,7 @@ class OrderedEntries:
                 continue
             batch.put(key, value)
             if key[0] == ORDERED:
-                self._watermarks.put({key[:LANE_BYTES]: key})
+                self._watermarks.note_put({key[:LANE_BYTES]: key})
         if effect.changes:
             write(batch, effect.waiting)
 
@@ -190,11 +190,11 @@ class NamedEntries:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
         self.superseded, self.cancels = Superseded(db), RememberedCancels(db)
 
-    def fold(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
+    def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         """Put and delete what the changelog says."""
         low, is_news = self._watermarks.low, self._unfolded.is_news
         # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back; cancels have no lane.
-        return self._change(
+        return self._apply_rows(
             [
                 (key, value)
                 for key, value in rows
@@ -204,7 +204,7 @@ class NamedEntries:
             batch,
         )
 
-    def forget(self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch) -> int:
+    def delete_scanned_entries(self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch) -> int:
         """Delete what was handed out, and put what replaces it; `deleted` are those that the fold has deleted before."""
         replaced = {named_entries.pointer(key) for key, _ in replacements}
         changes: list[ChangelogRow] = [*replacements]
@@ -221,7 +221,7 @@ class NamedEntries:
                 alone += 1
         return self._put_early(changes, batch) - alone
 
-    def drop(self, keys: Sequence[bytes], replacements: Sequence[Put], batch: WriteBatch) -> int:
+    def delete_entries(self, keys: Sequence[bytes], replacements: Sequence[Put], batch: WriteBatch) -> int:
         """Delete what may be there, and put what replaces it."""
         for key in keys:
             self._unfolded.note_drop(key)
@@ -232,27 +232,27 @@ class NamedEntries:
         for key, value in rows:
             if value is not None and value not in (self._db.get(key), self._db.get(named_entries.superseded_row(key))):
                 self._unfolded.note_put(key, value)
-        return self._change(rows, batch)
+        return self._apply_rows(rows, batch)
 
-    def _change(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
+    def _apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
         waiting, lowest = 0, dict[bytes, bytes]()
         for effect in named_entries.effects(self._db, named_entries.by_name(rows)) if rows else ():
             waiting += effect.waiting
-            self.superseded.changed(effect.superseded)
+            self.superseded.add_count(effect.superseded)
             for row, value in effect.changes.items():
                 if value is None:
                     batch.delete(row)
                     if row[0] == NAMED:
-                        # `forget` is to look at what became of it, if `due` handed it out.
-                        self._watermarks.deleted(row)
+                        # `delete_scanned_entries` is to look at what became of it, if `due` handed it out.
+                        self._watermarks.note_deleted(row)
                     continue
                 batch.put(row, value)
                 if row[0] == NAMED:
                     lane = row[:LANE_BYTES]
                     lowest[lane] = min(lowest.get(lane, END_KEY), row)
                 elif row[:1] == named_entries.FIRST_SUPERSEDED:
-                    self.superseded.put(row)
+                    self.superseded.note_put(row)
                 elif row[:1] == named_entries.FIRST_REMEMBERED:
                     self.cancels.note_row(row)
-        self._watermarks.put(lowest)
+        self._watermarks.note_put(lowest)
         return waiting

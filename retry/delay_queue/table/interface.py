@@ -52,7 +52,7 @@ class Table(Protocol):
         """Control records that stand."""
         ...
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
         """Take in committed changelog records in their order; a null value deletes its key.
 
         Rows and `next_offset` move together, or not at all.
@@ -75,7 +75,7 @@ class Table(Protocol):
         """Lanes that have something due at `now_ms`, or may have; the one with the oldest entry first."""
         ...
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
+    def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
 
         At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of entries that keep the order of
@@ -87,8 +87,8 @@ class Table(Protocol):
         """
         ...
 
-    def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Drop what `due` returned last of each lane and a committed transaction has deleted.
+    def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Drop what `find_due` returned last of each lane and a committed transaction has deleted.
 
         Args:
           replacements: what the same transaction put in place of some of them, so that ordered ones keep their place in a
@@ -96,7 +96,7 @@ class Table(Protocol):
         """
         ...
 
-    def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what a committed transaction has deleted and no scan has handed out.
 
         The fold may have told of it already, and tells of it again if it has not. Of the block of an entry the others stay.
@@ -116,7 +116,7 @@ class Table(Protocol):
         """
         ...
 
-    def page(self, after: bytes, rows_max: int) -> list[PageRow]:
+    def scan_entries(self, after: bytes, rows_max: int) -> list[PageRow]:
         """The next entries, about `rows_max`, none that waits behind another: of each a cursor, its key, its envelope.
 
         Those of a block are all there, have one cursor, and lie before all that are in none: so whoever reads page by page meets
@@ -149,7 +149,7 @@ class Table(Protocol):
         """The first entries of every lane, in the order of keys: so many rows, or bytes of envelopes, of each at most."""
         ...
 
-    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+    def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """Return the next entries that wait behind another in a queue: of each a cursor, its key, its envelope."""
         ...
 
@@ -157,7 +157,7 @@ class Table(Protocol):
         """The envelope of one entry, whether it has a row or is in a block."""
         ...
 
-    def superseded(self, rows_max: int) -> list[bytes]:
+    def list_superseded(self, rows_max: int) -> list[bytes]:
         """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
         ...
 
@@ -174,7 +174,7 @@ class Table(Protocol):
         """Whether there is a slice of an action, or letters that a ramp waits for; costs nothing."""
         ...
 
-    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+    def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         """The first slices of actions whose keys begin with `prefix`, in key order, of those greater than `after`.
 
         See `retry.delay_queue.action_records`.
@@ -199,7 +199,7 @@ def is_taken(table: Table, key: bytes) -> bool:
 
 
 def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], after: bytes, rows_max: int) -> list[PageRow]:
-    """Read as `Table.page` says.
+    """Read as `Table.scan_entries` says.
 
     Args:
       scan: gives the first rows from a start to before an end, so many at most.
@@ -217,7 +217,7 @@ def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], af
 
 
 def list_entries(rows: Sequence[tuple[bytes, bytes]]) -> list[PageRow]:
-    """Rows of a table as `Table.page` gives them."""
+    """Rows of a table as `Table.scan_entries` gives them."""
     return [(key, entry, cast(bytes, envelope)) for key, value in rows for entry, envelope in blocks.list_rows(key, value)]
 
 
@@ -228,6 +228,6 @@ class TableDirectory(Protocol):
         """The table as it was left, or an empty one where that cannot be trusted."""
         ...
 
-    def wipe(self, partition: int) -> None:
+    def delete_table(self, partition: int) -> None:
         """Remove a table that is closed; it is only ever a copy of the changelog."""
         ...

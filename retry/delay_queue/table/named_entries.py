@@ -44,7 +44,7 @@ class NamedRows(Protocol):
         """Rows by their keys."""
         ...
 
-    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All rows whose keys begin so."""
         ...
 
@@ -81,22 +81,22 @@ def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]
     envelopes = rows.get_many([_row_of_greatest(pointer[1:]) for _, pointer in existing])
     live: dict[bytes, Live] = {}
     for (name, pointer), envelope in zip(existing, envelopes, strict=True):
-        others = rows.under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
+        others = rows.list_under(_SUPERSEDED + name) if pointer[:1] == _WITH_OTHERS else ()
         live[name] = {pointer[1:]: envelope, **{key_of(row): value for row, value in others}}
     for name, changes in news.items():
-        yield _fold(name, live.get(name, {}), changes)
+        yield _apply_news(name, live.get(name, {}), changes)
 
 
-def _fold(name: bytes, before: Live, news: News) -> NameEffect:
+def _apply_news(name: bytes, before: Live, news: News) -> NameEffect:
     after = {key: value for key, value in {**before, **news}.items() if value is not None}
     if not before and len(after) == 1:
         # Nearly every name is new, and has one entry.
         ((key, envelope),) = after.items()
         if not key.startswith(CANCEL):
             return NameEffect({_COUNTS + name: _ALONE + key, key: envelope}, 1, 0)
-    was, now = _rows(name, before), _rows(name, after)
+    was, now = _build_rows(name, before), _build_rows(name, after)
     changes = {row: now.get(row) for row in (*was, *now) if was.get(row) != now.get(row)}
-    return NameEffect(changes, _waiting(now) - _waiting(was), _others(now) - _others(was))
+    return NameEffect(changes, _count_waiting(now) - _count_waiting(was), _others(now) - _others(was))
 
 
 def rank(key: bytes) -> tuple[bytes, bool, bytes]:
@@ -139,7 +139,7 @@ def waits(pointer_row: bytes) -> bytes | None:
     return None if pointer_row.startswith(CANCEL, 1) else pointer_row[1:]
 
 
-def _rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
+def _build_rows(name: bytes, live: Live) -> dict[bytes, bytes | None]:
     """The rows that a table has for a name, where these of its entries stand in the changelog."""
     if not live:
         return {}
@@ -153,7 +153,7 @@ def _row_of_greatest(key: bytes) -> bytes:
     return remembered_row(key) if key.startswith(CANCEL) else key
 
 
-def _waiting(rows: Iterable[bytes]) -> int:
+def _count_waiting(rows: Iterable[bytes]) -> int:
     return sum(row[:1] not in ROW_KINDS for row in rows)
 
 

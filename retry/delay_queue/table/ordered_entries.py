@@ -31,7 +31,7 @@ class OrderedRow(Protocol):
 class OrderedRows(OrderedRow, Protocol):
     """A store from which queues are read; the caller must write each `OrderEffect` before the next read."""
 
-    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+    def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
         ...
 
@@ -43,7 +43,7 @@ class OrderEffect(NamedTuple):
     waiting: int
 
 
-def put(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
+def put_entry(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
     """An entry joins: at the head where there is none, or only one of a later letter, which makes room; else behind it."""
     pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     head = rows.get(pointer)
@@ -54,13 +54,13 @@ def put(rows: OrderedRows, key: bytes, envelope: bytes) -> OrderEffect:
     return OrderEffect({_waiting_row(head): rows.get(head), head: None, pointer: key, key: envelope}, 1)
 
 
-def drop(rows: OrderedRows, key: bytes) -> OrderEffect:
+def remove_entry(rows: OrderedRows, key: bytes) -> OrderEffect:
     """An entry leaves; if it was at the head, the first one behind it takes its place."""
     pointer, waiting_row = _HEAD + order_of(key), _waiting_row(key)
     if rows.get(pointer) != key:
         return OrderEffect({waiting_row: None}, -1) if rows.get(waiting_row) is not None else OrderEffect({}, 0)
     # From where it would have waited itself: at the beginning lie the tombstones of all that went before.
-    following = rows.first(_BEHIND + order_of(key), waiting_row)
+    following = rows.find_first(_BEHIND + order_of(key), waiting_row)
     if following is None:
         return OrderEffect({pointer: None, key: None}, -1)
     waiting_row, envelope = following

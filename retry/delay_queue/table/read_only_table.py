@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 
 @contextmanager
-def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
+def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
     """A table that its worker may have open, to be read only; None where it has no state yet.
 
     Raises:
@@ -55,13 +55,13 @@ def stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]
             yield None
             return
         state = table_state.decode(row, path)
-        rows = _scanned(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND)
+        rows = _scan_rows(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND)
         behind = ((ordered_entries.key_of(row), envelope) for row, envelope in rows)
         yield Stored(
             state.format in format_versions.TABLE.reads, Identity(*state.identity), state.next_offset, state.waiting,
             state.folded_at_ms,
-            chain(_list_entries(_scanned(db, FIRST_KEY, END_KEY)), behind),
-            (key for key, _ in _scanned(db, b"", b"\xff") if key[:1] not in _KINDS),
+            chain(_list_entries(_scan_rows(db, FIRST_KEY, END_KEY)), behind),
+            (key for key, _ in _scan_rows(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip
     finally:
         db.close()
@@ -71,7 +71,7 @@ def _list_entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, 
     return ((key, envelope) for row in rows for key, envelope in blocks.list_rows(*row) if envelope is not None)
 
 
-def _scanned(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _scan_rows(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
     while rows := db.scan(at, end, _PAGE, _EVERYTHING)[0]:
         yield from rows
         at = rows[-1][0] + b"\0"

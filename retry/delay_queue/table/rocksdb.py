@@ -124,11 +124,11 @@ class Database:
                     at = key() if valid() else None
         return present
 
-    def under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """All rows whose keys begin so."""
         return self.scan(prefix, prefix + _LAST, 1 << 62, 1 << 62)[0]
 
-    def first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
+    def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
         rows = self.scan(start, prefix + _LAST, 1, 1)[0]
         return rows[0] if rows else None
@@ -138,7 +138,7 @@ class Database:
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """Rows from `start` to before `stop`, and if these are all of them, the key of the next one before `end`, or `end`."""
         stop = end if stop is None else stop
-        scanned = self._together(start, stop, rows_max, bytes_max) if rows_max > _FEW_ROWS and bytes_max > 0 else []
+        scanned = self._scan_at_once(start, stop, rows_max, bytes_max) if rows_max > _FEW_ROWS and bytes_max > 0 else []
         if scanned:
             start, bytes_max = scanned[-1][0] + b"\0", bytes_max - sum([len(envelope) for _, envelope in scanned])
         # Goes on where these end: nothing follows, or what follows is read, or found to be corrupt.
@@ -153,7 +153,7 @@ class Database:
                 at = key() if valid() else end
         return scanned, at if at >= stop else None
 
-    def _together(self, start: bytes, stop: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+    def _scan_at_once(self, start: bytes, stop: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """Rows from `start` to before `stop`, each in one call of the library. There may be more: it does not say why it ends."""
         options, scanned = ReadOptions(), list[Any]()
         options.set_iterate_upper_bound(stop)
@@ -170,7 +170,7 @@ class Database:
                 del rows
         return scanned
 
-    def keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
+    def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
         """Keys of rows from `start` to before `end`, whatever lies there."""
         keys: list[bytes] = []
         with self._iterator(start, end) as rows:
@@ -229,7 +229,7 @@ class Database:
             del rows
 
 
-def wipe(path: Path) -> None:
+def destroy_database(path: Path) -> None:
     """Remove a table; it is only ever a copy of the changelog."""
     shutil.rmtree(path, ignore_errors=True)
 

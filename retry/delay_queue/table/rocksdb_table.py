@@ -17,11 +17,11 @@ from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import OF_ACTIONS, readable
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, select_readable_rows
 from retry.delay_queue.table.due_estimate import DueEstimate, estimate_due
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, Identity, UnreadableRow
-from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, new_batch, wipe
+from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import Watermarks
@@ -91,9 +91,9 @@ class RocksTable:
                 return table
             table.close()
             if not adopt and state.identity.partition == identity.partition and state.identity != identity:
-                raise ChangelogReplaced(path.name, f"{path} was folded from {_named(state.identity)}", _named(identity))
+                raise ChangelogReplaced(path.name, f"{path} was folded from {_name_identity(state.identity)}", _name_identity(identity))
             log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.folded_at_ms)
-        wipe(path)
+        destroy_database(path)
         return cls(path, identity, memory)
 
     @property
@@ -112,15 +112,15 @@ class RocksTable:
     def has_slices(self) -> bool:
         return self._has_slices
 
-    def fold(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
-        batch, (records, unreadable) = new_batch(), readable(rows)
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+        batch, (records, unreadable) = new_batch(), select_readable_rows(rows)
         with self._lock:
-            change, others = self._plain.fold(records, batch)
+            change, others = self._plain.apply_rows(records, batch)
             if others:
                 self._fold_controls([row for row in others if row[0][:1] == CONTROL], batch)
                 _fold_rows(slices := [row for row in others if row[0][:1] in OF_ACTIONS], batch)
-                self._ordered.fold([row for row in others if row[0][0] == ORDERED], self._write_change)
-                change += self._named.fold([row for row in others if row[0][0] == NAMED], batch)
+                self._ordered.apply_rows([row for row in others if row[0][0] == ORDERED], self._write_change)
+                change += self._named.apply_rows([row for row in others if row[0][0] == NAMED], batch)
             self._write(batch, next_offset, self.waiting + change, now_ms)
             if others and slices:
                 self._has_slices = self._find_slices()
@@ -140,21 +140,21 @@ class RocksTable:
 
     def lanes(self) -> list[bytes]:
         with self._lock:
-            return self._watermarks.waiting()
+            return self._watermarks.list_waiting()
 
     def count(self, lane: bytes, rows_max: int) -> int:
         """How many rows a lane has, counted up to `rows_max`; their values are not read."""
         with self._lock:
             start, count = self._watermarks.low(lane), 0
-        while count < rows_max and (keys := self._db.keys(start, lane_end(lane), min(_COUNTED_AT_ONCE, rows_max - count))):
+        while count < rows_max and (keys := self._db.scan_keys(start, lane_end(lane), min(_COUNTED_AT_ONCE, rows_max - count))):
             start, count = keys[-1] + b"\0", count + len(keys)
         return count
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
         with self._lock:
-            return self._watermarks.due(now_ms)
+            return self._watermarks.find_due_lanes(now_ms)
 
-    def due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
+    def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         end = due_bound(now_ms + 1, lane)
         with self._lock:
             # Nothing is handed out before all is folded that was committed before.
@@ -166,7 +166,7 @@ class RocksTable:
             rows, following = scan(low, lane_end(lane), rows_max, bytes_max, end)
             scanned_to = following or (rows[-1][0] + b"\0" if rows else low)
             # Below the first row lie only deleted ones, whoever deleted them.
-            self._watermarks.scanned(lane, scanned_to, rows[0][0] if rows else following)
+            self._watermarks.note_scan(lane, scanned_to, rows[0][0] if rows else following)
             return rows
 
     def _scan_blocks(
@@ -185,35 +185,35 @@ class RocksTable:
             bytes_max -= sum(blocks.measure_entries(*row) for row in some)
         return rows, None
 
-    def forget(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         batch, kinds = new_batch(), keys_by_kind(keys)
         lanes = Counter(key[:LANE_BYTES] for key in keys)
         with self._lock:
             # Watermarks move before anything is put, and nothing below them is reclaimed until then: an entry that takes the
             # head's place may be due before the others of its lane, and so may the next run of what recurs.
             deleted = {key for lane, count in lanes.items() for key in self._watermarks.forgot(lane, count)}
-            change = self._plain.forget(kinds[PLAIN] + kinds[BLOCK], deleted, batch)
+            change = self._plain.delete_scanned_entries(kinds[PLAIN] + kinds[BLOCK], deleted, batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
-            change += self._named.forget(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], deleted, batch)
+            change += self._named.delete_scanned_entries(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], deleted, batch)
             for lane, low in self._watermarks.reclaim(lanes):
                 batch.delete_range(lane, low)
             self._write_change(batch, change)
 
-    def drop(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         batch, kinds = new_batch(), keys_by_kind(keys)
         with self._lock:
-            change = self._plain.drop(kinds[PLAIN] + kinds[BLOCK], batch)
+            change = self._plain.delete_entries(kinds[PLAIN] + kinds[BLOCK], batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
-            change += self._named.drop(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], batch)
+            change += self._named.delete_entries(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], batch)
             self._write_change(batch, change)
 
     def is_leaving(self, key: bytes) -> bool:
         """Answer as `Table.is_leaving` says."""
         return key[0] in self._unfolded and self._unfolded[key[0]].is_leaving(key)
 
-    def superseded(self, rows_max: int) -> list[bytes]:
+    def list_superseded(self, rows_max: int) -> list[bytes]:
         with self._lock:
-            return self._named.superseded.keys(rows_max)
+            return self._named.superseded.list_first_keys(rows_max)
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
         """Answer as `Table.expired_cancels` says."""
@@ -224,13 +224,13 @@ class RocksTable:
         """Answer as `Table.find_greatest` says."""
         return [None if row is None else row[1:] for row in self._db.get_many([named_entries.pointer(key) for key in keys])]
 
-    def slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
+    def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
         return self._db.scan(max(prefix, after + b"\0"), prefix + _LAST, rows_max, _EVERYTHING)[0]
 
     def _find_slices(self) -> bool:
-        return bool(self.slices(SLICE, 1) or self.slices(SENDING, 1))
+        return bool(self.list_slices(SLICE, 1) or self.list_slices(SENDING, 1))
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+    def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         return interface.read_page(lambda start, end, rows: self._db.scan(start, end, rows, _EVERYTHING)[0], after, rows_max)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
@@ -245,7 +245,7 @@ class RocksTable:
             return self._plain.find_blocks(keys)
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        estimate = estimate_due(self._db.keys, self._starts(), until_ms, rows_max)
+        estimate = estimate_due(self._db.scan_keys, self._starts(), until_ms, rows_max)
         return estimate._replace(due=[min(due, max(0, self.waiting)) for due in estimate.due])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
@@ -255,9 +255,9 @@ class RocksTable:
 
     def _starts(self) -> dict[bytes, bytes]:
         with self._lock:
-            return {lane: self._watermarks.low(lane) for lane in self._watermarks.waiting()}
+            return {lane: self._watermarks.low(lane) for lane in self._watermarks.list_waiting()}
 
-    def behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+    def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         start = max(after + b"\0", ordered_entries.FIRST_BEHIND)
         rows = self._db.scan(start, ordered_entries.END_BEHIND, rows_max, _EVERYTHING)[0]
         return [(row, ordered_entries.key_of(row), envelope) for row, envelope in rows]
@@ -298,10 +298,10 @@ def _lowest_of_each_lane(db: Database) -> Watermarks:
     watermarks, start = Watermarks(), FIRST_KEY
     while rows := db.scan(start, END_KEY, 1, 1)[0]:
         lane = rows[0][0][:LANE_BYTES]
-        watermarks.put({lane: rows[0][0]})
+        watermarks.note_put({lane: rows[0][0]})
         start = lane_end(lane)
     return watermarks
 
 
-def _named(identity: Identity) -> str:
+def _name_identity(identity: Identity) -> str:
     return f"topic id {identity.topic_id} of cluster {identity.cluster_id}"

@@ -22,26 +22,26 @@ class Superseded:
         self._db, self.count, self._deleted = db, 0, 0
         # No row lies below.
         self._low, at = named_entries.END_SUPERSEDED, named_entries.FIRST_SUPERSEDED
-        while rows := db.keys(at, named_entries.END_SUPERSEDED, _PAGE_ROWS):
+        while rows := db.scan_keys(at, named_entries.END_SUPERSEDED, _PAGE_ROWS):
             self._low = min(self._low, rows[0])
             self.count, at = self.count + len(rows), rows[-1] + b"\0"
 
-    def changed(self, more: int) -> None:
+    def add_count(self, more: int) -> None:
         """Count so many more, or fewer."""
         self.count += more
         self._deleted -= min(0, more)
 
-    def put(self, row: bytes) -> None:
+    def note_put(self, row: bytes) -> None:
         """The table has put this row."""
         self._low = min(self._low, row)
 
-    def keys(self, rows_max: int) -> list[bytes]:
+    def list_first_keys(self, rows_max: int) -> list[bytes]:
         """Keys of the superseded entries that come first."""
         if not self.count:
             return []
         if self._deleted >= _RECLAIM_EVERY and self.count <= _REWRITTEN_MAX:
             self._rewrite()
-        rows = self._db.keys(self._low, named_entries.END_SUPERSEDED, rows_max)
+        rows = self._db.scan_keys(self._low, named_entries.END_SUPERSEDED, rows_max)
         self._low = rows[0] if rows else named_entries.END_SUPERSEDED
         return [named_entries.key_of(row) for row in rows]
 
@@ -69,6 +69,6 @@ class RememberedCancels:
         expired = named_entries.remembered_until(now_ms)
         if self._low >= expired or not keys_max:
             return []
-        rows = self._db.keys(self._low, named_entries.END_REMEMBERED, keys_max)
+        rows = self._db.scan_keys(self._low, named_entries.END_REMEMBERED, keys_max)
         self._low = rows[0] if rows else named_entries.END_REMEMBERED
         return [named_entries.cancel_of(row) for row in rows if row < expired]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.rocksdb import Memory, wipe
+from retry.delay_queue.table.rocksdb import Memory, destroy_database
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.errors import DataDirUnusable
 
@@ -45,8 +45,8 @@ class RocksTables:
         for partition in sorted(int(name) for name in partitions if name.isdecimal())[:1]:
             self.open(partition, now_ms).close()
 
-    def wipe(self, partition: int) -> None:
-        wipe(self._path(partition))
+    def delete_table(self, partition: int) -> None:
+        destroy_database(self._path(partition))
 
     def _path(self, partition: int) -> Path:
         return self._folder / f"{self._topic}-{partition}"

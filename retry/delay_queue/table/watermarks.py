@@ -38,11 +38,11 @@ class Watermarks:
         # Every lane that waits is here with its watermark, or with one that it had before: those only rise, unless rows are put.
         self._first: list[tuple[bytes, bytes]] = []
 
-    def waiting(self) -> list[bytes]:
+    def list_waiting(self) -> list[bytes]:
         """Lanes that have rows, or may have."""
         return [lane for lane, mark in self._lanes.items() if mark.low[:LANE_BYTES] == lane]
 
-    def put(self, lowest: Mapping[bytes, bytes]) -> None:
+    def note_put(self, lowest: Mapping[bytes, bytes]) -> None:
         """Rows were put; by lane, the lowest of their keys."""
         for lane, key in lowest.items():
             mark = self._lanes.get(lane)
@@ -59,14 +59,14 @@ class Watermarks:
         mark = self._lanes.get(lane)
         return lane_end(lane) if mark is None else mark.low
 
-    def deleted(self, key: bytes) -> None:
+    def note_deleted(self, key: bytes) -> None:
         """Note that a row was deleted, where the last scan handed it out, so that `forgot` can tell."""
         lane = key[:LANE_BYTES]
         mark = self._lanes.get(lane)
         if mark is not None and key < mark.scanned_to:
             self._deleted.setdefault(lane, set()).add(key)
 
-    def due(self, now_ms: int) -> list[bytes]:
+    def find_due_lanes(self, now_ms: int) -> list[bytes]:
         """Lanes that may have something due, the oldest first; exactly those that have, once each was scanned."""
         bound, reached, first = due_bound(now_ms + 1, b""), set[bytes](), self._first
         while first and first[0][0] < bound:
@@ -76,7 +76,7 @@ class Watermarks:
             heappush(first, (at, lane))
         return sorted((lane for lane, at in low.items() if at < bound), key=low.__getitem__)
 
-    def scanned(self, lane: bytes, to: bytes, following: bytes | None) -> None:
+    def note_scan(self, lane: bytes, to: bytes, following: bytes | None) -> None:
         """A scan of the lane saw all rows below `to`; `following`, where nothing was due, is the first row of all."""
         mark = self._lanes.get(lane)
         self._deleted.pop(lane, None)

@@ -35,9 +35,9 @@ class Connector(TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.protocol: BoundedAnswers | None = None
-        self._factory = self._made  # type: ignore[assignment]
+        self._factory = self._make_protocol  # type: ignore[assignment]
 
-    def _made(self) -> BoundedAnswers:
+    def _make_protocol(self) -> BoundedAnswers:
         self.protocol = BoundedAnswers(asyncio.get_running_loop())
         return self.protocol
 
@@ -59,7 +59,7 @@ class BoundedAnswers(ResponseHandler):
         super().connection_made(transport)
         self._opened = transport
 
-    def end(self) -> None:
+    def abort_connection(self) -> None:
         """Close it with whatever is still to be sent, even where that was to be closed once it is."""
         if isinstance(self._opened, asyncio.WriteTransport):
             self._opened.abort()
@@ -86,11 +86,11 @@ class BoundedAnswers(ResponseHandler):
             super().data_received(part)
             body_bytes = 0 if self._payload is None else self._payload.total_bytes
             if self.came_bytes - body_bytes > BESIDE_BODY_BYTES_MAX or len(self._buffer) > _UNREAD_MAX:
-                self._refuse()
+                self._reject_answer()
             if self.transport is None:
                 return
 
-    def _refuse(self) -> None:
+    def _reject_answer(self) -> None:
         error, payload = AnswerTooLarge("the host sends more than an answer may have"), self._payload
         self.abort()
         self.set_exception(error)

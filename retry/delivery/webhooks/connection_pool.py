@@ -54,9 +54,9 @@ class HostConnection:
     def abort(self) -> None:
         """End it, whatever it has still to send."""
         if self._connector.protocol is not None:
-            self._connector.protocol.end()
+            self._connector.protocol.abort_connection()
 
-    def rest(self, *, resting: bool) -> None:
+    def watch_idle(self, *, resting: bool) -> None:
         """Nothing may come while it is kept."""
         if self._connector.protocol is not None:
             self._connector.protocol.resting = resting
@@ -71,42 +71,42 @@ class ConnectionPool:
         self._count, self._closing = 0, set[asyncio.Task[None]]()
         self._looking: asyncio.TimerHandle | None = None
 
-    def make(self, vetted: ResolvedHost, team: str) -> HostConnection:
+    def make_connection(self, vetted: ResolvedHost, team: str) -> HostConnection:
         """A connection that is not open yet."""
         return HostConnection(_origin(vetted, team), vetted, self._trust)
 
-    def take(self, vetted: ResolvedHost, team: str) -> HostConnection | None:
+    def take_connection(self, vetted: ResolvedHost, team: str) -> HostConnection | None:
         """One that is kept, and leads to where the call may go."""
         kept = self._kept.get(_origin(vetted, team))
         while kept:
             connection = kept.pop()
             self._count -= 1
-            connection.rest(resting=False)
+            connection.watch_idle(resting=False)
             if connection.is_clean() and connection.leads_to(vetted):
                 return connection
-            self.drop(connection)
+            self.close_connection(connection)
         return None
 
-    def keep(self, connection: HostConnection) -> None:
+    def keep_connection(self, connection: HostConnection) -> None:
         """Keep it for the next call, if it is fit for one."""
         connection.kept_s = connection._loop.time()
         if not connection.is_clean() or self._count >= _KEPT_MAX or connection.kept_s - connection.made_s > _AGE_S:
-            self.drop(connection)
+            self.close_connection(connection)
             return
-        connection.rest(resting=True)
+        connection.watch_idle(resting=True)
         self._kept[connection.origin].append(connection)
         self._count += 1
         if self._looking is None:
-            self._looking = connection._loop.call_later(_KEPT_S, self._look)
+            self._looking = connection._loop.call_later(_KEPT_S, self._close_idle_connections)
 
-    def drop(self, connection: HostConnection) -> None:
+    def close_connection(self, connection: HostConnection) -> None:
         """Close it, without waiting for a host that does not read what it was sent."""
         connection.abort()
         closing = asyncio.ensure_future(connection.session.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    def _look(self) -> None:
+    def _close_idle_connections(self) -> None:
         """Close what was kept long enough."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() - _KEPT_S
@@ -114,10 +114,10 @@ class ConnectionPool:
             for connection in [each for each in kept if each.kept_s <= until_s or not each.is_clean()]:
                 kept.remove(connection)
                 self._count -= 1
-                self.drop(connection)
+                self.close_connection(connection)
             if not kept:
                 del self._kept[origin]
-        self._looking = loop.call_later(_KEPT_S / 4, self._look) if self._count else None
+        self._looking = loop.call_later(_KEPT_S / 4, self._close_idle_connections) if self._count else None
 
     async def close(self) -> None:
         """Close all that are kept."""
@@ -125,7 +125,7 @@ class ConnectionPool:
             self._looking.cancel()
         for kept in self._kept.values():
             for connection in kept:
-                self.drop(connection)
+                self.close_connection(connection)
         self._kept.clear()
         self._count = 0
         await asyncio.gather(*self._closing)

@@ -66,7 +66,7 @@ class _Decision(NamedTuple):
     next_ms: int | None = None
 
 
-def step(
+def advance_calls(
     calls: WebhooksInFlight,
     table: Table,
     writer: TransactionalProducer,
@@ -82,14 +82,14 @@ def step(
       TransactionFailed: nothing was written down; it is tried again.
       TableUnreadable, EntryUnreadable: as `retry.delivery.sweep.sweep`.
     """
-    if table.superseded(1):
+    if table.list_superseded(1):
         # A null for what replaces must not stand before one for what it replaced.
         return CallsTurn(0, [])
-    ended = calls.ended(changelog.partition, rows_max)
+    ended = calls.list_ended(changelog.partition, rows_max)
     waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
     if waiting:
         calls.report(_write_down(waiting, table, writer, changelog, gate, calls.names, now_ms=now_ms, codec=codec))
-    calls.written(changelog.partition, ended)
+    calls.note_written(changelog.partition, ended)
     return CallsTurn(len(waiting), _begin_due(calls, table, changelog, gate, now_ms, codec))
 
 
@@ -109,10 +109,10 @@ def _write_down(
         record = _call_record(key, answered, decision)
         call_records.append(record)
         if decision.next_ms is not None:
-            next_key = entry_keys.untaken(entry_keys.postponed(key, decision.next_ms), table.is_leaving)
+            next_key = entry_keys.untaken(entry_keys.make_key_due_at(key, decision.next_ms), table.is_leaving)
             replacements.append((next_key, codec.encode(next_key, _next_attempt(answered))))
         elif decision.reason is not None:
-            parked.append((key, _parked(record, answered.entry, names.parked_timers)))
+            parked.append((key, _make_parked(record, answered.entry, names.parked_timers)))
 
     def commit_answers() -> None:
         writer.begin()
@@ -134,14 +134,14 @@ def _write_down(
         replacements += [_wait_to_be_parked(*parked[n], codec) for n in refused]
         parked = [row for n, row in enumerate(parked) if n not in refused]
         commit_answers()
-    table.drop(list(answers), replacements)
+    table.delete_rows(list(answers), replacements)
     return call_records
 
 
 def _wait_to_be_parked(key: bytes, parked: Entry, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
     """Key and envelope of a timer that waits to be parked, and is called no more."""
     lane = entry_keys.named_lane(parked.team, entry_keys.source(key).topic, parked.destination)
-    key = entry_keys.postponed(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
+    key = entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
     return key, codec.encode(key, parked)
 
 
@@ -210,7 +210,7 @@ def _policy(text: str) -> Policy:
         return DEFAULT
 
 
-def _parked(record: Called, entry: Named, topic: str) -> Entry:
+def _make_parked(record: Called, entry: Named, topic: str) -> Entry:
     ours = retry_headers.of_parked_webhook(
         id_=record.id, reason=record.reason, attempt=record.attempt, url=_call_of(entry).url, error=record.error
     )
@@ -246,8 +246,8 @@ def _begin_lane(
 ) -> list[DueRow]:  # fmt: skip
     prefix, lane = of
     passed = sum(key.startswith(prefix) for key in pending)
-    allowed = gate.take(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
-    due = table.due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []
+    allowed = gate.acquire_permits(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
+    due = table.find_due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []
     free, unopened = list[tuple[bytes, Named]](), list[DueRow]()
     for key, envelope in due:
         if key in pending:
@@ -256,7 +256,7 @@ def _begin_lane(
             free.append((key, codec.decode_named(key, envelope)))
         except SealUnopened:
             unopened.append((key, envelope))
-    begun = calls.begin(partition, free[:allowed])
+    begun = calls.begin_calls(partition, free[:allowed])
     if begun < allowed:
         gate.give_back(lane, allowed - begun)
     return unopened

@@ -37,7 +37,7 @@ class Lookups:
         self._under_way: dict[str, PendingLookup] = {}
         self._of_team: Counter[str] = Counter()
 
-    def crowded(self, team: str, host: str) -> bool:
+    def is_crowded(self, team: str, host: str) -> bool:
         """Whether no lookup of a host may begin for a team just now, and none is under way that it could share."""
         with self._lock:
             return self._is_crowded(team) and host not in self._under_way and not _is_address(host)
@@ -53,9 +53,9 @@ class Lookups:
             return [host]
         async with asyncio.timeout(self._lookup_s):
             # One caller's deadline must not take the answer from the others.
-            return await asyncio.shield(asyncio.wrap_future(self._asked(host, team)))
+            return await asyncio.shield(asyncio.wrap_future(self._ask_resolver(host, team)))
 
-    def _asked(self, host: str, team: str) -> Future[list[str]]:
+    def _ask_resolver(self, host: str, team: str) -> Future[list[str]]:
         with self._lock:
             if (shared := self._under_way.get(host)) is not None:
                 return shared[1]
@@ -63,14 +63,14 @@ class Lookups:
                 raise LookupsBusy(f"as many lookups of host names are under way for team {team} as may be")
             answer: Future[list[str]] = Future()
             # A daemon: a thread that hangs in the resolver must not keep the process from ending.
-            threading.Thread(target=self._look, args=(host, answer), name="lookup", daemon=True).start()
+            threading.Thread(target=self._resolve_host, args=(host, answer), name="lookup", daemon=True).start()
             self._under_way[host] = team, answer
             self._of_team[team] += 1
             return answer
 
-    def _look(self, host: str, answer: Future[list[str]]) -> None:
+    def _resolve_host(self, host: str, answer: Future[list[str]]) -> None:
         try:
-            found = _resolved(host)
+            found = _resolve_host(host)
         except Exception as error:
             self._over(host)
             answer.set_exception(error)
@@ -89,7 +89,7 @@ class Lookups:
         return self._of_team[team] >= self._total - len(self._under_way)
 
 
-def _resolved(host: str) -> list[str]:
+def _resolve_host(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as error:

@@ -55,11 +55,11 @@ class HostCircuitBreakers:
         if (breaker := self._failing.get(host)) is not None:
             breaker.probing = False
 
-    def answered(self, host: str) -> None:
+    def note_answer(self, host: str) -> None:
         """Forget the failures of a host that has answered, which closes its breaker."""
         self._failing.pop(host, None)
 
-    def failed(self, host: str, now_ms: int, wait_ms: int | None = None) -> None:
+    def note_failure(self, host: str, now_ms: int, wait_ms: int | None = None) -> None:
         """A call failed for what is the host's fault.
 
         Args:
@@ -78,9 +78,9 @@ class HostCircuitBreakers:
         if wait_ms:
             breaker.until_ms = max(breaker.until_ms, now_ms + min(wait_ms, OPEN_MS_MAX))
 
-    def states(self, now_ms: int) -> dict[str, str]:
+    def describe_hosts(self, now_ms: int) -> dict[str, str]:
         """Hosts whose breaker is not closed: `open` or `half-open`."""
-        return circuit_breaker.states(self._failing, now_ms)
+        return circuit_breaker.describe_breakers(self._failing, now_ms)
 
     def _make_room(self, now_ms: int) -> None:
         if len(self._failing) >= _HOSTS_MAX:

@@ -19,7 +19,7 @@ from retry.delivery.webhooks.answer_limits import AnswerTooLarge
 from retry.delivery.webhooks.connection_pool import ConnectionPool, HostConnection
 from retry.delivery.webhooks.response import Answer, retry_after_ms
 from retry.delivery.webhooks.ssrf_guard import ResolvedHost, SsrfGuard
-from retry.delivery.webhooks.standard_webhooks import signed
+from retry.delivery.webhooks.standard_webhooks import sign_body
 from retry.errors import UrlRefused
 
 log = logging.getLogger(__name__)
@@ -69,28 +69,28 @@ class WebhookClient:
         began_s = clock.monotonic_s()
         try:
             async with asyncio.timeout(request.timeout_s):
-                answer = await self._called(await self._guard.vetted(request.url, request.team), request)
+                answer = await self._call_host(await self._guard.vet_url(request.url, request.team), request)
         except (aiohttp.ClientError, OSError, TimeoutError, UrlRefused, ValueError) as error:
             answer = Answer(None, _word(error))
             log.debug("%s: %s: %r", request.id, answer.error, error)
         return answer._replace(took_ms=int((clock.monotonic_s() - began_s) * 1_000))
 
-    async def _called(self, vetted: ResolvedHost, request: HttpRequest) -> Answer:
-        kept = self._pool.take(vetted, request.team)
+    async def _call_host(self, vetted: ResolvedHost, request: HttpRequest) -> Answer:
+        kept = self._pool.take_connection(vetted, request.team)
         if kept is not None:
             try:
-                return await self._exchanged(kept, vetted, request)
+                return await self._exchange(kept, vetted, request)
             except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, ConnectionError) as error:
                 # The host may have closed it while nobody asked: that says nothing of the call.
                 if not kept.is_unanswered():
                     raise
                 log.debug("%s: a kept connection was closed: %r", request.id, error)
-        return await self._exchanged(self._pool.make(vetted, request.team), vetted, request)
+        return await self._exchange(self._pool.make_connection(vetted, request.team), vetted, request)
 
-    async def _exchanged(self, connection: HostConnection, vetted: ResolvedHost, request: HttpRequest) -> Answer:
+    async def _exchange(self, connection: HostConnection, vetted: ResolvedHost, request: HttpRequest) -> Answer:
         now_ms = clock.wall_ms()
         headers = {"User-Agent": _USER_AGENT, **request.headers}
-        headers |= signed(self._secrets(), request.id, now_ms // 1_000, request.body)
+        headers |= sign_body(self._secrets(), request.id, now_ms // 1_000, request.body)
         try:
             response = await connection.session.request(
                 request.method, vetted.url, headers=headers, data=request.body or None, allow_redirects=False
@@ -101,9 +101,9 @@ class WebhookClient:
                 # Not released: that would read what is left.
                 response.close()
         except BaseException:
-            self._pool.drop(connection)
+            self._pool.close_connection(connection)
             raise
-        self._pool.keep(connection)
+        self._pool.keep_connection(connection)
         return answer
 
     async def close(self) -> None:

@@ -103,7 +103,7 @@ class WebhooksInFlight:
         with self._lock:
             return {*self._in_flight.get(partition, ()), *self._answered.get(partition, ())}
 
-    def begin(self, partition: int, entries: Sequence[tuple[bytes, Named]]) -> int:
+    def begin_calls(self, partition: int, entries: Sequence[tuple[bytes, Named]]) -> int:
         """Begin calls of one team to one host, as long as there is room; how many were begun."""
         begun, now_ms = 0, clock.wall_ms()
         with self._lock:
@@ -148,18 +148,18 @@ class WebhooksInFlight:
             self._hosts.unbegun(host)
             return
         if answer.blames_host:
-            self._hosts.failed(host, now_ms, answer.retry_after_ms)
+            self._hosts.note_failure(host, now_ms, answer.retry_after_ms)
         else:
-            self._hosts.answered(host)
+            self._hosts.note_answer(host)
         self._answered.setdefault(partition, {})[key] = Answered(entry, answer, now_ms)
 
-    def ended(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
+    def list_ended(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
         """Calls of a shard that have ended; they stay until they are written down."""
         with self._lock:
             ended = self._answered.get(partition, {})
             return dict(ended) if len(ended) <= rows_max else dict(list(ended.items())[:rows_max])
 
-    def written(self, partition: int, keys: Iterable[bytes]) -> None:
+    def note_written(self, partition: int, keys: Iterable[bytes]) -> None:
         """Forget the answers of these calls: they are in the changelog, or of no interest any more."""
         with self._lock:
             for key in keys:
@@ -173,15 +173,15 @@ class WebhooksInFlight:
     def breakers(self) -> Counter[str]:
         """How many hosts have a breaker that is `open` or `half-open`."""
         with self._lock:
-            return Counter(self._hosts.states(clock.wall_ms()).values())
+            return Counter(self._hosts.describe_hosts(clock.wall_ms()).values())
 
-    def leave(self, within_s: float) -> bool:
+    def drain_calls(self, within_s: float) -> bool:
         """Begin no more, and wait so long for those that are under way; whether there were any."""
         with self._lock:
             self._leaving = True
             any_calls = self._of_host.total() > 0 or any(self._answered.values())
         deadline = clock.Deadline(within_s)
-        while self.count() and not deadline.passed():
+        while self.count() and not deadline.has_passed():
             clock.pause(_POLL_S)
         return any_calls
 

@@ -32,14 +32,14 @@ _DENIED = [
 
 
 @lru_cache(10_000)
-def allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
+def is_allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
     """Whether an address may be called.
 
     Args:
       text: as a resolver gives it, with a zone or without.
       listed: networks that may be called whatever they are.
     """
-    address = reached(ip_address(text.partition("%")[0]))
+    address = unwrap_address(ip_address(text.partition("%")[0]))
     if is_listed(address, listed):
         return True
     if isinstance(address, IPv6Address) and address not in _GLOBAL_V6:
@@ -52,7 +52,7 @@ def is_listed(address: IpAddress, listed: Iterable[Network]) -> bool:
     return any(address.version == network.version and address in network for network in listed)
 
 
-def reached(address: IpAddress) -> IpAddress:
+def unwrap_address(address: IpAddress) -> IpAddress:
     """The IPv4 address that a packet comes to in the end, where an IPv6 address only wraps it."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:

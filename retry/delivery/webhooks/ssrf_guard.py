@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from retry.delivery.webhooks.dns_lookups import Lookups
-from retry.delivery.webhooks.ip_allowlist import Network, allowed, is_listed, reached
+from retry.delivery.webhooks.ip_allowlist import Network, is_allowed, is_listed, unwrap_address
 from retry.errors import SettingsInvalid, UrlRefused
 
 URL_CHARACTERS_MAX = 2_048
@@ -39,7 +39,7 @@ class Allowed(NamedTuple):
     hosts: frozenset[str] = frozenset()
 
 
-def listed(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
+def parse_allowlist(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
     """The list as operators write it: networks and host names, with commas between.
 
     Raises:
@@ -82,7 +82,7 @@ class SsrfGuard:
         self.lookups = Lookups()
         self._allow, self._lookup = allow, lookup or self.lookups.addresses
 
-    async def vetted(self, url: str, team: str) -> ResolvedHost:
+    async def vet_url(self, url: str, team: str) -> ResolvedHost:
         """The URL and its addresses.
 
         Args:
@@ -98,7 +98,7 @@ class SsrfGuard:
         found = await self._lookup(host, team)
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
-        if not all(allowed(address, self._allow.networks) for address in found):
+        if not all(is_allowed(address, self._allow.networks) for address in found):
             raise UrlRefused("its host is not one that may be called")
         if (parsed.scheme != "https" or port != 443) and not self._is_listed(host, found):
             raise UrlRefused("only https and port 443 may be called, but for hosts that RETRY_WEBHOOK_ALLOW lists")
@@ -112,7 +112,7 @@ class SsrfGuard:
 
 @lru_cache(10_000)
 def _is_listed(address: str, networks: tuple[Network, ...]) -> bool:
-    return is_listed(reached(ip_address(address.partition("%")[0])), networks)
+    return is_listed(unwrap_address(ip_address(address.partition("%")[0])), networks)
 
 
 # A request for a timer is checked, and then its host is vetted.

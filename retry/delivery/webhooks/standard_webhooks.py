@@ -47,7 +47,7 @@ def secrets_of(text: str) -> list[bytes]:
     return [secret_of(line) for line in lines if line and not line.startswith("#")]
 
 
-def signed(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
     """The headers of one attempt: a signature by each secret, so that a receiver may know the old one or the new one.
 
     Without secrets there is no `webhook-signature`.

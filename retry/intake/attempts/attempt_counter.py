@@ -79,7 +79,7 @@ class AttemptCounter:
         self._matched: dict[tuple[str, int], int] = {}
         self._catch_up, self._is_current = catch_up, catch_up is None
 
-    def begin(self) -> None:
+    def begin_batch(self) -> None:
         """A batch begins: what the last one matched has been folded, or will be read again."""
         self._matched.clear()
         self._is_current = self._catch_up is None
@@ -125,7 +125,7 @@ class AttemptCounter:
         """Whether the record that failed may be a retry, so that its coordinates are not those of the original."""
         return failure.origin_topic in self._retry_targets.get(team, ())
 
-    def first(
+    def trace_first_letters(
         self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], *,
         lineages: Sequence[int] | None, is_retry: bool,
     ) -> LetterHistories:  # fmt: skip
@@ -138,7 +138,7 @@ class AttemptCounter:
         """
         recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
-        unfit = recent.known(prints) if lineages is None or is_retry else []
+        unfit = recent.list_known(prints) if lineages is None or is_retry else []
         if lineages is None:
             numbers = prints
         else:
@@ -170,7 +170,7 @@ class AttemptCounter:
         unfit = [n for n, count in known.items() if count != made]
         if len(known) < len(own):
             # Without its id it may be known all the same.
-            unfit += [n for n in recent.known(prints) if n not in known]
+            unfit += [n for n in recent.list_known(prints) if n not in known]
         return LetterHistories(ids, own, prints, unfit)
 
     def _match_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
@@ -183,7 +183,7 @@ class AttemptCounter:
     def _by_print(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
         place = route.team, print_
         matched, window_ms = self._matched.get(place, 0), route.default_plan.policy.max_age_ms
-        back = self._recent.find_team(route.team).returned(print_, now_ms, window_ms, matched)
+        back = self._recent.find_team(route.team).find_returned(print_, now_ms, window_ms, matched)
         if back is None:
             return None
         self._matched[place] = matched + 1

@@ -50,7 +50,7 @@ class Levels:
         """How many levels there are, of all fingerprints."""
         return self._levels
 
-    def add(self, fingerprint: int, credit: Level) -> None:
+    def add_sends(self, fingerprint: int, credit: Level) -> None:
         """One or more sends have been decided."""
         levels = self.by_fingerprint.setdefault(fingerprint, [])
         self.by_fingerprint.move_to_end(fingerprint)
@@ -70,11 +70,11 @@ class Levels:
             self._levels -= len(self.by_fingerprint.popitem(last=False)[1])
 
     def nearest(self, fingerprint: int, attempt: int) -> int:
-        """The attempt that `take` would take; 0 if there is none."""
+        """The attempt that `take_send` would take; 0 if there is none."""
         levels = self.by_fingerprint.get(fingerprint)
-        return levels[_at(levels, attempt)].attempt if levels else 0
+        return levels[_find_level(levels, attempt)].attempt if levels else 0
 
-    def take(self, fingerprint: int, attempt: int) -> int:
+    def take_send(self, fingerprint: int, attempt: int) -> int:
         """Take back one send of `attempt`, or else of the nearest lower one, or else of the lowest.
 
         Returns: the attempt that was taken; 0 if there is none.
@@ -82,7 +82,7 @@ class Levels:
         levels = self.by_fingerprint.get(fingerprint)
         if not levels:
             return 0
-        at = _at(levels, attempt)
+        at = _find_level(levels, attempt)
         level = levels[at]
         level.count -= 1
         if not level.count:
@@ -92,13 +92,13 @@ class Levels:
                 del self.by_fingerprint[fingerprint]
         return level.attempt
 
-    def move(self, fingerprint: int, attempt: int, due_s: int) -> None:
+    def lower_due_time(self, fingerprint: int, attempt: int, due_s: int) -> None:
         """A send of this attempt is due at another time, which only counts where it is earlier; 0 where it is not made."""
         for level in self.by_fingerprint.get(fingerprint, ()):
             if level.attempt == attempt and due_s:
                 level.due_s = min(level.due_s, due_s)
 
-    def has(self, fingerprint: int, attempt: int, due_s: int) -> bool:
+    def has_outstanding_send(self, fingerprint: int, attempt: int, due_s: int) -> bool:
         """Whether a send of exactly this attempt is outstanding, and was due by `due_s`."""
         return any(v.attempt == attempt and v.due_s <= due_s for v in self.by_fingerprint.get(fingerprint, ()))
 
@@ -116,7 +116,7 @@ class Levels:
         return None
 
 
-def _at(levels: list[Level], attempt: int) -> int:
+def _find_level(levels: list[Level], attempt: int) -> int:
     return max(0, bisect_right(levels, attempt, key=_ATTEMPT) - 1)
 
 

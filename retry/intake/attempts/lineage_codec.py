@@ -47,13 +47,13 @@ class LineageTopic(NamedTuple):
     def pack_by_partition(
         self, told: Iterable[tuple[str, LineageFields]], *, moves: bool = False
     ) -> dict[int, list[dict[str, Any]]]:
-        """Records to write into each partition, of what is told of letters of some teams; see `records`."""
+        """Records to write into each partition, of what is told of letters of some teams; see `pack_records`."""
         by_team: dict[str, list[LineageFields]] = {}
         for team, fields in told:
             by_team.setdefault(team, []).append(fields)
         found: dict[int, list[dict[str, Any]]] = {}
         for team, fields_of_team in by_team.items():
-            found.setdefault(self.find_partition(team), []).extend(records(team, fields_of_team, moves=moves))
+            found.setdefault(self.find_partition(team), []).extend(pack_records(team, fields_of_team, moves=moves))
         return found
 
 
@@ -71,7 +71,7 @@ class TeamRows(NamedTuple):
     rows: Iterator[LineageFields]
 
 
-def row(
+def build_fields(
     lineage_id: int, fingerprint: int, due_ms: int, first_failed_ms: int, attempt: int, matched: bool = False
 ) -> LineageFields:
     """One letter of a batch, in the units of the packed record.
@@ -92,18 +92,18 @@ def row(
     return lineage_id, fingerprint, due_s, first_s, min(attempt, ATTEMPT_MAX), MATCHED if matched else 0
 
 
-def moved(lineage_id: int, fingerprint: int, due_ms: int | None, attempt: int) -> LineageFields:
+def make_move_row(lineage_id: int, fingerprint: int, due_ms: int | None, attempt: int) -> LineageFields:
     """A send that was decided before, and has another time now: `due_ms`; None where its letter is parked instead."""
     due_s = 0 if due_ms is None else max(1, min(due_ms // 1_000, SECOND_MAX))
     return lineage_id, fingerprint, due_s, 0, min(attempt, ATTEMPT_MAX), MOVED
 
 
 def pack(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> bytes:
-    """Encode rows of a team as the value of one record; `moves` as in `records`."""
+    """Encode rows of a team as the value of one record; `moves` as in `pack_records`."""
     return (_MOVES if moves else _VERSION) + _TEAM.pack(team_number(team)) + b"".join(starmap(_ROW.pack, rows))
 
 
-def records(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:
+def pack_records(team: str, rows: Iterable[LineageFields], *, moves: bool = False) -> list[dict[str, Any]]:
     """Pack rows of a team into as few records as hold them; `moves`: all of them are of moved sends, else none is."""
     left = iter(rows)
     parts = iter(lambda: list(islice(left, _ROWS_A_RECORD)), [])
@@ -118,7 +118,7 @@ def unpack(packed: bytes) -> TeamRows:
       LineageUnreadable: no such record, or cut off. Raised by the call, before any row.
     """
     if packed and format_versions.LINEAGE.newer(packed[0]):
-        raise LineageNewer(format_versions.LINEAGE.told(packed[0]))
+        raise LineageNewer(format_versions.LINEAGE.describe_version(packed[0]))
     head = _MOVES if packed.startswith(_MOVES) else _VERSION
     begins_at = len(head) + _TEAM.size
     if not packed.startswith(head) or len(packed) < begins_at or (len(packed) - begins_at) % _ROW.size:

@@ -48,11 +48,11 @@ class LineageFollower:
         self._topic, self._turns, self._closing = topic, 0, False
         # Up to where it is folded, by partition.
         self._reached = dict.fromkeys(range(partitions), 0)
-        bounds = log.bounds(topic, range(partitions))
+        bounds = log.fetch_bounds(topic, range(partitions))
         self._missing = {partition: end for partition, (_, end) in bounds.items() if end > 0}
         for partition in range(partitions):
-            self._follower.begin(topic, partition, 0)
-        self._follower.begin(positions.topic, PARTITION, 0)
+            self._follower.follow_partition(topic, partition, 0)
+        self._follower.follow_partition(positions.topic, PARTITION, 0)
 
     def read(self) -> None:
         """Read what is new; to be called again and again."""
@@ -66,7 +66,7 @@ class LineageFollower:
     def _fold_positions(self, messages: list[Message]) -> None:
         for message in messages:
             try:
-                self.positions.fold(message)
+                self.positions.apply_message(message)
             except ReadPositionNewer as error:
                 # Whoever goes by an older record would take letters in again.
                 self.trouble = f"{message.topic()}/{message.offset()}: {error}"
@@ -90,27 +90,27 @@ class LineageFollower:
         What brokers, or transactions that are open, keep back for longer than a second is not waited for.
         """
         try:
-            bounds = self._log.bounds(self._topic, self._reached)
+            bounds = self._log.fetch_bounds(self._topic, self._reached)
         except (KafkaException, TimeoutError) as error:
             # Nothing can be committed without brokers: the letter will be read, and looked for, again.
             logger.warning("the end of %s is not known: %s", self._topic, error)
             return
         deadline = clock.Deadline(_NOW_S)
-        while any(self._reached[n] < end for n, (_, end) in bounds.items()) and not self._closing and not deadline.passed():
+        while any(self._reached[n] < end for n, (_, end) in bounds.items()) and not self._closing and not deadline.has_passed():
             clock.pause(_SOON_S)
             self._fold_read()
 
     def _fold_read(self) -> None:
         while self._read:
-            self._fold(self._read.popleft())
+            self._apply_message(self._read.popleft())
 
-    def _fold(self, message: Message) -> None:
+    def _apply_message(self, message: Message) -> None:
         partition, offset = message.partition() or 0, message.offset() or 0
         if message.error() is None:
             try:
-                self.lineages.fold(message.value() or b"")
+                self.lineages.apply_batch(message.value() or b"")
                 if self.ramped is not None and (key := message.key()):
-                    self.ramped.fold(key, message.value() or b"")
+                    self.ramped.apply_record(key, message.value() or b"")
             except LineageUnreadable as error:
                 # Counts only: a letter whose sends are not known here is known by its headers. So it is where a newer version
                 # wrote them; one record of a stranger that looks so must not keep every letter of everybody waiting.

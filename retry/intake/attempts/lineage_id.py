@@ -52,13 +52,13 @@ def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
 
 @lru_cache(10_000)
 def _of_topic(topic: str) -> int:
-    return _number(topic.encode())
+    return _hash_bytes(topic.encode())
 
 
 @lru_cache(10_000)
 def team_number(team: str) -> int:
     """The number under which everything about the letters of a team is recorded."""
-    return _number(team.encode())
+    return _hash_bytes(team.encode())
 
 
 def short_team_number(team: str) -> int:
@@ -134,7 +134,7 @@ def from_header(text: bytes) -> int:
     >>> from_header(b"000000000000dead9dc28a75") == 0xDEAD
     True
     """
-    return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else _number(text)
+    return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else _hash_bytes(text)
 
 
 def belongs_to(text: bytes, team: str) -> bool:
@@ -157,5 +157,5 @@ def _id_of(team: str) -> re.Pattern[bytes]:
     return re.compile(rb"[0-9a-f]{16}" + _team_digits(team))
 
 
-def _number(data: bytes) -> int:
+def _hash_bytes(data: bytes) -> int:
     return xxh3_64_intdigest(data)

@@ -25,7 +25,7 @@ class RampedLineages:
         """How many there are."""
         return sum(map(len, self._by_team.values()))
 
-    def fold(self, key: bytes, packed: bytes) -> None:
+    def apply_record(self, key: bytes, packed: bytes) -> None:
         """Take in a record that an action has written.
 
         Raises:
@@ -41,6 +41,6 @@ class RampedLineages:
             most = max(self._by_team.values(), key=len)
             del most[next(iter(most))]
 
-    def step(self, team: str, lineage: int) -> tuple[bytes, int] | None:
+    def find_step(self, team: str, lineage: int) -> tuple[bytes, int] | None:
         """Action and step by which a lineage was put last; None where that was no ramp."""
         return self._by_team.get(team_number(team), {}).get(lineage)

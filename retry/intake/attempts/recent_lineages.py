@@ -49,7 +49,7 @@ class RecentLineages:
             found = self._by_team[number] = TeamLineages()
         return found
 
-    def fold(self, packed: bytes) -> None:
+    def apply_batch(self, packed: bytes) -> None:
         """Take in what one batch decided of letters of one team.
 
         Raises:
@@ -58,7 +58,7 @@ class RecentLineages:
         told = unpack(packed)
         lineages = self._find_by_number(told.team)
         levels = lineages.level_count
-        lineages.fold(told.rows, told.row_count, self._make_room(told))
+        lineages.apply_sends(told.rows, told.row_count, self._make_room(told))
         if lineages.level_count > levels:
             self._forget_levels()
 

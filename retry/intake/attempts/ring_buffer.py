@@ -133,11 +133,11 @@ class Ring:
         """Whether it is in the newer half."""
         return number > self._newest - self._young_rows
 
-    def names(self, number: int) -> tuple[int, int]:
+    def read_identity(self, number: int) -> tuple[int, int]:
         """Lineage and fingerprint of a row."""
         return _NAMES.unpack_from(self._rows, number % self.rows_max * _SIZE)
 
-    def state(self, number: int) -> tuple[int, int, int]:
+    def get_state(self, number: int) -> tuple[int, int, int]:
         """Due second, first failure's second and attempts of a row."""
         return _STATE.unpack_from(self._rows, number % self.rows_max * _SIZE + _AT_STATE)
 
@@ -166,13 +166,13 @@ class Ring:
             ):  # fmt: skip
                 otherwise(send)
                 continue
-            # The same as `add` and `link` in one step.
+            # The same as `append_row` and `link` in one step.
             self._newest = number = self._newest + 1
             at = number % rows_max * _SIZE
             rows[at : at + _SIZE] = _ROW.pack(lineage_id, before, fingerprint, behind, due_s, first_s, attempt)
             by_lineage[slot] = by_fingerprint[other] = number
 
-    def add(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
+    def append_row(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempts: int) -> int:
         """A new row; it hides older ones of its lineage, and is not linked to its fingerprint yet."""
         self._newest = number = self._newest + 1
         at, slot = self._row_at(number), lineage_id % self._slots
@@ -191,21 +191,21 @@ class Ring:
         slot = fingerprint % self._slots
         before, after = 0, self._fingerprints[slot]
         while after > number:
-            before, after = after, self._after(after)
+            before, after = after, self._read_next(after)
         _ENTRY.pack_into(self._rows, self._row_at(number) + _AT_FINGERPRINT, fingerprint, after)
         self._join(slot, before, number)
 
     def unlink(self, number: int) -> None:
         """The row is that of its fingerprint no longer, if it was."""
-        slot = self.names(number)[1] % self._slots
+        slot = self.read_identity(number)[1] % self._slots
         before, here = 0, self._fingerprints[slot]
         while here > number:
-            before, here = here, self._after(here)
+            before, here = here, self._read_next(here)
         if here == number:
-            self._join(slot, before, self._after(number))
+            self._join(slot, before, self._read_next(number))
             _NEXT.pack_into(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size, _NOT_LINKED)
 
-    def _after(self, number: int) -> int:
+    def _read_next(self, number: int) -> int:
         return _NEXT.unpack_from(self._rows, self._row_at(number) + _AT_FINGERPRINT + _NEXT.size)[0]
 
     def _join(self, slot: int, before: int, after: int) -> None:

@@ -99,13 +99,13 @@ class TeamLineages:
         row = self._ring.of_lineage(lineage_id)
         if not row:
             return None
-        due_s, first_s, attempts = self._ring.state(row)
+        due_s, first_s, attempts = self._ring.get_state(row)
         if due_s and self._equal:
             # An equal letter that came back without headers may have taken the send of this one, and left its own.
-            attempts = max(attempts, self._levels.nearest(self._ring.names(row)[1], attempts))
-        return _known(lineage_id, due_s, first_s, attempts)
+            attempts = max(attempts, self._levels.nearest(self._ring.read_identity(row)[1], attempts))
+        return _make_known(lineage_id, due_s, first_s, attempts)
 
-    def returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
+    def find_returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
         """The send that a letter without headers comes back from; None where it is a new letter.
 
         It is outstanding, was due by now, and has the lowest attempt of those. Nothing is taken: the fold does that, when
@@ -118,17 +118,17 @@ class TeamLineages:
         now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
         if fingerprint in self._equal:
             level = self._levels.find(fingerprint, now_s, oldest_s, skip)
-            return _known(level.id, level.due_s, level.first_s, level.attempt) if level else None
+            return _make_known(level.id, level.due_s, level.first_s, level.attempt) if level else None
         row = self._ring.of_fingerprint(fingerprint)
         if not row or skip:
             return None
-        due_s, first_s, attempts = self._ring.state(row)
+        due_s, first_s, attempts = self._ring.get_state(row)
         if not 0 < due_s <= now_s or first_s < oldest_s:
             return None
-        return _known(self._ring.names(row)[0], due_s, first_s, attempts)
+        return _make_known(self._ring.read_identity(row)[0], due_s, first_s, attempts)
 
-    def known(self, fingerprints: Sequence[int]) -> list[int]:
-        """Positions of fingerprints of which anything is known; of all others `returned` is None, whatever else is asked."""
+    def list_known(self, fingerprints: Sequence[int]) -> list[int]:
+        """Positions of fingerprints of which anything is known; of all others `find_returned` is None, whatever else is asked."""
         equal = self._equal
         more = [n for n, fingerprint in enumerate(fingerprints) if fingerprint in equal] if equal else []
         return self._ring.there(fingerprints) + more
@@ -136,12 +136,12 @@ class TeamLineages:
     def is_out(self, fingerprint: int, attempt: int, now_ms: int) -> bool:
         """Whether a send of this attempt with this fingerprint was due and has not come back."""
         if fingerprint in self._equal:
-            return self._levels.has(fingerprint, attempt, now_ms // 1_000)
+            return self._levels.has_outstanding_send(fingerprint, attempt, now_ms // 1_000)
         row = self._ring.of_fingerprint(fingerprint)
-        due_s, _, attempts = self._ring.state(row) if row else (0, 0, 0)
+        due_s, _, attempts = self._ring.get_state(row) if row else (0, 0, 0)
         return 0 < due_s <= now_ms // 1_000 and attempts == attempt
 
-    def fold(self, sends: Iterable[LineageFields], count: int, rows_max: int) -> None:
+    def apply_sends(self, sends: Iterable[LineageFields], count: int, rows_max: int) -> None:
         """Take in what one batch decided.
 
         Args:
@@ -154,7 +154,7 @@ class TeamLineages:
             self._resize(max(min(rows_max, max(wanted, 2 * rows)), rows * 5 // 4), rows_max)
 
         def closely(send: LineageFields) -> None:
-            fold = self._move if send[-1] == MOVED else self._fold_closely
+            fold = self._move_send if send[-1] == MOVED else self._fold_closely
             fold(*send)
 
         # Nearly every letter is new, and needs no closer look.
@@ -167,7 +167,7 @@ class TeamLineages:
         row = self._ring.of_lineage(lineage_id)
         if row and attempt != 1 and self._is_only(row, fingerprint):
             # The only send with this fingerprint came back to where it lies: the same as below, in one step.
-            _, first_s, attempts = self._ring.state(row)
+            _, first_s, attempts = self._ring.get_state(row)
             sent = min(max(attempt, attempts + 1), ATTEMPT_MAX) if attempt else attempts
             self._ring.set_state(row, due_s if attempt else 0, first_s, sent)
             return
@@ -176,34 +176,34 @@ class TeamLineages:
             attempt = min(max(attempt, taken + 1), ATTEMPT_MAX)
             self._put_out(row, lineage_id, fingerprint, due_s, first_s, attempt)
 
-    def _move(self, lineage_id: int, fingerprint: int, due_s: int, _first_s: int, attempt: int, _flags: int) -> None:
+    def _move_send(self, lineage_id: int, fingerprint: int, due_s: int, _first_s: int, attempt: int, _flags: int) -> None:
         """A send that waits has another time, or none any more; told more than once, it comes to the same.
 
         Of equal letters nobody can say which one was moved: a level keeps its earliest time, and what is parked.
         """
         if fingerprint in self._equal:
-            self._levels.move(fingerprint, attempt, due_s)
+            self._levels.lower_due_time(fingerprint, attempt, due_s)
             return
         row = self._only_row(fingerprint)
-        if row and self._ring.names(row)[0] == lineage_id:
-            _, first_s, attempts = self._ring.state(row)
+        if row and self._ring.read_identity(row)[0] == lineage_id:
+            _, first_s, attempts = self._ring.get_state(row)
             if attempts == attempt:
                 # What will not be sent is not counted.
                 self._ring.set_state(row, due_s, first_s, attempt if due_s else attempt - 1)
 
     def _is_only(self, row: int, fingerprint: int) -> bool:
         ring = self._ring
-        return row == ring.of_fingerprint(fingerprint) and ring.state(row)[0] > 0 and ring.young(row)
+        return row == ring.of_fingerprint(fingerprint) and ring.get_state(row)[0] > 0 and ring.young(row)
 
     def _take_back(self, row: int, fingerprint: int, due_s: int, attempt: int, flags: int) -> int:
         """Take the send that a letter comes back from, if it does; the attempt that this was, else 0."""
-        outstanding_s, first_s, attempts = self._ring.state(row) if row else (0, 0, 0)
+        outstanding_s, first_s, attempts = self._ring.get_state(row) if row else (0, 0, 0)
         taken = 0
         if flags & MATCHED:
             taken = self._take_send(fingerprint, attempt - 1 if attempt else self._lowest_due(fingerprint, due_s))
         elif outstanding_s and attempt != 1:
             last = min(attempt - 1, attempts) if attempt else attempts
-            taken = self._take_send(self._ring.names(row)[1], last)
+            taken = self._take_send(self._ring.read_identity(row)[1], last)
         if row and not attempt:
             # Nothing of it is outstanding; what was taken may have been the send of an equal letter.
             self._ring.set_state(row, 0, first_s, attempts)
@@ -214,14 +214,14 @@ class TeamLineages:
         only = self._count_among_equal(fingerprint, Level(attempt, 1, due_s, first_s, lineage_id))
         if row:
             # The first failure stays what it was, and attempts never become fewer, whatever a letter says of itself.
-            _, first_s, attempts = ring.state(row)
+            _, first_s, attempts = ring.get_state(row)
             attempt = max(attempt, attempts)
-        if row and ring.young(row) and fingerprint == ring.names(row)[1]:
+        if row and ring.young(row) and fingerprint == ring.read_identity(row)[1]:
             ring.set_state(row, due_s, first_s, attempt)
         else:
             if row:
                 ring.unlink(row)
-            row = ring.add(lineage_id, fingerprint, due_s, first_s, attempt)
+            row = ring.append_row(lineage_id, fingerprint, due_s, first_s, attempt)
         if only:
             ring.link(row, fingerprint)
 
@@ -231,19 +231,19 @@ class TeamLineages:
             row = self._only_row(fingerprint)
             if not row:
                 return True
-            due_s, first_s, attempts = self._ring.state(row)
-            self._levels.add(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.names(row)[0]))
+            due_s, first_s, attempts = self._ring.get_state(row)
+            self._levels.add_sends(fingerprint, Level(attempts, 1, due_s, first_s, self._ring.read_identity(row)[0]))
             self._ring.unlink(row)
-        self._levels.add(fingerprint, credit)
+        self._levels.add_sends(fingerprint, credit)
         return False
 
     def _take_send(self, fingerprint: int, attempt: int) -> int:
         if fingerprint in self._equal:
-            return self._levels.take(fingerprint, attempt)
+            return self._levels.take_send(fingerprint, attempt)
         row = self._only_row(fingerprint)
         if not row:
             return 0
-        _, first_s, attempts = self._ring.state(row)
+        _, first_s, attempts = self._ring.get_state(row)
         self._ring.set_state(row, 0, first_s, attempts)
         return attempts
 
@@ -254,8 +254,8 @@ class TeamLineages:
     def _only_row(self, fingerprint: int) -> int:
         """The row of the outstanding send with a fingerprint that has no levels; 0 where there is none."""
         row = self._ring.of_fingerprint(fingerprint)
-        return row if row and self._ring.state(row)[0] else 0
+        return row if row and self._ring.get_state(row)[0] else 0
 
 
-def _known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> KnownLineage:
+def _make_known(lineage_id: int, due_s: int, first_s: int, attempts: int) -> KnownLineage:
     return KnownLineage(lineage_id, attempts, first_s * 1_000, due_s * 1_000)

@@ -75,18 +75,18 @@ class Audit(NamedTuple):
     settings: Settings
     admin: AdminClient
 
-    def records(self, since_ms: int, action: str = "") -> Iterator[AuditRecord]:
+    def read_records(self, since_ms: int, action: str = "") -> Iterator[AuditRecord]:
         """Read the records written from `since_ms` on, of one action, or of all where `action` is empty.
 
         Raises:
           TopicsInvalid: there is no audit topic, or it cannot be read.
         """
-        topic = topics.names(self.settings.app_id).audit
+        topic = topics.build_topic_names(self.settings.app_id).audit
         about = topics.describe(self.admin, [topic]).get(topic)
         if about is None:
             raise TopicsInvalid([f"{topic} is missing"], "retry topics create")
         spans = offset_ranges.since(self.admin, topic, range(about.partitions), since_ms - CLOCKS_MS)
-        for messages in offset_ranges.batches(client_config.reader_config(self.settings), spans):
+        for messages in offset_ranges.read_batches(client_config.reader_config(self.settings), spans):
             for message in messages:
                 if action and (message.key() or b"") != action.encode():
                     continue
@@ -110,13 +110,13 @@ def by_person(
       action: which action an order is about, in hexadecimal.
     """
     record = AuditRecord(
-        action, kind, by, at_ms=at_ms, shard=NO_SHARD, letters=[_named(name) for name in letters], reason=reason,
+        action, kind, by, at_ms=at_ms, shard=NO_SHARD, letters=[_parse_letter_name(name) for name in letters], reason=reason,
         teams=sorted(teams),
     )  # fmt: skip
     return msgspec.json.encode({"v": 1, **msgspec.to_builtins(record)})
 
 
-def _named(name: str) -> AuditLetter:
+def _parse_letter_name(name: str) -> AuditLetter:
     if name.count("/") == _OF_PLACE:
         return AuditLetter(DONE, parked=name)
     due_ms, _, letter = name.partition("/")

@@ -17,7 +17,7 @@ from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions, Refusal
 from retry.errors import ActionRefused
 from retry.operations import waiting_entries
-from retry.operations.letters.found_letter import FoundLetter, waiting
+from retry.operations.letters.found_letter import FoundLetter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
@@ -76,7 +76,7 @@ class Chosen:
         """Return how many members there are, waiting and resting."""
         return sum(map(len, self.keys)) + len(self.resting)
 
-    def add(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
+    def add_member(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
         """Another member, of the shard that was begun last."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
@@ -119,21 +119,21 @@ def choose(
       ActionRefused: they are too many for one action.
     """
     chosen, codec = Chosen(now_ms), actions.judge.packer.codec
-    for _, table in waiting_entries.shards(settings):
+    for _, table in waiting_entries.load_shard_tables(settings):
         chosen.keys.append([])
         if not waits:
             continue
-        for key, envelope in waiting_entries.rows(table):
+        for key, envelope in waiting_entries.scan_rows(table):
             if entry_keys.lane_of(key) in _UNSEEN:
                 continue
-            letter = waiting(entry_keys.source(key), codec.shown(key, envelope), registry, "")
+            letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")
             if not meant(letter):
                 continue
-            result = actions.acted(state, Member(key, now_ms), envelope, now_ms)
+            result = actions.act_on_entry(state, Member(key, now_ms), envelope, now_ms)
             if isinstance(result, Refusal):
                 chosen.refused[result.reason] += 1
             else:
-                chosen.add(key, envelope, letter)
+                chosen.add_member(key, envelope, letter)
         refuse_too_many(chosen)
     return chosen
 

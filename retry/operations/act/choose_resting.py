@@ -53,10 +53,10 @@ def choose_resting(
       ActionRefused: they are too many for one action.
     """
     gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
-    for letter in _resting(listing, meant):
-        place = gone.place(letter.place)
+    for letter in _iterate_resting(listing, meant):
+        place = gone.resolve_place(letter.place)
         chosen.parking[place.topic.hex()] = letter.place.topic
-        result = Refusal(RETURNED) if gone.has(letter.place) else _result(letter, returns, state, now_ms)
+        result = Refusal(RETURNED) if gone.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
         if isinstance(result, Refusal):
             chosen.refused[result.reason] += 1
             continue
@@ -65,12 +65,12 @@ def choose_resting(
         chosen.count_in(letter, b"" if result is None else result.key)
         refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
-            unpatched = _unpatched(letter, returns, state, now_ms)
+            unpatched = _find_unpatched(letter, returns, state, now_ms)
             examples.append(RestingExample(letter.name, letter.record, result, unpatched, letter.is_ours))
     return examples
 
 
-def _unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ReturnedLetter | None:
+def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ReturnedLetter | None:
     if state.action.kind != action_records.PATCH:
         return None
     as_it_is = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
@@ -78,8 +78,8 @@ def _unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, 
     return None if isinstance(result, Refusal) else result
 
 
-def _resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:
-    return filter(meant, listing.resting(Cursor()))
+def _iterate_resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:
+    return filter(meant, listing.iterate_resting(Cursor()))
 
 
 def _result(
@@ -91,8 +91,8 @@ def _result(
     if not letter.is_ours:
         # It is only marked, and nothing is made of it.
         return None if state.action.kind == action_records.DISCARD else Refusal(NOT_OURS)
-    if (refused := returns.refused(record)) is not None:
+    if (refused := returns.find_refusal(record)) is not None:
         return refused
     if letter.is_reference:
         return None
-    return returns.returned(state, record, record, now_ms, now_ms)
+    return returns.return_letter(state, record, record, now_ms, now_ms)

@@ -16,13 +16,13 @@ def differences(before: Entry, after: Entry, shown: Callable[[bytes], bytes | No
     Args:
       shown: tells the JSON of values that are framed for a schema registry.
     """
-    former, new = (list(_lines(each, shown)) for each in (before, after))
+    former, new = (list(_format_entry(each, shown)) for each in (before, after))
     return list(difflib.unified_diff(former, new, "before", "after", lineterm="", n=2))
 
 
-def _lines(entry: Entry, shown: Callable[[bytes], bytes | None] | None) -> Iterator[str]:
+def _format_entry(entry: Entry, shown: Callable[[bytes], bytes | None] | None) -> Iterator[str]:
     for name, value in entry.headers:
-        yield f"{name}: {_text(value)}"
+        yield f"{name}: {_format_value(value)}"
     if entry.value is None:
         yield "no value"
         return
@@ -30,10 +30,10 @@ def _lines(entry: Entry, shown: Callable[[bytes], bytes | None] | None) -> Itera
     try:
         yield from orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2).decode().splitlines()
     except orjson.JSONDecodeError:
-        yield from _text(value).splitlines()
+        yield from _format_value(value).splitlines()
 
 
-def _text(raw: bytes | None) -> str:
+def _format_value(raw: bytes | None) -> str:
     if raw is None:
         return "null"
     try:

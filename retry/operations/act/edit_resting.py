@@ -39,7 +39,7 @@ def edit_resting(
     before = example.returned
     if before is None:
         return Refusal("reference")
-    edited = returns.codec.encode(before.key, edit.applied(before.entry))
+    edited = returns.codec.encode(before.key, edit.apply_to(before.entry))
     member = Member(place, now_ms, record_digest(example.record, returns.codec), edited)
-    after = returns.returned(request.state(), example.record, example.record, now_ms, now_ms, edited)
+    after = returns.return_letter(request.build_initial_state(), example.record, example.record, now_ms, now_ms, edited)
     return after if isinstance(after, Refusal) else EditedResting(member, before, after)

@@ -14,7 +14,7 @@ from retry.delay_queue.action_records import Action
 from retry.errors import ActionRefused
 from retry.kafka import authorization, topics
 from retry.kafka.authorization import Right
-from retry.operations.act.request import Request, new
+from retry.operations.act.request import Request, renew_action
 from retry.operations.control_requests import ShardNumbers
 from retry.operations.letters.found_letter import FoundLetter
 from retry.record import PartitionId
@@ -46,7 +46,7 @@ class Erasing:
         self.resting: dict[PartitionId, RestingRecords] = {}
         self.sealed = 0
 
-    def meant(self, letter: FoundLetter) -> bool:
+    def matches(self, letter: FoundLetter) -> bool:
         """Whether a letter is to be erased; records that rest are counted."""
         self.sealed += letter.sealed is not None and self.topic in (None, letter.topic)
         if letter.key != self.key or self.topic not in (None, letter.topic):
@@ -60,7 +60,7 @@ class Erasing:
             self.resting[place] = RestingRecords(before.records + 1, max(before.newest_ms, letter.timestamp_ms or 0))
         return True
 
-    def names(self, text: str) -> bool:
+    def is_key_in(self, text: str) -> bool:
         """Whether a text names the key, as a word of it."""
         try:
             word = self.key.decode()
@@ -74,13 +74,13 @@ class Erasing:
         Raises:
           ActionRefused: the reason names the key, and the audit would keep it.
         """
-        if self.names(reason):
+        if self.is_key_in(reason):
             raise ActionRefused("the reason names the key, and the audit keeps it for a year; say it in other words")
         of = "one record key" + (f" of topic {self.topic}" if self.topic else "")
-        return new(Action(action_records.ERASE, by, 0, [], 0, policies=policies, reason=reason, filter=of))
+        return renew_action(Action(action_records.ERASE, by, 0, [], 0, policies=policies, reason=reason, filter=of))
 
 
-def compacted(shards: ShardNumbers, erasing: Erasing) -> list[PartitionId]:
+def list_compacted(shards: ShardNumbers, erasing: Erasing) -> list[PartitionId]:
     """Partitions of compacted topics in which records with this key rest."""
     described = topics.describe(shards.admin, {topic for topic, _ in erasing.resting})
     return sorted(place for place in erasing.resting if _COMPACT in described[place[0]].config.get("cleanup.policy", ""))

@@ -33,7 +33,7 @@ def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
     """
     count, request = found.chosen.count, found.request
     worked = Estimate(count * 1_000 // (_LETTERS_S * shards), f"workers act on some {_LETTERS_S:,} letters/s in each shard")
-    sent = max((worked, *_limited(found, registry)), key=lambda each: each.ms)
+    sent = max((worked, *_estimate_limits(found, registry)), key=lambda each: each.ms)
     waits = [sent]
     if request.due.at_ms is not None:
         waits.append(Estimate(max(0, request.due.at_ms - found.at_ms), "they are due at a later time"))
@@ -44,7 +44,7 @@ def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
     return Estimate(sum(each.ms for each in waits), max(waits, key=lambda each: each.ms).slowest)
 
 
-def _limited(found: Preview, registry: Registry) -> Iterator[Estimate]:
+def _estimate_limits(found: Preview, registry: Registry) -> Iterator[Estimate]:
     """Estimate the duration by each rate limit, of a target or a team, that holds for the letters that are sent."""
     action, groups = found.request.action, found.chosen.groups
     if action.kind not in (RETRY, REDIRECT):
@@ -52,12 +52,12 @@ def _limited(found: Preview, registry: Registry) -> Iterator[Estimate]:
     targets: Mapping[str, int] = {action.target: found.chosen.count} if action.target else groups["target"]
     for target, count in targets.items():
         if (limit := registry.target_limits.get(target)) is not None:
-            yield _by(f"target {target}", count, [limit])
+            yield _make_estimate(f"target {target}", count, [limit])
     for team, count in groups["team"].items():
         if limits := registry.team_limits.get(team):
-            yield _by(f"team {team}", count, limits)
+            yield _make_estimate(f"team {team}", count, limits)
 
 
-def _by(whose: str, count: int, limits: Sequence[Limit]) -> Estimate:
+def _make_estimate(whose: str, count: int, limits: Sequence[Limit]) -> Estimate:
     slowest = max(limits, key=lambda limit: limit.period_ms / limit.tokens)
-    return Estimate(count * slowest.period_ms // slowest.tokens, f"{whose} may have {slowest.text()}")
+    return Estimate(count * slowest.period_ms // slowest.tokens, f"{whose} may have {slowest.format_limit()}")

@@ -28,7 +28,7 @@ class Following:
     def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
         self._follower, ends = shards.follower()
         for partition, offset in ends.items():
-            self._follower.begin(shards.topic, partition, offset)
+            self._follower.follow_partition(shards.topic, partition, offset)
         self._tally, self._held = action_records.tally_key(action_id), action_records.held_key(action_id)
         self._resumed = action_records.resumed_key(action_id)
         self._step = ramp_records.step_key(action_id)
@@ -45,21 +45,21 @@ class Following:
     @property
     def tally(self) -> Tally:
         """Return the sum of the tallies of all shards."""
-        return summed(self.tallies.values())
+        return sum_tallies(self.tallies.values())
 
-    def look(self) -> bool:
+    def poll_progress(self) -> bool:
         """Read on, for a moment; whether a shard has come further."""
         before = self.tally.members, self.step
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             key, value = message.key(), message.value()
             if message.error() is None and key is not None and value is not None:
                 try:
-                    self._note(message.partition() or 0, key, value)
+                    self._apply_record(message.partition() or 0, key, value)
                 except DECODE_ERRORS as error:
                     UNREADABLE.pass_over(message.topic(), message.partition(), message.offset(), error)
         return (self.tally.members, self.step) > before
 
-    def _note(self, shard: int, key: bytes, value: bytes) -> None:
+    def _apply_record(self, shard: int, key: bytes, value: bytes) -> None:
         if key == self._tally:
             self.tallies[shard] = action_records.decode_tally(value)
         elif key == self._step:
@@ -69,7 +69,7 @@ class Following:
         elif key == self._resumed and self.held and action_records.decode_order(value).hold >= self.held.at_ms:
             self.held = None
 
-    def left(self, action: Action) -> list[int]:
+    def list_left(self, action: Action) -> list[int]:
         """Shards that are not done yet."""
         done = {shard: tally.slices for shard, tally in self.tallies.items()}
         climbs = action.ramp is not None and self.step < len(action.ramp.steps)
@@ -79,7 +79,7 @@ class Following:
         ]  # fmt: skip
 
 
-def summed(tallies: Iterable[Tally]) -> Tally:
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
     slices = done = gone = 0
     refused: Counter[str] = Counter()
     for tally in tallies:

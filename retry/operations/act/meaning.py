@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.act.choose import Meant
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import InGroup, predicate, states
-from retry.operations.letter_filter.predicate import names as names_state
+from retry.operations.letter_filter.predicate import InGroup, list_states, predicate
+from retry.operations.letter_filter.predicate import mentions_state as names_state
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters.found_letter import FoundLetter
 
@@ -67,7 +67,7 @@ def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup |
     for each in names:
         _demand_name(each)
     # Whoever names a letter means it wherever it rests.
-    fits, named, of = predicate(meant, now_ms, in_group), frozenset(names), states(meant, discarded=bool(names))
+    fits, named, of = predicate(meant, now_ms, in_group), frozenset(names), list_states(meant, discarded=bool(names))
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"
@@ -93,6 +93,6 @@ def says_states(meant: Filter) -> bool:
 
 def _demand_name(name: str) -> None:
     try:
-        place(name) if name.count("/") == _OF_PLACE else source_from_text(name)
+        parse_location(name) if name.count("/") == _OF_PLACE else source_from_text(name)
     except ValueError:
         raise ValueError(name) from None

@@ -22,7 +22,7 @@ def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter |
     return all_of([meant, parse(f"age:<{max(0, now_ms - action.asked_at_ms)}ms")])
 
 
-def counted(listing: Listing, action: Action, now_ms: int) -> int | None:
+def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
     """Count the new failures that wait or are parked now, which the action leaves alone; None where its filter cannot be parsed.
 
     Raises:
@@ -31,7 +31,7 @@ def counted(listing: Listing, action: Action, now_ms: int) -> int | None:
     meant = like_these(action, now_ms)
     if meant is None:
         return None
-    return sum(not action.teams or (letter.team or "") in action.teams for letter in listing.letters(meant, Cursor()))
+    return sum(not action.teams or (letter.team or "") in action.teams for letter in listing.find_letters(meant, Cursor()))
 
 
 def without_state(meant: Filter) -> Filter:

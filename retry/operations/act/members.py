@@ -31,17 +31,17 @@ class MemberResult(NamedTuple):
     told: AuditLetter
 
 
-def members(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
+def list_member_results(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
     """Every letter of an action, those with a result first.
 
     Raises:
       TopicsInvalid: a topic is missing or cannot be read.
     """
     audit, since_ms, action_id = Audit(settings, shards.admin), about.action.asked_at_ms - CLOCKS_MS, about.id.hex()
-    records = lambda: audit.records(since_ms, action_id)  # noqa: E731
+    records = lambda: audit.read_records(since_ms, action_id)  # noqa: E731
     # Read twice, so that only letters that are gone are held in memory.
     gone = {told.letter for record in records() for told in record.letters if told.result == GONE} if about.tally.gone else set()
-    elsewhere = _waiting(settings, gone) if gone else {}
+    elsewhere = _find_waiting(settings, gone) if gone else {}
     for record in records():
         for told in record.letters:
             now = elsewhere.get(told.letter) if told.result == GONE else None
@@ -50,10 +50,10 @@ def members(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> 
         yield from _not_yet(shards, about)
 
 
-def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
+def _find_waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
     """Find which of these letters (`topic/partition/offset`) wait under another key now, by letter."""
     found = {}
-    for _, table in waiting_entries.shards(settings):
+    for _, table in waiting_entries.load_shard_tables(settings):
         for where, entry in waiting_entries.entries(table):
             name = f"{where.topic}/{where.partition}/{where.offset}"
             if name in letters:
@@ -64,11 +64,11 @@ def _waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
 
 
 def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
-    for shard, slices in enumerate(shards.standing(action_records.slices_of(about.id))):
+    for shard, slices in enumerate(shards.list_records(action_records.slices_of(about.id))):
         for value in slices.values():
             for member in action_records.decode_slice(value).members:
                 if returned_offsets.is_place(member.key):
-                    told = AuditLetter(NOT_YET, parked=returned_offsets.told(member.key, about.action.parking))
+                    told = AuditLetter(NOT_YET, parked=returned_offsets.describe_place(member.key, about.action.parking))
                 else:
                     due_at_ms, topic, partition, offset = entry_keys.source(member.key)
                     told = AuditLetter(NOT_YET, f"{topic}/{partition}/{offset}", due_at_ms)

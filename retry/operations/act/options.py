@@ -12,7 +12,7 @@ from retry.delay_queue.action_records import EDIT, PATCH, REDIRECT, RETRY, Actio
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.patch import fault
 from retry.errors import ActionRefused
-from retry.operations.act.request import DueTimes, Edit, Request, new
+from retry.operations.act.request import DueTimes, Edit, Request, renew_action
 
 KINDS = (RETRY, REDIRECT, "park", "discard", EDIT, PATCH)
 _DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
@@ -90,7 +90,7 @@ def goes_with(kind: str) -> set[str]:
     return _OF[kind]
 
 
-def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
+def build_request(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
     """Check the options of an action, and build its request.
 
     Args:
@@ -109,7 +109,7 @@ def asked(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str],
         reason=about.reason, filter=about.filter,
     )  # fmt: skip
     due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
-    return new(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
+    return renew_action(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
 
 
 def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:

@@ -14,7 +14,7 @@ from retry.delivery import ramp
 from retry.delivery.ramp import StepCounts
 from retry.errors import ActionRefused
 from retry.operations.act.audit import by_person
-from retry.operations.act.follow import summed
+from retry.operations.act.follow import sum_tallies
 from retry.operations.control_requests import ShardNumbers
 
 _CONTROLS = b"\x10action/"
@@ -23,7 +23,7 @@ _CONTROLS = b"\x10action/"
 class Standing(Protocol):
     """Records of each partition of the changelog whose keys begin so: see `ShardNumbers`, or a copy of them."""
 
-    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]: ...
+    def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]: ...
 
 
 class ActionOverview(NamedTuple):
@@ -70,8 +70,8 @@ def overviews(shards: Standing) -> list[ActionOverview]:
       EntryUnreadable: an action says what no version says.
     """
     by_id: dict[bytes, dict[int, ActionState]] = {}
-    for shard, controls in enumerate(shards.standing(_CONTROLS)):
-        for state in action_state.states(controls):
+    for shard, controls in enumerate(shards.list_records(_CONTROLS)):
+        for state in action_state.read_states(controls):
             by_id.setdefault(state.id, {})[shard] = state
     found = [_overview(states) for states in by_id.values()]
     return sorted(found, key=lambda each: (-each.action.asked_at_ms, each.id))
@@ -90,7 +90,7 @@ def find(overviews: Sequence[ActionOverview], text: str) -> ActionOverview:
     return found[0]
 
 
-def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
+def hold_action(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
     """Put the action on hold; the audit has this and the other orders, in the transaction that gives them.
 
     Raises:
@@ -101,36 +101,36 @@ def hold(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> N
     _demand_left(about)
     # By the brokers' time it may not be later than a hold of a worker's that was ended.
     at_ms = max(shards.now_ms(), about.ended_hold_ms + 1)
-    _order(shards, about, "hold", action_records.held_key(about.id), Order(by, at_ms, reason))
+    _publish_order(shards, about, "hold", action_records.held_key(about.id), Order(by, at_ms, reason))
 
 
 def resume(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
-    """End the hold that stands; raises as `hold`, and where none does."""
+    """End the hold that stands; raises as `hold_action`, and where none does."""
     _demand_left(about)
     if about.held is None:
         raise ActionRefused("it is not held")
     order = Order(by, shards.now_ms(), reason, about.held.at_ms, about.held.policies or about.policies)
-    _order(shards, about, "resume", action_records.resumed_key(about.id), order)
+    _publish_order(shards, about, "resume", action_records.resumed_key(about.id), order)
 
 
 def cancel(shards: ShardNumbers, about: ActionOverview, by: str, reason: str) -> None:
-    """Leave alone what is not done yet; raises as `hold`."""
+    """Leave alone what is not done yet; raises as `hold_action`."""
     _demand_left(about)
-    _order(shards, about, "cancel", action_records.cancelled_key(about.id), Order(by, shards.now_ms(), reason))
+    _publish_order(shards, about, "cancel", action_records.cancelled_key(about.id), Order(by, shards.now_ms(), reason))
 
 
-ORDERS = {"hold": hold, "resume": resume, "cancel": cancel}
+ORDERS = {"hold": hold_action, "resume": resume, "cancel": cancel}
 
 
-def _order(shards: ShardNumbers, about: ActionOverview, what: str, key: bytes, order: Order) -> None:
+def _publish_order(shards: ShardNumbers, about: ActionOverview, what: str, key: bytes, order: Order) -> None:
     action_id = about.id.hex()
     told = by_person(what, order.by, order.reason, order.at_ms, [], about.action.teams, action_id)
-    shards.ask(key, action_records.encode(order), (action_id.encode(), told))
+    shards.put_control_record(key, action_records.encode(order), (action_id.encode(), told))
 
 
 def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
     """Add how many letters failed again after a ramp had sent them; reads the changelog once more."""
-    marks = shards.standing(ramp_records.failed_of(about.id))[ramp_records.HOME]
+    marks = shards.list_records(ramp_records.failed_of(about.id))[ramp_records.HOME]
     return failed_again(about, Counter(map(ramp_records.step_of, marks)))
 
 
@@ -142,7 +142,7 @@ def failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOver
 def _steps(action: Action, states: dict[int, ActionState]) -> list[StepCounts]:
     if action.ramp is None:
         return []
-    return ramp.counted(action.ramp, [state.tally for state in states.values()], [0] * len(action.ramp.steps))
+    return ramp.count_steps(action.ramp, [state.tally for state in states.values()], [0] * len(action.ramp.steps))
 
 
 def _overview(states: dict[int, ActionState]) -> ActionOverview:
@@ -151,7 +151,7 @@ def _overview(states: dict[int, ActionState]) -> ActionOverview:
     return ActionOverview(
         some.id, some.action, held=max(held, key=lambda order: order.at_ms, default=None),
         cancelled=next((state.cancelled for state in states.values() if state.cancelled is not None), None),
-        tally=summed(state.tally for state in states.values()),
+        tally=sum_tallies(state.tally for state in states.values()),
         left=sorted(shard for shard, state in states.items() if not state.has_ended(shard)),
         ended_hold_ms=max((state.resumed.hold for state in states.values() if state.resumed is not None), default=0),
         policies=next((state.resumed.policies for state in states.values() if state.resumed is not None), ""),

@@ -86,7 +86,7 @@ class Preview(NamedTuple):
     codec: EnvelopeCodec = PLAIN
     edited: Member | None = None
 
-    def ramped(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
+    def with_ramp(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
         """Add a ramp, and note the targets that no consumer group reads.
 
         Args:
@@ -97,18 +97,18 @@ class Preview(NamedTuple):
         request = self.request._replace(action=msgspec.structs.replace(self.request.action, ramp=ramp))
         return self._replace(request=request, silent=silent)
 
-    def resting(self) -> Iterator[Member]:
+    def iterate_resting(self) -> Iterator[Member]:
         """Members that are parked or discarded."""
         if self.edited is not None:
             return iter([self.edited])
-        return self.request.resting(self.chosen.resting, self.chosen.sources, self.at_ms)
+        return self.request.iterate_resting(self.chosen.resting, self.chosen.sources, self.at_ms)
 
-    def members(self) -> list[Iterator[Member]]:
+    def list_members(self) -> list[Iterator[Member]]:
         """Return the members that wait, one iterator for each shard."""
         if self.request.edit is None or self.edited is not None:
-            return self.request.members(self.chosen.keys, self.at_ms)
+            return self.request.build_members(self.chosen.keys, self.at_ms)
         (edited,) = self.chosen.examples
-        member = self.request.member(edited.key, edited.envelope, self.at_ms, self.codec)
+        member = self.request.build_member(edited.key, edited.envelope, self.at_ms, self.codec)
         return [iter([member] if keys else []) for keys in self.chosen.keys]
 
 
@@ -127,8 +127,8 @@ def preview(
       ActionRefused: nothing like that can be done, as an edit of two letters.
     """
     judge = reschedule_dry_run.judge(settings, registry)
-    actions = EntryActions(judge, topics.names(settings.app_id).discarded)
-    state = request.state()
+    actions = EntryActions(judge, topics.build_topic_names(settings.app_id).discarded)
+    state = request.build_initial_state()
     if request.edit is not None:
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
@@ -144,22 +144,22 @@ def preview(
     if request.edit is not None and at_rest:
         made = edit_resting(request, request.edit, chosen.resting[0], at_rest[0], returns, now_ms)
         if isinstance(made, Refusal):
-            raise ActionRefused(f"nothing can be done for this letter: {told(made.reason)}")
-        edited, examples = made.member, [_edited(request.edit, at_rest[0].name, made)]
+            raise ActionRefused(f"nothing can be done for this letter: {describe_reason(made.reason)}")
+        edited, examples = made.member, [_edit_example(request.edit, at_rest[0].name, made)]
     else:
-        examples = [_returned(request, each, now_ms) for each in at_rest]
-    examples = [*(_change(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
+        examples = [_return_example(request, each, now_ms) for each in at_rest]
+    examples = [*(_build_example(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
     teams = sorted(chosen.groups["team"])
     request = request._replace(action=msgspec.structs.replace(request.action, teams=teams))
     return Preview(request, chosen, now_ms, examples, codec=judge.packer.codec, edited=edited)
 
 
-def _edited(edit: Edit, name: str, made: EditedResting) -> ExampleChange:
-    diff = differences(made.before.entry, made.after.entry, edit.framing.shown if edit.framing else None)
+def _edit_example(edit: Edit, name: str, made: EditedResting) -> ExampleChange:
+    diff = differences(made.before.entry, made.after.entry, edit.framing.decode_json if edit.framing else None)
     return ExampleChange(name, made.member.due_at_ms, made.after.destination, diff)
 
 
-def _returned(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
+def _return_example(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
     if not example.is_ours:
         return ExampleChange(example.name, now_ms, "nowhere: it stays where others wrote it, and is not listed any more", [])
     if example.returned is None:
@@ -173,11 +173,11 @@ def _returned(request: Request, example: RestingExample, now_ms: int) -> Example
     return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.destination, diff)
 
 
-def _change(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:
-    member = request.member(key, envelope, now_ms, actions.judge.packer.codec)
-    acted = actions.acted(request.state(), member, envelope, now_ms)
+def _build_example(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:
+    member = request.build_member(key, envelope, now_ms, actions.judge.packer.codec)
+    acted = actions.act_on_entry(request.build_initial_state(), member, envelope, now_ms)
     if isinstance(acted, Refusal):
-        raise ActionRefused(f"nothing can be done for these letters: {told(acted.reason)}")
+        raise ActionRefused(f"nothing can be done for these letters: {describe_reason(acted.reason)}")
     packed = acted.move.packed
     diff = _diff(acted, request) if request.action.kind in (action_records.EDIT, action_records.PATCH) else []
     return ExampleChange(str(entry_keys.source(key)), entry_keys.due_at_ms(packed.key), packed.destination, diff)
@@ -185,9 +185,9 @@ def _change(actions: EntryActions, request: Request, key: bytes, envelope: bytes
 
 def _diff(acted: ActedEntry, request: Request) -> list[str]:
     framing = request.edit.framing if request.edit else None
-    return differences(acted.move.entry, acted.entry, framing.shown if framing else None)
+    return differences(acted.move.entry, acted.entry, framing.decode_json if framing else None)
 
 
-def told(reason: str) -> str:
+def describe_reason(reason: str) -> str:
     """Why nothing is done for letters, in words."""
     return _WORDS.get(reason, reason)

@@ -11,7 +11,7 @@ from retry.kafka.interface import AdminClient
 _OLDER = "{number} of {count} workers are of an earlier version, which {does}: {ids}. Upgrade all workers first"
 
 
-def demand(admin: AdminClient, app_id: str) -> None:
+def demand_readiness(admin: AdminClient, app_id: str) -> None:
     """See that nothing stands in the way of an action.
 
     Raises:
@@ -19,7 +19,7 @@ def demand(admin: AdminClient, app_id: str) -> None:
       ActionRefused: a worker is of an earlier version.
       RightMissing: this user may not know which workers there are.
     """
-    own = topics.names(app_id)
+    own = topics.build_topic_names(app_id)
     wanted = [own.audit, own.discarded]
     present = topics.describe(admin, wanted)
     if missing := [topic for topic in wanted if topic not in present]:
@@ -37,9 +37,9 @@ def demand_current(admin: AdminClient, app_id: str, does: str) -> None:
       ActionRefused: there is one.
       RightMissing: this user may not know which workers there are.
     """
-    group = topics.names(app_id).table_group
-    ids = consumer_groups.names(admin, group)
+    group = topics.build_topic_names(app_id).table_group
+    ids = consumer_groups.list_members(admin, group)
     if ids is None:
         raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
-    if older := sorted(each for each in ids if not format_versions.reads(each, format_versions.ACTION)):
+    if older := sorted(each for each in ids if not format_versions.reads_format(each, format_versions.ACTION)):
         raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), does=does, ids=", ".join(dict.fromkeys(older))))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from retry.delay_queue import action_records, action_state
 from retry.delay_queue.action_records import SLICE, Action
-from retry.delay_queue.envelope_codec import EnvelopeCodec, configured
+from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delivery.act import ENDED_MS
 from retry.errors import EntryUnreadable, SealUnopened
 from retry.kafka import topics
@@ -44,22 +44,22 @@ def remnants(settings: Settings, shards: ShardNumbers, erasing: Erasing, now_ms:
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
     """
-    own = topics.names(settings.app_id)
+    own = topics.build_topic_names(settings.app_id)
     described = topics.describe(shards.admin, {own.changelog, own.lineage, own.audit, *(topic for topic, _ in erasing.resting)})
     topics.demand_configs(described)
     return [
-        *_resting(erasing, described),
+        *_find_resting(erasing, described),
         _changelog(described[own.changelog], own.changelog, now_ms),
-        Remnant(own.lineage, "hashes of topic, key and value", None, _kept(described[own.lineage], now_ms)),
-        *_actions(shards, erasing, configured(settings)),
-        *_audited(Audit(settings, shards.admin), described[own.audit], erasing),
+        Remnant(own.lineage, "hashes of topic, key and value", None, _find_retention_end(described[own.lineage], now_ms)),
+        *_find_in_actions(shards, erasing, make_codec(settings)),
+        *_find_in_audit(Audit(settings, shards.admin), described[own.audit], erasing),
     ]
 
 
-def _resting(erasing: Erasing, described: Mapping[str, Described]) -> Iterator[Remnant]:
+def _find_resting(erasing: Erasing, described: Mapping[str, Described]) -> Iterator[Remnant]:
     for (topic, partition), found in sorted(erasing.resting.items()):
         about, what = described[topic], f"{found.records:,} records"
-        until_ms = _kept(about, found.newest_ms)
+        until_ms = _find_retention_end(about, found.newest_ms)
         if "compact" in about.config.get("cleanup.policy", ""):
             what += ", which compaction removes behind a null of this key"
         elif until_ms is None:
@@ -75,22 +75,22 @@ def _changelog(about: Described, name: str, now_ms: int) -> Remnant:
     return Remnant(name, "entries as they were, until it is compacted", None, now_ms + lag_ms)
 
 
-def _kept(about: Described, written_ms: int) -> int | None:
+def _find_retention_end(about: Described, written_ms: int) -> int | None:
     """Until when a topic keeps what was written then; None where it deletes nothing by time."""
     kept_ms = int(about.config.get("retention.ms", -1))
     return written_ms + kept_ms if kept_ms >= 0 and "delete" in about.config.get("cleanup.policy", "") else None
 
 
-def _actions(shards: ShardNumbers, erasing: Erasing, codec: EnvelopeCodec) -> Iterator[Remnant]:
+def _find_in_actions(shards: ShardNumbers, erasing: Erasing, codec: EnvelopeCodec) -> Iterator[Remnant]:
     """Actions that name the key in what was asked for, and edits of such letters that nobody has made yet."""
     named, edits = dict[str, int](), set[str]()
-    for rows in shards.standing(SLICE, _ACTIONS):
+    for rows in shards.list_records(SLICE, _ACTIONS):
         for key, value in rows.items():
             members = action_records.decode_slice(value).members if key.startswith(SLICE) else []
             if any(_is_edit(erasing, member, codec) for member in members):
                 edits.add(action_records.action_of(key).hex())
-        for state in action_state.states(rows):
-            if erasing.names(_said(state.action)):
+        for state in action_state.read_states(rows):
+            if erasing.is_key_in(_describe_action(state.action)):
                 named[state.id.hex()] = state.action.asked_at_ms
     for action in sorted(edits):
         yield Remnant(f"action {action}", f"an edit that is not made yet: retry actions cancel {action}", None, None)
@@ -111,14 +111,14 @@ def _is_edit(erasing: Erasing, member: action_records.Member, codec: EnvelopeCod
         return erasing.key in member.envelope
 
 
-def _said(action: Action) -> str:
+def _describe_action(action: Action) -> str:
     patch = action.patch
     patched = [] if patch is None else [patch.value, *(text or "" for text in patch.headers.values())]
     return "\n".join((action.filter, action.reason, *patched))
 
 
-def _audited(audit: Audit, about: Described, erasing: Erasing) -> Iterator[Remnant]:
-    found = [record.at_ms for record in audit.records(0) if erasing.names(record.reason)]
+def _find_in_audit(audit: Audit, about: Described, erasing: Erasing) -> Iterator[Remnant]:
+    found = [record.at_ms for record in audit.read_records(0) if erasing.is_key_in(record.reason)]
     if found:
-        topic = topics.names(audit.settings.app_id).audit
-        yield Remnant(topic, f"{len(found):,} records whose reason names the key", max(found), _kept(about, max(found)))
+        topic = topics.build_topic_names(audit.settings.app_id).audit
+        yield Remnant(topic, f"{len(found):,} records whose reason names the key", max(found), _find_retention_end(about, max(found)))

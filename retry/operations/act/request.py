@@ -16,7 +16,7 @@ from retry.delay_queue.action_records import Action, Member, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import digest
+from retry.delivery.acted_entry import hash_envelope
 from retry.errors import ActionRefused
 
 # What a schema registry's clients write before a value, with the number of its schema.
@@ -36,7 +36,7 @@ class DueTimes(NamedTuple):
     spread_ms: int = 0
     postpone_ms: int = 0
 
-    def of(self, key: bytes, now_ms: int) -> int:
+    def compute_due_time(self, key: bytes, now_ms: int) -> int:
         """When the letter of this key is due; without a spread."""
         due_at_ms = entry_keys.due_at_ms(key)
         if self.postpone_ms:
@@ -48,7 +48,7 @@ class DueTimes(NamedTuple):
 class Framing(Protocol):
     """Knows the schemas of a registry; see `retry.scheduling.tasks.framed_values`."""
 
-    def encoded(self, former: bytes, value: bytes) -> bytes:
+    def encode_json(self, former: bytes, value: bytes) -> bytes:
         """JSON as a value with the frame of the former one, encoded by its schema.
 
         Raises:
@@ -56,7 +56,7 @@ class Framing(Protocol):
         """
         ...
 
-    def shown(self, value: bytes) -> bytes | None:
+    def decode_json(self, value: bytes) -> bytes | None:
         """The JSON of a framed value; None of any other, and where its schema is not known."""
         ...
 
@@ -73,7 +73,7 @@ class Edit(NamedTuple):
     headers: dict[str, str | None] = {}  # noqa: RUF012
     framing: Framing | None = None
 
-    def applied(self, entry: Entry) -> Entry:
+    def apply_to(self, entry: Entry) -> Entry:
         """Return the letter's entry with this edit.
 
         Raises:
@@ -82,7 +82,7 @@ class Edit(NamedTuple):
         if own := sorted(names.OURS & self.headers.keys()):
             raise ActionRefused(f"the header {own[0]} is this service's own and cannot be changed")
         changes = ((name, None if text is None else text.encode()) for name, text in self.headers.items())
-        value = entry.value if self.value is None else _checked(entry.value, self.value, self.framing)
+        value = entry.value if self.value is None else _check_frame(entry.value, self.value, self.framing)
         edited = msgspec.structs.replace(entry, value=value, headers=names.set_in(entry.headers, *changes))
         if edited == entry:
             raise ActionRefused("the letter would stay as it is: give another value, or headers")
@@ -102,11 +102,11 @@ class Request(NamedTuple):
     due: DueTimes = DueTimes()
     edit: Edit | None = None
 
-    def state(self) -> ActionState:
+    def build_initial_state(self) -> ActionState:
         """Return the action's state as a worker would have it before anything is done."""
         return ActionState(self.id, self.action, None, None, Tally())
 
-    def member(self, key: bytes, envelope: bytes, now_ms: int, codec: EnvelopeCodec = PLAIN) -> Member:
+    def build_member(self, key: bytes, envelope: bytes, now_ms: int, codec: EnvelopeCodec = PLAIN) -> Member:
         """A letter, as the action will name it.
 
         Raises:
@@ -114,39 +114,39 @@ class Request(NamedTuple):
           SealUnopened: it cannot be opened here.
         """
         if self.edit is None:
-            return Member(key, self.due.of(key, now_ms))
-        edited = codec.encode(key, self.edit.applied(codec.decode(key, envelope)))
-        return Member(key, entry_keys.due_at_ms(key) + 1, digest(envelope), edited)
+            return Member(key, self.due.compute_due_time(key, now_ms))
+        edited = codec.encode(key, self.edit.apply_to(codec.decode(key, envelope)))
+        return Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(envelope), edited)
 
-    def resting(self, places: Sequence[bytes], sources: Sequence[int], now_ms: int) -> Iterator[Member]:
+    def iterate_resting(self, places: Sequence[bytes], sources: Sequence[int], now_ms: int) -> Iterator[Member]:
         """Members that rest, in random order where they are spread; those with the same coordinates at different times.
 
         Args:
           sources: equal numbers for letters that failed at the same coordinates, as they may where a topic was made anew.
         """
-        count, alike, taken = len(places), _alike(sources), dict[tuple[int, int], int]()
+        count, alike, taken = len(places), _find_duplicates(sources), dict[tuple[int, int], int]()
         order = random.sample(range(count), count) if self.due.spread_ms else range(count)
         for place, source, n in zip(places, sources, order, strict=True):
             at_ms = now_ms + n * self.due.spread_ms // count + self.due.postpone_ms
             at_ms = at_ms if self.due.at_ms is None else self.due.at_ms
             yield Member(place, _later(taken, source, at_ms) if source in alike else at_ms)
 
-    def members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
-        """The members by shard; of an edit see `member`."""
+    def build_members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
+        """The members by shard; of an edit see `build_member`."""
         count = sum(map(len, keys))
         if not self.due.spread_ms:
-            return [(Member(key, self.due.of(key, now_ms)) for key in some) for some in keys]
+            return [(Member(key, self.due.compute_due_time(key, now_ms)) for key in some) for some in keys]
         places = iter(random.sample(range(count), count))
         at_ms = lambda: now_ms + next(places) * self.due.spread_ms // count  # noqa: E731
         return [(Member(key, at_ms()) for key in some) for some in keys]
 
 
-def new(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
+def renew_action(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
     """Another action, with an id of its own."""
     return Request(action_records.new_id(), action, due, edit)
 
 
-def _alike(sources: Sequence[int]) -> set[int]:
+def _find_duplicates(sources: Sequence[int]) -> set[int]:
     """Return the sources that occur more than once; of a million nearly always none do."""
     return {one for one, following in pairwise(sorted(sources)) if one == following}
 
@@ -160,10 +160,10 @@ def _later(taken: dict[tuple[int, int], int], source: int, at_ms: int) -> int:
     return at_ms
 
 
-def _checked(former: bytes | None, value: bytes, framing: Framing | None) -> bytes:
+def _check_frame(former: bytes | None, value: bytes, framing: Framing | None) -> bytes:
     if former and former[0] == 0 and len(former) > _FRAME_BYTES and value[:_FRAME_BYTES] != former[:_FRAME_BYTES]:
         if framing is not None and _is_json(value):
-            return framing.encoded(former, value)
+            return framing.encode_json(former, value)
         schema = int.from_bytes(former[1:_FRAME_BYTES], "big")
         raise ActionRefused(f"its value is framed for schema {schema} of a registry: give JSON, or a value that begins alike")
     if _is_json(former) and not _is_json(value):

@@ -52,9 +52,9 @@ def start(
     counts, total, ramp = [0] * shards.count, 0, request.action.ramp
     steps: Iterator[int] = repeat(0)
     if ramp is not None:
-        ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.steps(members_in_all)), drawn(members_in_all)
+        ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.steps(members_in_all)), draw_steps(members_in_all)
     with shards.writing() as writer:
-        rows = _slices(request.id, members, resting, previewed_at_ms, steps)
+        rows = _build_slices(request.id, members, resting, previewed_at_ms, steps)
         while some := list(islice(rows, _SLICES_AT_ONCE)):
             writer.begin()
             for (shard, key, value), size in some:
@@ -74,7 +74,7 @@ def start(
     return action
 
 
-def _slices(
+def _build_slices(
     action: bytes, members: list[Iterable[Member]], resting: Iterable[Member], written_at_ms: int, steps: Iterator[int]
 ) -> Iterator[tuple[_Row, int]]:
     """Shard, key and value of each slice, and how many members it has; a slice has members of one kind and step only."""
@@ -96,7 +96,7 @@ def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[
     yield from left.items()
 
 
-def drawn(count: int) -> Iterator[int]:
+def draw_steps(count: int) -> Iterator[int]:
     """The step of each member of a ramp: the first steps are drawn at random, the others go by the order of members."""
     sizes = ramp_records.steps(count)
     few = sum(sizes[: len(ramp_records.DRAWN_STEPS)])

@@ -62,7 +62,7 @@ def action_object(about: ActionOverview) -> dict[str, Any]:
         "action": about.id.hex(), "kind": action.kind, "status": about.status, "by": action.by, "reason": action.reason,
         "asked": iso(action.asked_at_ms), "filter": action.filter, "target": action.target, "undoes": action.undoes,
         "policies": action.policies, "members": action.members, **tally_object(about.tally), "shards_left": about.left,
-        "held": _order(about.held), "cancelled": _order(about.cancelled),
+        "held": _describe_order(about.held), "cancelled": _describe_order(about.cancelled),
     }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def ramp_object(about: ActionOverview) -> dict[str, Any] | None:
         return None
     return {
         "keep": ramp.keep, "settle_ms": ramp.settle_ms, "silence_ms": ramp.silence_ms, "counts_from": about.step.since + 1,
-        "passed_in_silence": about.step.silent, "steps": [_step(about, n) for n in range(len(ramp.steps))],
+        "passed_in_silence": about.step.silent, "steps": [_describe_step(about, n) for n in range(len(ramp.steps))],
     }  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def member_row(member: MemberResult) -> dict[str, Any]:
     return dict(zip(MEMBER_COLUMNS, row, strict=True))
 
 
-def _step(about: ActionOverview, n: int) -> dict[str, Any]:
+def _describe_step(about: ActionOverview, n: int) -> dict[str, Any]:
     """One step; its bound is that of all steps that count, up to this one."""
     counts, step = about.steps[n], about.step
     status = PASSED if n < step.step else WAITS if n > step.step else OPEN
@@ -104,7 +104,7 @@ def _step(about: ActionOverview, n: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _order(order: Order | None) -> dict[str, Any] | None:
+def _describe_order(order: Order | None) -> dict[str, Any] | None:
     return None if order is None else {"by": order.by, "at": iso(order.at_ms), "reason": order.reason}
 
 

@@ -14,7 +14,7 @@ from retry.kafka import topics
 from retry.operations.act.audit import Audit
 from retry.operations.act.choose import Meant
 from retry.operations.act.overview import ActionOverview
-from retry.operations.act.request import Request, new
+from retry.operations.act.request import Request, renew_action
 from retry.operations.letters.found_letter import FoundLetter
 
 _INSTEAD = {
@@ -66,11 +66,11 @@ def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoin
         raise ActionRefused(f"{'an' if kind[0] in 'aeu' else 'a'} {kind} cannot be undone: {_INSTEAD.get(kind, '')}")
     if about.left:
         raise ActionRefused(f"it is not over yet; first: retry actions cancel {action_id}")
-    told = audit.records(about.action.asked_at_ms - action_records.CLOCKS_MS, action_id)
+    told = audit.read_records(about.action.asked_at_ms - action_records.CLOCKS_MS, action_id)
     done = frozenset(each.letter for record in told for each in record.letters if each.result == DONE)
-    discarded = topics.names(audit.settings.app_id).discarded
+    discarded = topics.build_topic_names(audit.settings.app_id).discarded
 
-    def meant(letter: FoundLetter) -> bool:
+    def is_selected(letter: FoundLetter) -> bool:
         marked = letter.ours.get(names.ACTION) == action_id.encode()
         return marked and letter.target == discarded and str(letter.source) in done
 
@@ -78,4 +78,4 @@ def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoin
         action_records.UNDO, by=by, asked_at_ms=0, slices=[], members=0, undoes=action_id, reason=reason,
         filter=f"action {action_id}",
     )  # fmt: skip
-    return Undoing(new(action), done, meant)
+    return Undoing(renew_action(action), done, is_selected)

@@ -81,25 +81,25 @@ class Known(msgspec.Struct, frozen=True):
     groups: Collection[str]
 
 
-def found(sample: TopicSample, known: Known) -> FoundTopic | None:
+def describe_topic(sample: TopicSample, known: Known) -> FoundTopic | None:
     """Describe a topic as if its sample had all its letters; None where nothing speaks for dead letters."""
-    topic, families = sample.topic, sample.recognised()
+    topic, families = sample.topic, sample.count_recognised()
     named, maybe = topic_words.is_dead(topic), topic_words.may_be_dead(topic)
     guessed = header_guess.guess(sample.strange, known.topics.keys(), known.groups)
     tells = bool(families) or "exception" in guessed.aliases
     ours = sum(sample.ours.values())
     if not named and not tells and not (maybe and not sample.letters):
         return None
-    aliases = guessed.aliases if _unknown(sample) else {}
-    origins = _said(sample, aliases.get("origin_topic")) or sample.origins
+    aliases = guessed.aliases if _is_unknown(sample) else {}
+    origins = _count_header(sample, aliases.get("origin_topic")) or sample.origins
     readers = sorted(known.readers.get(topic, ()))
     found_by = BY_BOTH if named and tells else BY_NAME if named else BY_LETTERS if tells else BY_NAME
     why = _why_not(sample, named, readers, ours)
     return FoundTopic(
         topic=topic, partitions=known.topics.get(topic, 0), found_by=found_by, attached=why is None, letters=sample.letters,
         sampled=sample.letters, families=_most(sample.families), readers=readers, origins=_most(origins),
-        groups=_most(sample.groups or _said(sample, aliases.get("consumer_group"))),
-        exceptions=_most(sample.exceptions + _said(sample, aliases.get("exception"))),
+        groups=_most(sample.groups or _count_header(sample, aliases.get("consumer_group"))),
+        exceptions=_most(sample.exceptions + _count_header(sample, aliases.get("exception"))),
         origin_readers={origin: sorted(known.readers.get(origin, ())) for origin in _most(origins)},
         newest_ms=sample.newest_ms, oldest_ms=sample.oldest_ms, copied_times=sample.copied,
         aliases=aliases, pointers=sample.pointers, converters=sample.converters,
@@ -133,13 +133,13 @@ def _why_not(sample: TopicSample, named: bool, readers: list[str], ours: int) ->
     return None
 
 
-def _unknown(sample: TopicSample) -> bool:
+def _is_unknown(sample: TopicSample) -> bool:
     """Whether frameworks' headers tell nothing, or only names that people write by hand."""
-    return not sample.recognised().keys() - {"ad-hoc"}
+    return not sample.count_recognised().keys() - {"ad-hoc"}
 
 
 def _questions(sample: TopicSample, found_by: str, readers: list[str], guessed: header_guess.Guess) -> list[str]:
-    asked = list(guessed.questions) if _unknown(sample) else []
+    asked = list(guessed.questions) if _is_unknown(sample) else []
     if counted := sample.body_counts.most_common(1):
         path = counted[0][0]
         asked.append(f"bodies have a number {path}: does it count failed deliveries? Then aliases: {{attempts: [{path}]}}")
@@ -154,7 +154,7 @@ def _questions(sample: TopicSample, found_by: str, readers: list[str], guessed: 
     return asked
 
 
-def _said(sample: TopicSample, header: str | None) -> Counter[str]:
+def _count_header(sample: TopicSample, header: str | None) -> Counter[str]:
     """Count the values of an aliased header, as a policy file with this alias reads them; None for `header` counts nothing."""
     values = (dict(headers).get(header) for headers in sample.strange) if header else ()
     return Counter(value.decode(errors="replace") for value in values if value)

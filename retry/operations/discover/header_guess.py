@@ -12,7 +12,7 @@ from typing import NamedTuple
 from retry.dead_letters.failure import FIELDS
 from retry.dead_letters.frameworks import header_values
 from retry.operations.discover.topic_words import words
-from retry.printable import visible
+from retry.printable import escape_unprintable
 from retry.record import Header
 
 _ORIGIN = r"(?:orig(?:in(?:al)?)?|source|src|failed|input|from)"
@@ -72,8 +72,8 @@ def guess(letters: Iterable[Iterable[Header]], topics: Collection[str], groups: 
         if field not in found.aliases and _holds(field, of, known.get(field)):
             found.aliases[field] = name
         elif field in ("exception", "origin_topic", "consumer_group", "cause"):
-            shown = visible(of[-1].decode(errors="replace"), 60)
-            found.questions.append(f"does the header {visible(name)} hold the {field}, as in {shown!r}? Then name it in aliases")
+            shown = escape_unprintable(of[-1].decode(errors="replace"), 60)
+            found.questions.append(f"does the header {escape_unprintable(name)} hold the {field}, as in {shown!r}? Then name it in aliases")
     return Guess({field: found.aliases[field] for field in FIELDS if field in found.aliases}, found.questions)
 
 

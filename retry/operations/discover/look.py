@@ -59,7 +59,7 @@ class View(NamedTuple):
     unreadable: list[str]
 
 
-def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> View:
+def sample_topics(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> View:
     """Look at the topics whose names match any of `globs`.
 
     Args:
@@ -83,8 +83,8 @@ def looked(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> V
     counts = _count_offsets(spans, newest_spans)
     for batch in _read_spans(cluster, newest_spans):
         for message in batch:
-            samples[message.topic() or ""].add(message)
-            counts[message.topic() or ""].add_letter(_size(message))
+            samples[message.topic() or ""].count_letter(message)
+            counts[message.topic() or ""].add_letter(_count_message_bytes(message))
     readers, groups = _readers(cluster, say)
     unreadable = sorted(name for name in missing if topic_words.is_dead(name))
     unread_spans = _unread(spans, newest_spans)
@@ -97,7 +97,7 @@ def count_small_topics(cluster: Cluster, view: View, topics: Iterable[str]) -> N
     unread = [span for span in view.unread if span.topic in small]
     for batch in _read_spans(cluster, unread):
         for message in batch:
-            view.counts[message.topic() or ""].add_letter(_size(message))
+            view.counts[message.topic() or ""].add_letter(_count_message_bytes(message))
     for span in unread:
         view.counts[span.topic].read_offsets += span.stop - span.start
 
@@ -141,7 +141,7 @@ def _unread(spans: Spans, read: list[Span]) -> list[Span]:
     return [span._replace(stop=starts.get(place, span.stop)) for place, span in spans.items()]
 
 
-def _size(message: Message) -> int:
+def _count_message_bytes(message: Message) -> int:
     return len(message) + len(message.key() or b"")
 
 
@@ -178,7 +178,7 @@ def _read_spans(cluster: Cluster, spans: list[Span], records_max: int | None = N
     left = {(span.topic, span.partition): span for span in spans}
     while left:
         try:
-            for batch in offset_ranges.batches(config, list(left.values()), records_max=records_max):
+            for batch in offset_ranges.read_batches(config, list(left.values()), records_max=records_max):
                 for message in batch:
                     place = message.topic() or "", message.partition() or 0
                     left[place] = left[place]._replace(start=(message.offset() or 0) + 1)
@@ -193,7 +193,7 @@ def _read_spans(cluster: Cluster, spans: list[Span], records_max: int | None = N
 
 def _readers(cluster: Cluster, say: Say) -> tuple[dict[str, set[str]], set[str]]:
     own = (cluster.names.intake_group, cluster.names.table_group)
-    groups = [group for group in consumer_groups.listed(cluster.admin) if group not in own]
+    groups = [group for group in consumer_groups.list_groups(cluster.admin) if group not in own]
     committed, failed = consumer_groups.Committed(cluster.admin)(groups, _GROUPS_S)
     if failed:
         say(f"{len(failed)} of {len(groups)} consumer groups could not be asked, as {next(iter(failed.items()))}")

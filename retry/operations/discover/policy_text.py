@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from retry.clock import iso
 from retry.operations.discover.found_topic import FoundTopic
 from retry.operations.discover.proposal import ProposedTopic
-from retry.printable import visible
+from retry.printable import escape_unprintable
 
 # What `retry.policies.policy_file` reads at most.
 _BYTES_MAX = 1 << 20
@@ -46,12 +46,12 @@ def policy_text(
         "Then: retry policies check FILE, and retry try --file FILE, which says what it would make of the newest letters.",
         "A team is the first word of its topics' names. Nothing was changed on the brokers.",
     ]
-    whole = _text(teams, others, head, now_ms, facts=True)
+    whole = _render_file(teams, others, head, now_ms, facts=True)
     # Questions stay, whatever else has to go.
-    return whole if len(whole.encode()) <= _BYTES_MAX else _text(teams, others, head, now_ms, facts=False)
+    return whole if len(whole.encode()) <= _BYTES_MAX else _render_file(teams, others, head, now_ms, facts=False)
 
 
-def _text(
+def _render_file(
     teams: Mapping[str, Sequence[ProposedTopic]], others: Iterable[FoundTopic], head: list[str], now_ms: int, *, facts: bool
 ) -> str:
     lines = [line for each in head for line in _comment(each)]
@@ -73,10 +73,10 @@ def facts_of(topic: FoundTopic, now_ms: int) -> list[str]:
     letters = ("about " if topic.is_letters_estimate else "") + _count(topic.letters, "letter")
     facts = [f"{letters} in {_count(topic.partitions, 'partition')}" + (f", {when}" if when else "")]
     if topic.sampled:
-        by = f", group {_shown(topic.groups)}" if topic.groups else ""
-        facts.append(f"written by {_shown(topic.families)} of {topic.sampled} looked at{by}")
+        by = f", group {_format_counts(topic.groups)}" if topic.groups else ""
+        facts.append(f"written by {_format_counts(topic.families)} of {topic.sampled} looked at{by}")
     if topic.exceptions:
-        facts.append(f"failed: {_shown(topic.exceptions)}")
+        facts.append(f"failed: {_format_counts(topic.exceptions)}")
     if topic.converters:
         facts.append(f"{topic.converters} could not be converted: rules: [{{stage: '*CONVERTER', park: true}}] parks them")
     if topic.pointers:
@@ -104,7 +104,7 @@ def _section(topic: ProposedTopic, now_ms: int, *, facts: bool) -> Iterator[str]
 
 def _comment(text: str, indent: int = 0) -> Iterator[str]:
     begin = " " * indent + "# "
-    shown = visible(text)
+    shown = escape_unprintable(text)
     yield from textwrap.wrap(shown, _COLUMNS, initial_indent=begin, subsequent_indent=begin + "  " * text.startswith("?"),
                              break_on_hyphens=False)  # fmt: skip
 
@@ -119,8 +119,8 @@ def _list(texts: Iterable[str]) -> str:
     return f"[{', '.join(map(_scalar, texts))}]"
 
 
-def _shown(counts: Mapping[str, int]) -> str:
-    shown = [f"{visible(name, _SHOWN_CHARS)} {count}" for name, count in list(counts.items())[:_SHOWN]]
+def _format_counts(counts: Mapping[str, int]) -> str:
+    shown = [f"{escape_unprintable(name, _SHOWN_CHARS)} {count}" for name, count in list(counts.items())[:_SHOWN]]
     return ", ".join(shown) + (f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else "")
 
 

@@ -44,7 +44,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
     questions: list[str]
 
 
-def proposed(topics: Iterable[FoundTopic], known: Known, internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
+def propose_topics(topics: Iterable[FoundTopic], known: Known, internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
     """Propose a section for each attached topic, by team.
 
     Args:
@@ -60,7 +60,7 @@ def proposed(topics: Iterable[FoundTopic], known: Known, internal: Collection[st
     for topic in attached:
         team = first[subjects[topic.topic]]
         of_team = teams.setdefault(f"{team}-team" if team == TEAM else team, [])
-        of_team.append(_proposed(topic, subjects[topic.topic], usable, known))
+        of_team.append(_propose_topic(topic, subjects[topic.topic], usable, known))
     return {team: teams[team] for team in sorted(teams)}
 
 
@@ -71,7 +71,7 @@ def _subject(topic: FoundTopic, usable: Collection[str]) -> str:
     return origins[0] if len(origins) == 1 else named
 
 
-def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], known: Known) -> ProposedTopic:
+def _propose_topic(topic: FoundTopic, subject: str, usable: Collection[str], known: Known) -> ProposedTopic:
     origins = [origin for origin in topic.origins if origin in usable]
     questions = list(topic.questions)
     if strange := [origin for origin in topic.origins if origin not in usable and topic_fault(origin) is None]:
@@ -92,7 +92,7 @@ def _proposed(topic: FoundTopic, subject: str, usable: Collection[str], known: K
         questions += _why_new(origins, readers, retry_to)
     return ProposedTopic(
         found=topic, retry_to=retry_to, allowed_targets=allowed, origins=_to_fetch_from(topic, origins, allowed),
-        group=_group(topic, readers), create=not allowed and retry_to not in known.topics, questions=questions,
+        group=_find_reader_group(topic, readers), create=not allowed and retry_to not in known.topics, questions=questions,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _to_fetch_from(topic: FoundTopic, origins: list[str], allowed: list[str]) ->
     return origins if points and not allowed else []
 
 
-def _group(topic: FoundTopic, readers: Mapping[str, list[str]]) -> str | None:
+def _find_reader_group(topic: FoundTopic, readers: Mapping[str, list[str]]) -> str | None:
     """Return the only group that reads the topics in `readers`; None where letters name groups, or there is not just one."""
     groups = {group for of in readers.values() for group in of}
     (group,) = groups if len(groups) == 1 and not topic.groups else (None,)

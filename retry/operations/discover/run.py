@@ -11,9 +11,9 @@ from retry import clock
 from retry.kafka import topics as own_topics
 from retry.operations.cluster import Cluster
 from retry.operations.discover import look
-from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, found, with_rate
+from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, describe_topic, with_rate
 from retry.operations.discover.policy_text import policy_text
-from retry.operations.discover.proposal import ProposedTopic, proposed
+from retry.operations.discover.proposal import ProposedTopic, propose_topics
 
 
 class Discovery(NamedTuple):
@@ -34,19 +34,19 @@ class Discovery(NamedTuple):
 
 
 def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: int, say: look.Say) -> Discovery:
-    """Look at the topics whose names match any of `globs`; the arguments are those of `look.looked`."""
+    """Look at the topics whose names match any of `globs`; the arguments are those of `look.sample_topics`."""
     now_ms = clock.wall_ms()
-    view = look.looked(cluster, globs, newest, say)
+    view = look.sample_topics(cluster, globs, newest, say)
     known = Known(view.topics, view.readers, view.groups)
-    judged = [found(sample, known) for sample in view.samples.values()]
-    topics = _timed(cluster, view, [topic for topic in judged if topic], now_ms)
-    teams = proposed(topics, known, own_topics.internal(cluster.settings.app_id))
+    judged = [describe_topic(sample, known) for sample in view.samples.values()]
+    topics = _add_rates(cluster, view, [topic for topic in judged if topic], now_ms)
+    teams = propose_topics(topics, known, own_topics.internal(cluster.settings.app_id))
     others = [topic for topic in topics if not topic.attached]
     text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
     return Discovery(topics, teams, text, view.unreadable, now_ms)
 
 
-def _timed(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
+def _add_rates(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
     """Topics with how many letters they have, how old the oldest is, and how many come in a second."""
     names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
     look.count_small_topics(cluster, view, names)

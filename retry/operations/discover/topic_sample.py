@@ -43,13 +43,13 @@ class TopicSample:
         self.oldest_ms: int | None = None
         self.strange: list[Headers] = []
 
-    def add(self, message: Any) -> None:
+    def count_letter(self, message: Any) -> None:
         """Count a letter by what its headers, its body and its timestamp say."""
         letter = read(message)
         failure = letter.failure
         self.letters += 1
         self.note_time(message)
-        if letter.copyable() and (ours := _ours(message)):
+        if letter.copyable() and (ours := _name_own_record(message)):
             self.ours[ours] += 1
             return
         self.families[failure.family] += 1
@@ -61,7 +61,7 @@ class TopicSample:
             if said is not None:
                 counter[said] += 1
         if failure.family == UNKNOWN:
-            self.body_counts.update(path for path in _COUNTS if body_attempts.counted(letter.value, [path]))
+            self.body_counts.update(path for path in _COUNTS if body_attempts.count_attempts(letter.value, [path]))
         if len(self.strange) < _STRANGE_MAX and letter.copyable() and (strange := _strange(letter.original_headers)):
             self.strange.append(strange)
 
@@ -72,7 +72,7 @@ class TopicSample:
             self.newest_ms = max(stamp_ms, self.newest_ms or stamp_ms)
             self.oldest_ms = min(stamp_ms, self.oldest_ms or stamp_ms)
 
-    def recognised(self) -> Counter[str]:
+    def count_recognised(self) -> Counter[str]:
         """Families, without what is unknown or only says that this service retried it before."""
         return Counter({family: count for family, count in self.families.items() if family not in (UNKNOWN, "own")})
 
@@ -83,7 +83,7 @@ def _strange(headers: Headers) -> Headers:
     return [(name, value[:_VALUE_BYTES_MAX]) for name, value in islice(found, _HEADERS_MAX)]
 
 
-def _ours(message: Any) -> str | None:
+def _name_own_record(message: Any) -> str | None:
     """Name a record that this service wrote, else None: a letter that failed again has its framework's headers behind ours."""
     headers = message.headers() or []
     if retry_headers.labels_of_retry(headers) is not None and headers[-1][0] in retry_headers.OURS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from retry.dead_letters.frameworks.topic_names import implied
+from retry.dead_letters.frameworks.topic_names import infer_from_name
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BETWEEN = re.compile(r"[._-]+")
@@ -52,7 +52,7 @@ def subject(topic: str) -> str:
     >>> subject("payments.orders.DLT"), subject("billingDeadLetters"), subject("dlq")
     ('payments.orders', 'billing', 'dlq')
     """
-    return implied(topic).topic or _TAIL.sub("", topic) or topic
+    return infer_from_name(topic).topic or _TAIL.sub("", topic) or topic
 
 
 def first_words(subjects: Collection[str]) -> dict[str, str]:
@@ -65,11 +65,11 @@ def first_words(subjects: Collection[str]) -> dict[str, str]:
     """
     parts = {each: words(each) or [each] for each in subjects}
     # The last word but one is still the team's: what begins alike is the company's, or the environment's.
-    alike = _alike(parts.values()) if len(parts) > 1 else 0
+    alike = _count_alike(parts.values()) if len(parts) > 1 else 0
     return {each: of[alike] for each, of in parts.items()}
 
 
-def _alike(names: Iterable[list[str]]) -> int:
+def _count_alike(names: Iterable[list[str]]) -> int:
     names = list(names)
     longest = min(len(name) for name in names) - 2
     return next((n for n in range(max(0, longest)) if len({name[n] for name in names}) > 1), max(0, longest))

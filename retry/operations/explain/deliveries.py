@@ -29,13 +29,13 @@ class DeliverySearch(NamedTuple):
 
     def find(self, decision: DecisionRecord, registry: Registry | None) -> Delivered:
         """Find the final decision, and the record that the letter became; None where no record is found."""
-        delivered = self._found(decision)
+        delivered = self._find_delivery(decision)
         if delivered is None or delivered.returned:
             # What operators have decided stands, or what was decided of an entry that waited.
             acted = search.last_acted(self.cluster, self.location, decision.taken_ms or 0)
             if acted is not None:
                 decision = search.of_outcome(acted)._replace(taken_ms=decision.taken_ms)
-                delivered = self._found(decision)
+                delivered = self._find_delivery(decision)
             elif delivered is not None:
                 return decision._replace(decision=search.RETURNED), None
         if delivered is None and decision.decision in (RETRY, RETURN):
@@ -44,15 +44,15 @@ class DeliverySearch(NamedTuple):
             return self._parked_since(decision, parking) or (decision, None)
         return decision, delivered
 
-    def _found(self, decision: DecisionRecord) -> Delivery | None:
-        return search.sent(self.cluster, self.location, self.letter, decision, self.is_returned)
+    def _find_delivery(self, decision: DecisionRecord) -> Delivery | None:
+        return search.find_sent_record(self.cluster, self.location, self.letter, decision, self.is_returned)
 
     def _parked_since(self, decision: DecisionRecord, parking: list[str]) -> Delivered | None:
         """A letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
         for topic in parking:
             # It left before it was due.
             parked = decision._replace(decision=PARK, due_ms=None, target=topic)
-            found = self._found(parked)
+            found = self._find_delivery(parked)
             if found is not None and found.reason is not None:
                 return parked._replace(reason=found.reason), found
         return None

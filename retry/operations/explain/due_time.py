@@ -20,17 +20,17 @@ def steps(
     policy: Policy, *, attempt: int, failed_at_ms: int, now_ms: int, draw: float, retry_at_ms: int | None
 ) -> Iterator[Step]:
     """The last one has the due time; arguments are those of `Policy.decide`, for a letter that is retried."""
-    at_ms, says = _wanted(policy, attempt, failed_at_ms, draw, retry_at_ms)
+    at_ms, says = _find_wished_time(policy, attempt, failed_at_ms, draw, retry_at_ms)
     yield Step(says, at_ms)
     if at_ms > (latest_ms := now_ms + policy.max_delay_ms):
         at_ms = latest_ms
         yield Step(f"No wait is longer than max_delay ({duration_text(policy.max_delay_ms)}) from when it was taken in: "
                    f"cut to {iso(at_ms)}.", at_ms)  # fmt: skip
     if policy.calendar is not None and (open_at_ms := policy.calendar(soonest_ms := max(at_ms, now_ms))) > soonest_ms:
-        yield Step(f"The calendar ({policy.calendar.text()}) moved it to {iso(open_at_ms)}.", open_at_ms)
+        yield Step(f"The calendar ({policy.calendar.describe_rules()}) moved it to {iso(open_at_ms)}.", open_at_ms)
 
 
-def _wanted(policy: Policy, attempt: int, failed_at_ms: int, draw: float, retry_at_ms: int | None) -> tuple[int, str]:
+def _find_wished_time(policy: Policy, attempt: int, failed_at_ms: int, draw: float, retry_at_ms: int | None) -> tuple[int, str]:
     if retry_at_ms is not None and policy.honour_retry_at:
         return retry_at_ms, f"The letter itself asked for {iso(retry_at_ms)} (retry-at-ms)."
     full_ms = policy.curve(attempt)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue.entry_keys import NAMED
-from retry.delay_queue.envelope_codec import configured
+from retry.delay_queue.envelope_codec import make_codec
 from retry.delay_queue.envelopes import Unopened
 from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
@@ -73,9 +73,9 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     record, missing = letter_record.from_topic(cluster, location)
     # Before the changelog is read: what was taken in by then is in it.
     position = find_read_offsets(cluster).reached.get((location.topic, location.partition))
-    with waiting_entries.folded(cluster.settings) as table:
-        waiting = waiting_entries.of_source(table, *location, configured(cluster.settings))
-        blocked = _blocked(cluster, registry, table, waiting, location.topic) if waiting else None
+    with waiting_entries.open_changelog_table(cluster.settings) as table:
+        waiting = waiting_entries.of_source(table, *location, make_codec(cluster.settings))
+        blocked = _find_block(cluster, registry, table, waiting, location.topic) if waiting else None
         if record is None and waiting and not isinstance(waiting.entry, Unopened):
             record = letter_record.from_entry(location, waiting.entry)
         letter = None if record is None else read(record, registry.route(location.topic).aliases if registry else None)
@@ -83,10 +83,10 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
         decision = _decision(cluster, location, letter, waiting) if taken_in else None
         delivery = None
         if decision and not waiting:
-            wanted = DeliverySearch(cluster, location, letter, ReturnedRecords(cluster, table.get).has)
+            wanted = DeliverySearch(cluster, location, letter, ReturnedRecords(cluster, table.get).is_record_returned)
             decision, delivery = wanted.find(decision, registry)
     forbidden = _forbidden(cluster, waiting.entry.destination) if waiting and not blocked else None
-    workers = consumer_groups.members(cluster.admin, cluster.names.table_group)
+    workers = consumer_groups.count_members(cluster.admin, cluster.names.table_group)
     former = []
     if names.ACTION in dict(waiting.entry.headers) if waiting else delivery and delivery.action:
         former = former_versions(cluster, location, (letter.timestamp_ms or 0) if letter else 0)
@@ -97,7 +97,7 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     )  # fmt: skip
 
 
-def _blocked(cluster: Cluster, registry: Registry | None, table: Table, waiting: WaitingEntry, topic: str) -> str | None:
+def _find_block(cluster: Cluster, registry: Registry | None, table: Table, waiting: WaitingEntry, topic: str) -> str | None:
     probe = TargetProbe(cluster.admin, writes=False)
     if registry is None or waiting.key[0] == NAMED:
         why = blocked_lanes.by_controls(probe, table.controls)
@@ -108,7 +108,7 @@ def _blocked(cluster: Cluster, registry: Registry | None, table: Table, waiting:
 
 def _forbidden(cluster: Cluster, destination: str) -> str | None:
     is_webhook = "://" in destination
-    return None if is_webhook else TargetProbe(cluster.admin).closed({destination}).get(destination)
+    return None if is_webhook else TargetProbe(cluster.admin).find_closed({destination}).get(destination)
 
 
 def _decision(

@@ -40,35 +40,35 @@ class Explained(NamedTuple):
     sentences: dict[str, list[str]]
 
 
-def explained(evidence: LetterEvidence, registry: Registry | None, forecast: Forecast | None, now_ms: int) -> Explained:
+def explain_evidence(evidence: LetterEvidence, registry: Registry | None, forecast: Forecast | None, now_ms: int) -> Explained:
     """Explain the evidence of a letter in sentences.
 
     Args:
       registry: of the policy file, where there is one.
       forecast: what a worker would decide now, for a letter that can be read.
     """
-    state = _state(evidence, registry, now_ms)
+    state = _derive_letter_state(evidence, registry, now_ms)
     foreseen = state in (LetterState.UNSEEN, LetterState.UNREAD)
     decision = evidence.decision
     if foreseen:
         decision, present = (_foreseen(forecast), forecast[0]) if forecast else (None, None)
     else:
-        present = _present(registry, forecast, decision) if forecast and registry and decision else None
+        present = _decide_by_present_file(registry, forecast, decision) if forecast and registry and decision else None
     seen = Seen(evidence, state, decision, present, registry, now_ms)
-    sections = sentences.letter, sentences.policy, sentences.due, sentences.now, sentences.following
+    sections = sentences.explain_letter, sentences.policy, sentences.describe_due_time, sentences.describe_current_state, sentences.describe_next_steps
     return Explained(state, decision, {name: list(say(seen)) for name, say in zip(_SECTIONS, sections, strict=True)})
 
 
 _SECTIONS = ("letter", "policy", "due", "now", "next")
 
 
-def _state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> LetterState:
+def _derive_letter_state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> LetterState:
     if evidence.waiting is not None:
         if evidence.waiting.head is not None:
             return LetterState.BEHIND
         return LetterState.OVERDUE if due_at_ms(evidence.waiting.key) <= now_ms else LetterState.WAITING
     if evidence.position is None or evidence.position <= evidence.location.offset:
-        return LetterState.UNREAD if registry is not None and not registry.reads(evidence.location.topic) else LetterState.UNSEEN
+        return LetterState.UNREAD if registry is not None and not registry.reads_topic(evidence.location.topic) else LetterState.UNSEEN
     if evidence.decision is None:
         return LetterState.LEFT
     ended = {
@@ -86,7 +86,7 @@ def _foreseen(forecast: Forecast) -> DecisionRecord:
     )  # fmt: skip
 
 
-def _present(registry: Registry, forecast: Forecast, decision: DecisionRecord) -> DecidedLetter:
+def _decide_by_present_file(registry: Registry, forecast: Forecast, decision: DecisionRecord) -> DecidedLetter:
     """Decide by the present policy file on the letter as it was when it was taken in."""
     letter, reason = forecast[0].letter, decision.reason or ""
     made = None if reason == "bad_attempt" else decision.attempt - 1

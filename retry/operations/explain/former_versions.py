@@ -34,7 +34,7 @@ def former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -
     if about is None:
         return []
     spans = offset_ranges.since(cluster.admin, topic, range(about.partitions), max(0, written_ms - SKEW_MS))
-    batches = offset_ranges.batches(cluster.reader, spans, clock.Deadline(SEARCH_S))
+    batches = offset_ranges.read_batches(cluster.reader, spans, clock.Deadline(SEARCH_S))
     source, found = str(wanted).encode(), list[FormerVersion]()
     for message in (message for batch in batches for message in batch):
         ours = own_headers(message)

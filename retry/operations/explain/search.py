@@ -43,7 +43,7 @@ class LetterLocation(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-def place(text: str) -> LetterLocation:
+def parse_location(text: str) -> LetterLocation:
     """The place that `topic/partition/offset` names.
 
     Raises:
@@ -59,13 +59,13 @@ def place(text: str) -> LetterLocation:
 
 
 def named_place(text: str) -> LetterLocation:
-    """The place where the letter failed that a text names, as `place` reads it or as the key of a letter that waits.
+    """The place where the letter failed that a text names, as `parse_location` reads it or as the key of a letter that waits.
 
     Raises:
       ValueError: it is of neither form.
     """
     due, _, rest = text.partition("/")
-    return place(rest if text.count("/") == _KEY_SLASHES and due.isascii() and due.isdigit() else text)
+    return parse_location(rest if text.count("/") == _KEY_SLASHES and due.isascii() and due.isdigit() else text)
 
 
 class DecisionRecord(NamedTuple):
@@ -131,7 +131,7 @@ def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outco
 def _outcomes(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Iterator[Outcome]:
     topic = cluster.names.outcomes
     wanted_spans = offset_ranges.since(cluster.admin, topic, range(cluster.partitions(topic)), since_ms - SKEW_MS)
-    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
+    for batch in offset_ranges.read_batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
             if (told := read_outcome(message.value() or b"", wanted)) is not None:
                 yield told
@@ -152,7 +152,7 @@ def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
         return None
     told = next((letter for letter in letters if letter.get("source") == str(wanted)), None)
     if told is not None and format_versions.OUTCOME.newer(told.get("v")):
-        raise OutcomeNewer(format_versions.OUTCOME.told(told["v"]))
+        raise OutcomeNewer(format_versions.OUTCOME.describe_version(told["v"]))
     return told
 
 
@@ -165,7 +165,7 @@ def of_entry(entry: Entry) -> DecisionRecord:
     """Return the decision that an entry carries out, as far as its headers tell it."""
     ours = {name: (value or b"").decode("utf-8", "replace") for name, value in entry.headers if name in names.OURS}
     reason = ours.get(names.PARKED_REASON)
-    attempt, first_ms, due_ms = (_number(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))
+    attempt, first_ms, due_ms = (_parse_digits(ours.get(name)) for name in (names.ATTEMPT, names.FIRST_FAILED_MS, names.DUE_MS))
     return DecisionRecord(
         ours.get(names.ID, ""), entry.team, ours.get(names.POLICY, ""), attempt=(attempt or 0) + (reason is not None),
         first_failed_ms=first_ms, failed_ms=None, taken_ms=None, decision="park" if reason else "retry", reason=reason,
@@ -173,11 +173,11 @@ def of_entry(entry: Entry) -> DecisionRecord:
     )  # fmt: skip
 
 
-def _number(text: str | None) -> int | None:
+def _parse_digits(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def sent(
+def find_sent_record(
     cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord,
     is_returned: Callable[[LetterLocation], bool],
 ) -> Delivery | None:
@@ -191,15 +191,15 @@ def sent(
     since_ms = (decided.due_ms or decided.taken_ms or 0) if by_broker or own_ms is None else own_ms
     wanted_spans = offset_ranges.since(cluster.admin, decided.target, range(about.partitions), since_ms - SKEW_MS)
     source, returned = str(wanted).encode(), None
-    for batch in offset_ranges.batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
+    for batch in offset_ranges.read_batches(cluster.reader, wanted_spans, clock.Deadline(SEARCH_S)):
         for message in batch:
             ours = own_headers(message)
             if ours.get(names.SOURCE) != source or ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
                 continue
             place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
             found = Delivery(
-                place, message.timestamp()[1] if by_broker else None, _text(ours.get(names.PARKED_REASON)),
-                _text(ours.get(names.ACTION)), _number(_text(ours.get(names.ATTEMPT))), is_returned(place),
+                place, message.timestamp()[1] if by_broker else None, _decode_header(ours.get(names.PARKED_REASON)),
+                _decode_header(ours.get(names.ACTION)), _parse_digits(_decode_header(ours.get(names.ATTEMPT))), is_returned(place),
             )  # fmt: skip
             if not found.returned:
                 return found
@@ -207,7 +207,7 @@ def sent(
     return returned
 
 
-def _text(value: bytes | None) -> str | None:
+def _decode_header(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
@@ -228,7 +228,7 @@ def find_refused_letters(cluster: Cluster) -> dict[str, RefusedRecord]:
         return {}
     spans = offset_ranges.readable_spans(cluster.admin, topic, range(about.partitions)).values()
     told: dict[bytes, WorkerRecord] = {}
-    for batch in offset_ranges.batches(cluster.reader, list(spans), clock.Deadline(SEARCH_S)):
+    for batch in offset_ranges.read_batches(cluster.reader, list(spans), clock.Deadline(SEARCH_S)):
         for message in batch:
             key, value = message.key(), message.value()
             if key is not None and value is not None and key.startswith(KEY.encode()):

@@ -23,7 +23,7 @@ from retry.telemetry.outcomes import ERASE
 _MESSAGE_CHARS_MAX = 200
 
 
-def letter(seen: Seen) -> Iterator[str]:
+def explain_letter(seen: Seen) -> Iterator[str]:
     """Describe who wrote the letter, what failed, and how often so far."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.missing:
@@ -95,7 +95,7 @@ def _otherwise(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
         yield "`retry reschedule` has waiting letters decided anew."
 
 
-def due(seen: Seen) -> Iterator[str]:
+def describe_due_time(seen: Seen) -> Iterator[str]:
     """How the due time came about."""
     evidence, decided, present = seen.evidence, seen.decision, seen.present
     if decided is None or decided.due_ms is None:
@@ -122,7 +122,7 @@ def due(seen: Seen) -> Iterator[str]:
             yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
 
 
-def now(seen: Seen) -> Iterator[str]:
+def describe_current_state(seen: Seen) -> Iterator[str]:
     """Describe where the letter is now."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.waiting is not None:
@@ -169,7 +169,7 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         if names.ACTION_BEFORE in ours:
             yield "That discarded it: until it goes there, it can be undone."
     yield from _tell_refusal(seen, waiting)
-    yield from _sealed(seen, waiting)
+    yield from _describe_seal(seen, waiting)
     if evidence.blocked:
         yield f"It may not go now: {evidence.blocked}."
     if evidence.workers == 0:
@@ -201,7 +201,7 @@ def _tell_refusal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield f"{target} refuses {len(others):,} other letters, which were put aside: {others[0].letter}: {others[0].why}."
 
 
-def _sealed(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+def _describe_seal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
     """Describe whether the entry is held, and whether workers, or whoever asks, lack its encryption key."""
     entry = waiting.entry
     if is_held(waiting.key) and str(seen.evidence.location) in seen.evidence.refused:
@@ -230,7 +230,7 @@ def _of_name(waiting: WaitingEntry) -> Iterator[str]:
         yield f"It {how}; what waits is run {plan.run}."
 
 
-def following(seen: Seen) -> Iterator[str]:
+def describe_next_steps(seen: Seen) -> Iterator[str]:
     decided, present = seen.decision, seen.present
     if seen.state is LetterState.UNREAD:
         yield "Nothing happens until a team's section names its topic."

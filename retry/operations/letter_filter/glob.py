@@ -19,17 +19,17 @@ class Glob:
 
     parts: tuple[str, ...]
 
-    def whole(self) -> Callable[[str], bool]:
+    def compile_whole(self) -> Callable[[str], bool]:
         """Return a test of whether a whole text matches."""
         if len(self.parts) == 1:
             return self.parts[0].__eq__
         first, *inner, last = self.parts
 
-        def fits(text: str) -> bool:
+        def matches(text: str) -> bool:
             end = len(text) - len(last)
             return text.startswith(first) and text.endswith(last) and _in_order(inner, text, len(first), end)
 
-        return fits
+        return matches
 
     def anywhere(self) -> Callable[[str], bool]:
         """Return a test of whether any part of a text matches, in capitals or not."""

@@ -14,8 +14,8 @@ from typing import NoReturn
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import EXAMPLES, GROUP, NAMED, PATH, RANGES, STATES, read_range
 from retry.operations.letter_filter.glob import Glob, glob
-from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Range, Term, all_of, any_of, negated
-from retry.policies.yaml_document import meant
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Range, Term, all_of, any_of, negate
+from retry.policies.yaml_document import suggest_word
 
 BYTES_MAX, DEPTH_MAX = 1_024, 8
 _OR = re.compile(r"or(?=[\s()]|$)", re.IGNORECASE)
@@ -45,7 +45,7 @@ def parse(text: str, *, groups: bool = False) -> Filter:
         used += len(char.encode("utf-8", "surrogatepass"))
         if used > BYTES_MAX:
             raise FilterInvalid(column, f"a filter has at most {BYTES_MAX:,} bytes; write a shorter one, as with * in names")
-    return EVERYTHING if text.isspace() or not text else _Parser(text, groups).whole()
+    return EVERYTHING if text.isspace() or not text else _Parser(text, groups).parse_filter()
 
 
 class _Parser:
@@ -55,10 +55,10 @@ class _Parser:
         self._text, self._at, self._groups = text, 0, groups
         self._known = [field for field in EXAMPLES if groups or field != GROUP]
 
-    def whole(self) -> Filter:
+    def parse_filter(self) -> Filter:
         found = self._any(0)
         if self._at < len(self._text):
-            self._refuse('no ( is open here; text that has parentheses needs quotes, as message:"f(x)"')
+            self._reject_filter('no ( is open here; text that has parentheses needs quotes, as message:"f(x)"')
         return found
 
     def _any(self, depth: int) -> Filter:
@@ -73,22 +73,22 @@ class _Parser:
         while not self._ends() and not _OR.match(self._text, self._at):
             parts.append(self._one(depth))
         if not parts:
-            self._refuse("a term is missing here; or stands between two terms, as team:payments or team:billing")
+            self._reject_filter("a term is missing here; or stands between two terms, as team:payments or team:billing")
         return all_of(parts)
 
     def _one(self, depth: int) -> Filter:
         if self._text[self._at] != "-":
-            return self._group(depth) if self._text[self._at] == "(" else self._term()
+            return self._parse_group(depth) if self._text[self._at] == "(" else self._term()
         self._at += 1
         next_char = self._text[self._at : self._at + 1]
         if not next_char or next_char in "-)" or next_char.isspace():
-            self._refuse("- stands once, right before a term, as -team:payments")
-        return negated(self._group(depth) if next_char == "(" else self._term())
+            self._reject_filter("- stands once, right before a term, as -team:payments")
+        return negate(self._parse_group(depth) if next_char == "(" else self._term())
 
-    def _group(self, depth: int) -> Filter:
+    def _parse_group(self, depth: int) -> Filter:
         opened = self._at
         if depth == DEPTH_MAX:
-            self._refuse(f"parentheses are nested more than {DEPTH_MAX} deep; write the same with fewer")
+            self._reject_filter(f"parentheses are nested more than {DEPTH_MAX} deep; write the same with fewer")
         self._at += 1
         found = self._any(depth + 1)
         if self._at == len(self._text):
@@ -101,29 +101,29 @@ class _Parser:
         mark = self._text[self._at : self._at + 1]
         if mark not in (":", "="):
             self._at = start
-            self._refuse(_alone(word, self._known))
+            self._reject_filter(_alone(word, self._known))
         field, dot, name = word.partition(".")
         example = EXAMPLES.get(field)
         if example is None or (dot and field not in NAMED):
-            instead = meant(field, self._known) or f"; write {_either(self._known)}"
+            instead = suggest_word(field, self._known) or f"; write {_either(self._known)}"
             raise FilterInvalid(start + 1, f"there is no field {word!r:.40}{instead}")
         if field == GROUP and not self._groups:
             raise FilterInvalid(start + 1, _NO_GROUPS)
         if (field == "header" and not name) or (field == "value" and not PATH.fullmatch(name)):
             raise FilterInvalid(start + 1, f"{field} needs {'a path' if field == 'value' else 'a name'}; write {example}")
         if (mark == "=") != (field == "value"):
-            self._refuse(f"write {'=' if field == 'value' else ':'} here, as in {example}")
+            self._reject_filter(f"write {'=' if field == 'value' else ':'} here, as in {example}")
         self._at += 1
-        return Term(field, name, self._value(field, example))
+        return Term(field, name, self._parse_value(field, example))
 
-    def _value(self, field: str, example: str) -> Glob | Range:
+    def _parse_value(self, field: str, example: str) -> Glob | Range:
         start = self._at
         quoted = self._text[start : start + 1] == '"'
-        value = self._quoted() if quoted else glob(self._match(_BARE).split("*"))
+        value = self._parse_quoted() if quoted else glob(self._match(_BARE).split("*"))
         if self._at == start:
-            self._refuse(f'{field} has no value; write {example}, or "" for an empty one')
+            self._reject_filter(f'{field} has no value; write {example}, or "" for an empty one')
         if self._text[self._at : self._at + 1] not in ("", ")") and not self._text[self._at].isspace():
-            self._refuse("a blank is missing here; text that has blanks, quotes or parentheses needs quotes around all of it")
+            self._reject_filter("a blank is missing here; text that has blanks, quotes or parentheses needs quotes around all of it")
         text = "*".join(value.parts)
         if field in RANGES:
             return read_range(field, text, start + 1 + quoted)
@@ -134,7 +134,7 @@ class _Parser:
             raise FilterInvalid(start + 1, f"a group is named whole, without *; write {example}")
         return value
 
-    def _quoted(self) -> Glob:
+    def _parse_quoted(self) -> Glob:
         opened, parts = self._at, [""]
         self._at += 1
         while (char := self._text[self._at : self._at + 1]) != '"':
@@ -145,7 +145,7 @@ class _Parser:
                 char = self._text[self._at : self._at + 1]
                 if not char or char not in '"\\*':
                     self._at -= 1
-                    self._refuse('\\ stands before ", * or \\ alone; write \\\\ for one in the text')
+                    self._reject_filter('\\ stands before ", * or \\ alone; write \\\\ for one in the text')
                 parts[-1] += char
             elif char == "*":
                 parts.append("")
@@ -168,7 +168,7 @@ class _Parser:
         self._at = found.end() if found else self._at
         return found[0] if found else ""
 
-    def _refuse(self, reason: str) -> NoReturn:
+    def _reject_filter(self, reason: str) -> NoReturn:
         raise FilterInvalid(self._at + 1, reason)
 
 

@@ -77,13 +77,13 @@ def predicate(meant: Filter, now_ms: int, in_group: InGroup | None = None) -> Pr
     return lambda letter: any(part(letter) for part in parts)
 
 
-def states(meant: Filter, *, discarded: bool = False) -> frozenset[str]:
+def list_states(meant: Filter, *, discarded: bool = False) -> frozenset[str]:
     """The states that a letter may have of which a filter holds; where no other has to be looked at.
 
     What was discarded is meant only where that is said, in the filter or with `discarded`.
     """
     possible = frozenset(state for state in STATES if _possible(meant, state)[0])
-    return possible if discarded or names(meant, DISCARDED) else possible - {DISCARDED}
+    return possible if discarded or mentions_state(meant, DISCARDED) else possible - {DISCARDED}
 
 
 def latest_due_ms(meant: Filter, now_ms: int) -> float:
@@ -98,11 +98,11 @@ def latest_due_ms(meant: Filter, now_ms: int) -> float:
     return inf if high is None else high
 
 
-def names(meant: Filter, state: str) -> bool:
+def mentions_state(meant: Filter, state: str) -> bool:
     """Whether a filter speaks of a state."""
     if isinstance(meant, Term):
         return meant.field == "state" and meant.value == Glob((state,))
-    return names(meant.of, state) if isinstance(meant, Not) else any(names(each, state) for each in meant.of)
+    return mentions_state(meant.of, state) if isinstance(meant, Not) else any(mentions_state(each, state) for each in meant.of)
 
 
 def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
@@ -126,7 +126,7 @@ def _of_group(term: Term, in_group: InGroup | None) -> Predicate:
 
 
 def _globs(term: Term, value: Glob) -> Predicate:
-    fits = value.anywhere() if term.field == "message" else value.whole()
+    fits = value.anywhere() if term.field == "message" else value.compile_whole()
     texts = _texts(term)
     return lambda letter: any(text is not None and fits(text) for text in texts(letter))
 
@@ -134,13 +134,13 @@ def _globs(term: Term, value: Glob) -> Predicate:
 def _texts(term: Term) -> _Texts:
     """Return a function that yields the texts of a letter which a term compares; the term holds where one of them matches."""
     if term.field == "header":
-        return lambda letter: (_decoded(value) for name, value in letter.headers if name == term.name)
+        return lambda letter: (_decode_text(value) for name, value in letter.headers if name == term.name)
     if term.field == "value":
         return lambda letter: iter([text_at(letter.value, term.name)])
     return _TEXTS[term.field]
 
 
-def _decoded(raw: bytes | None) -> str | None:
+def _decode_text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")
 
 
@@ -148,7 +148,7 @@ _TEXTS: dict[str, _Texts] = {
     "state": lambda letter: iter([letter.state]),
     "team": lambda letter: iter([letter.team]),
     "topic": lambda letter: iter([letter.topic]),
-    "key": lambda letter: iter([_decoded(letter.key)]),
+    "key": lambda letter: iter([_decode_text(letter.key)]),
     "exception": lambda letter: iter([letter.failure.exception, letter.failure.thrown, letter.failure.cause]),
     "cause": lambda letter: iter([letter.failure.cause]),
     "message": lambda letter: iter([letter.failure.message]),

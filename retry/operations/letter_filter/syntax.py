@@ -107,7 +107,7 @@ Filter = Term | Not | AllOf | AnyOf
 EVERYTHING = AllOf(())
 
 
-def negated(of: Filter) -> Filter:
+def negate(of: Filter) -> Filter:
     """Negate a filter; the negation of a `Not` is the filter in it."""
     return of.of if isinstance(of, Not) else Not(of)
 

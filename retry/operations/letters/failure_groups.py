@@ -39,7 +39,7 @@ class FailureGroup:
     def count(self) -> int:
         return self.waiting + self.parked
 
-    def add(self, letter: FoundLetter) -> None:
+    def include_letter(self, letter: FoundLetter) -> None:
         if letter.state == "waiting":
             self.waiting += 1
         else:
@@ -66,7 +66,7 @@ class GroupedFailures:
     others: int
 
 
-def grouped(letters: Iterable[FoundLetter]) -> GroupedFailures:
+def group_failures(letters: Iterable[FoundLetter]) -> GroupedFailures:
     """The kinds of failures that letters have."""
     groups: dict[str, FailureGroup] = {}
     unknown = others = 0
@@ -77,11 +77,11 @@ def grouped(letters: Iterable[FoundLetter]) -> GroupedFailures:
         elif number not in groups and len(groups) == GROUPS_MAX:
             others += 1
         else:
-            groups.setdefault(number, _begun(number, letter)).add(letter)
+            groups.setdefault(number, _begin_group(number, letter)).include_letter(letter)
     return GroupedFailures(sorted(groups.values(), key=lambda each: (-each.count, each.fingerprint)), unknown, others)
 
 
-def _begun(number: str, letter: FoundLetter) -> FailureGroup:
+def _begin_group(number: str, letter: FoundLetter) -> FailureGroup:
     failure = letter.failure
     message = None if failure.message is None else fingerprint.in_common(failure.message)
     return FailureGroup(number, failure.cause or failure.exception, message)

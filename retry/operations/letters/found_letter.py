@@ -106,7 +106,7 @@ class FoundLetter:
         if self.policy:
             # A policy is called after its team and its dead-letter topic, which has no slash.
             return self.policy.rpartition("/")[0] or self.policy
-        return self._registry.route(self.topic).team if self.topic and self._registry.reads(self.topic) else None
+        return self._registry.route(self.topic).team if self.topic and self._registry.reads_topic(self.topic) else None
 
     @cached_property
     def ours(self) -> dict[str, bytes]:
@@ -128,19 +128,19 @@ class FoundLetter:
     @property
     def policy(self) -> str | None:
         """The policy that decided, as the header `retry-policy` names it."""
-        return _text(self.ours.get(names.POLICY))
+        return _decode_text(self.ours.get(names.POLICY))
 
     @property
     def reason(self) -> str | None:
         """Why it parks, or is parked; `not_ours` of a record that this service did not put where it lies."""
         if not self.is_ours:
             return NOT_OURS
-        return _text(self.ours.get(names.PARKED_REASON))
+        return _decode_text(self.ours.get(names.PARKED_REASON))
 
     @property
     def action(self) -> str | None:
         """The action that was the last to do something to it, without the step of a ramp."""
-        told = _text(self.ours.get(names.ACTION))
+        told = _decode_text(self.ours.get(names.ACTION))
         return None if told is None else told.partition("/")[0]
 
     @property
@@ -149,12 +149,12 @@ class FoundLetter:
         if not self.is_ours:
             return NOT_OURS
         mark = self.ours.get(names.ACTION_BEFORE)
-        return _text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
+        return _decode_text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
 
     @property
     def lineage(self) -> str | None:
         """The lineage that all attempts share, as the header `retry-id` has it."""
-        return _text(self.ours.get(names.ID))
+        return _decode_text(self.ours.get(names.ID))
 
     @cached_property
     def failure(self) -> Failure:
@@ -167,10 +167,10 @@ class FoundLetter:
     @cached_property
     def fingerprint(self) -> str | None:
         """The fingerprint of the failure, 16 hexadecimal digits; None where nothing is known of the failure."""
-        return fingerprint.of(self.failure.exception, self.failure.cause, self.failure.message)
+        return fingerprint.compute_fingerprint(self.failure.exception, self.failure.cause, self.failure.message)
 
 
-def waiting(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:
+def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:
     """The letter of an entry."""
     source = LetterLocation(where.topic, where.partition, where.offset)
     timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
@@ -182,10 +182,10 @@ def waiting(where: Source, entry: Entry, registry: Registry, cursor: str) -> Fou
     return found
 
 
-def parked(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
+def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
     """The letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
-    record = Record(where, message.key(), message.value(), _headers(message), message.timestamp())
+    record = Record(where, message.key(), message.value(), _read_headers(message), message.timestamp())
     source, is_other = letter_source(message, registry), is_no_letter(message)
     # A parked letter has the timestamp of the dead letter, where the topic lets it.
     at_ms = record.timestamp()[1]
@@ -196,7 +196,7 @@ def parked(message: Any, registry: Registry, *, discarded: bool = False) -> Foun
     )  # fmt: skip
 
 
-def _headers(message: Any) -> Headers:
+def _read_headers(message: Any) -> Headers:
     try:
         return list(message.headers() or ())
     except SystemError:
@@ -204,5 +204,5 @@ def _headers(message: Any) -> Headers:
         return []
 
 
-def _text(raw: bytes | None) -> str | None:
+def _decode_text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")

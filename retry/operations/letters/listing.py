@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from retry import clock
 from retry.delay_queue.entry_keys import Source
-from retry.delay_queue.envelope_codec import configured
+from retry.delay_queue.envelope_codec import make_codec
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges, topics
 from retry.kafka.offset_ranges import Span
 from retry.operations import waiting_entries
 from retry.operations.cluster import Cluster, LetterRange
-from retry.operations.explain.search import LetterLocation, place
+from retry.operations.explain.search import LetterLocation, parse_location
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letters.returned_records import ReturnedRecords
 from retry.policies.registry import Registry
 from retry.worker.parked_references import ParkedReferences, read_claim
@@ -49,7 +49,7 @@ class Cursor:
         if text is not None and text.startswith(_WAITING) and len(text) < _HEX_CHARS_MAX:
             self.waiting = bytes.fromhex(text.removeprefix(_WAITING))
         elif text is not None:
-            self.parked = place(text)
+            self.parked = parse_location(text)
 
 
 class Listing(NamedTuple):
@@ -65,27 +65,27 @@ class Listing(NamedTuple):
     newest: int
     say: Say
 
-    def letters(self, meant: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
+    def find_letters(self, meant: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
         """The letters that are meant, behind a cursor.
 
         Raises:
           TopicsInvalid: a topic is missing, or cannot be read.
         """
         now_ms = clock.wall_ms()
-        fits, states = predicate.predicate(meant, now_ms), predicate.states(meant)
+        fits, states = predicate.predicate(meant, now_ms), predicate.list_states(meant)
         if "waiting" in states and after.parked is None:
-            yield from filter(fits, self._waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
+            yield from filter(fits, self._iterate_waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
         returned = ReturnedRecords(self.cluster)
-        yield from (each for each in self.resting(after, states) if fits(each) and not returned.has(each.place))
+        yield from (each for each in self.iterate_resting(after, states) if fits(each) and not returned.is_record_returned(each.place))
 
-    def _waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
-        with waiting_entries.folded(self.cluster.settings) as table:
-            for place_in_order, where, entry in waiting_entries.following(table, after, configured(self.cluster.settings)):
+    def _iterate_waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
+        with waiting_entries.open_changelog_table(self.cluster.settings) as table:
+            for place_in_order, where, entry in waiting_entries.iterate_waiting(table, after, make_codec(self.cluster.settings)):
                 if where.due_at_ms > latest_due_ms:
                     return
-                yield waiting(where, entry, self.registry, _WAITING + place_in_order.hex())
+                yield make_waiting_letter(where, entry, self.registry, _WAITING + place_in_order.hex())
 
-    def resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
+    def iterate_resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
         """Records of letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
         behind, deadline = after.parked, clock.Deadline(_PROVE_S)
         for topic, partitions in self._rest_in(states).items():
@@ -116,8 +116,8 @@ class Listing(NamedTuple):
         span = span._replace(start=max(span.start, first))
         is_discarded = span.topic == self.cluster.names.discarded
         if span.start < span.stop:
-            for batch in offset_ranges.batches(self.cluster.reader, [span]):
-                yield [parked(message, self.registry, discarded=is_discarded) for message in batch]
+            for batch in offset_ranges.read_batches(self.cluster.reader, [span]):
+                yield [make_parked_letter(message, self.registry, discarded=is_discarded) for message in batch]
 
     def _look_for_references(self, letters: Sequence[FoundLetter], deadline: clock.Deadline) -> None:
         """Find out which of those that say so were parked by reference, as far as the time goes."""
@@ -133,9 +133,9 @@ class Listing(NamedTuple):
 
     def waiting_at(self, where: Source) -> FoundLetter | None:
         """The letter that waits there; None where it waits no more."""
-        with waiting_entries.folded(self.cluster.settings) as table:
-            entry = waiting_entries.find(table, where, configured(self.cluster.settings))
-        return None if entry is None else waiting(where, entry, self.registry, "")
+        with waiting_entries.open_changelog_table(self.cluster.settings) as table:
+            entry = waiting_entries.find(table, where, make_codec(self.cluster.settings))
+        return None if entry is None else make_waiting_letter(where, entry, self.registry, "")
 
     def parked_at(self, where: LetterLocation) -> FoundLetter | None:
         """The letter that is parked there; None where nothing is any more.
@@ -147,10 +147,10 @@ class Listing(NamedTuple):
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")
         spans = self.cluster.spans(LetterRange(where.topic, where.partition, from_offset=where.offset))
-        found = (m for batch in offset_ranges.batches(self.cluster.reader, spans, records_max=1) for m in batch)
+        found = (m for batch in offset_ranges.read_batches(self.cluster.reader, spans, records_max=1) for m in batch)
         # Where retention has removed it, the first that is left comes instead.
         there = (message for message in found if message.offset() == where.offset)
         is_discarded = where.topic == self.cluster.names.discarded
-        letters = [parked(message, self.registry, discarded=is_discarded) for message in there]
+        letters = [make_parked_letter(message, self.registry, discarded=is_discarded) for message in there]
         self._look_for_references(letters, clock.Deadline(_PROVE_S))
         return next(iter(letters), None)

@@ -24,17 +24,17 @@ class ReturnedRecords:
         # Asked for once a topic, and not once a record.
         self.topic_hash = cache(self._topic_hash)
 
-    def has(self, record: LetterLocation) -> bool:
+    def is_record_returned(self, record: LetterLocation) -> bool:
         """Whether the letter at this place was returned.
 
         Raises:
           TopicsInvalid: there is no changelog, or it cannot be read.
         """
         if self._bitmap is None:
-            self._bitmap = _committed(self._cluster).get
-        return returned_offsets.has(self._bitmap(self.place(record).block()), record.offset)
+            self._bitmap = _read_committed(self._cluster).get
+        return returned_offsets.is_offset_returned(self._bitmap(self.resolve_place(record).block()), record.offset)
 
-    def place(self, record: LetterLocation) -> ParkedPlace:
+    def resolve_place(self, record: LetterLocation) -> ParkedPlace:
         """Convert a place to one with the hash of the id of the topic that has this name now."""
         return ParkedPlace(self.topic_hash(record.topic), record.partition, record.offset)
 
@@ -42,9 +42,9 @@ class ReturnedRecords:
         return returned_offsets.topic_hash(topics.describe(self._cluster.admin, [topic])[topic].topic_id)
 
 
-def _committed(cluster: Cluster) -> dict[bytes, bytes]:
+def _read_committed(cluster: Cluster) -> dict[bytes, bytes]:
     changelog = cluster.names.changelog
     cluster.partitions(changelog)
     spans = offset_ranges.readable_spans(cluster.admin, changelog, [returned_offsets.SHARD]).values()
-    records = (message for messages in offset_ranges.batches(cluster.reader, spans) for message in messages)
+    records = (message for messages in offset_ranges.read_batches(cluster.reader, spans) for message in messages)
     return {key: each.value() or b"" for each in records if (key := each.key() or b"").startswith(returned_offsets.RETURNED)}

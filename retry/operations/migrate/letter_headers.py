@@ -38,7 +38,7 @@ def of_spring(headers: Headers, place: bytes) -> Headers | None:
     next_delivery = header_values.byte_or_int32(last.get(_ATTEMPTS) or b"") or 1
     made = next_delivery - 2 if next_delivery <= _SPRING_ATTEMPTS_MAX else 0
     due_ms = header_values.big_integer(last.get(_BACKOFF) or b"")
-    return moved(headers, place, made, due_ms)
+    return make_moved_headers(headers, place, made, due_ms)
 
 
 def of_cronsumer(headers: Headers, place: bytes) -> Headers | None:
@@ -47,10 +47,10 @@ def of_cronsumer(headers: Headers, place: bytes) -> Headers | None:
     Any record is one of its own: what an application writes there for the first time has no headers.
     """
     raw = next((value for name, value in headers if name == _RETRIES), None)
-    return moved(headers, place, header_values.digits_int32(raw or b"") or 0)
+    return make_moved_headers(headers, place, header_values.digits_int32(raw or b"") or 0)
 
 
-def moved(headers: Headers, place: bytes, made: int = 0, due_ms: int | None = None) -> Headers:
+def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: int | None = None) -> Headers:
     """The headers of a letter that was moved from a place.
 
     Args:

@@ -36,7 +36,7 @@ from retry.kafka.transactional_producer import KafkaTransactionalProducer, await
 from retry.kafka.unassigned_partitions import UnassignedPartitions
 from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion
-from retry.operations.migrate.waiting import Waiting, members
+from retry.operations.migrate.waiting import Waiting, list_group_members
 from retry.record import stamp_ms
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ def await_empty(cluster: Cluster, group: str, say: Say) -> None:
       MigrationStopped: somebody stays.
     """
     deadline, told = Deadline(_EMPTY_S), False
-    while present := members(cluster, group):
-        if deadline.passed():
+    while present := list_group_members(cluster, group):
+        if deadline.has_passed():
             raise MigrationStopped(
                 f"{len(present)} consumers are in the group {group} ({', '.join(sorted(present)[:3])}), and would process what "
                 "is moved, too; stop them, then give the command again"
@@ -111,10 +111,10 @@ class Move:
                 self._move_from_position()
             except TransactionSlow as slow:
                 if not self._records_max:
-                    raise self._stopped(slow) from slow
+                    raise self._make_stop(slow) from slow
                 log.info("%s: %s; from now on %d at a time", self._waiting.group, slow, self._records_max)
             except (TransactionFailed, InstanceNameInUse) as failed:
-                raise self._stopped(failed) from failed
+                raise self._make_stop(failed) from failed
 
     def _move_from_position(self) -> None:
         """Move from where the group is to the end of what waits, or until something fails."""
@@ -126,7 +126,7 @@ class Move:
         try:
             # First: it ends what a run that was killed left open, and the group's offsets are known again.
             producer.open(_OPEN_S)
-            member = self._member()
+            member = self._join_group()
             try:
                 self._read(member, producer)
             finally:
@@ -135,7 +135,7 @@ class Move:
         finally:
             producer.close()
 
-    def _member(self) -> KafkaGroupMember:
+    def _join_group(self) -> KafkaGroupMember:
         settings, admin = self._cluster.settings, self._cluster.admin
         # Where the group has read nothing, everything waits. A member that is killed is forgotten soon.
         config = {
@@ -154,20 +154,20 @@ class Move:
     def _begin_gained(self, member: KafkaGroupMember) -> None:
         try:
             if self._gained:
-                member.begin_reading(self._gained, self._begin)
+                member.begin_reading(self._gained, self._choose_starts)
                 self._gained.clear()
         except (KafkaException, TimeoutError) as error:
             # It is asked again, and where nothing comes for long the move ends.
             log.warning("cannot learn yet where %s goes on: %s", self._waiting.group, error)
 
-    def _begin(
+    def _choose_starts(
         self, committed: Mapping[Partition, CommittedOffset], _topic_ids: Mapping[str, str]
     ) -> dict[Partition, StartingPoint]:
         """Read on where the group is: what it has read is not to be moved."""
         self._count_unknown(committed)
         starts = {partition: StartingPoint(found.offset, found.leader_epoch) for partition, found in committed.items()}
         for partition, start in starts.items():
-            self._cursors.begin(partition, start)
+            self._cursors.begin_partition(partition, start)
         return starts
 
     def _count_unknown(self, committed: Mapping[Partition, CommittedOffset]) -> None:
@@ -184,26 +184,26 @@ class Move:
             self._begin_gained(member)
             batch = member.mark_unreadable(self._cursors.take_news(read)[0])
             if self._lost:
-                raise self._stopped(_JOINED)
+                raise self._make_stop(_JOINED)
             if batch:
                 self._transfer(batch, member, producer)
                 silence = Deadline(_SILENCE_S)
-            elif silence.passed():
-                count = len(members(self._cluster, self._waiting.group))
-                raise self._stopped(f"nothing came for {_SILENCE_S:.0f} s, and {count} consumers are in the group, this one too")
+            elif silence.has_passed():
+                count = len(list_group_members(self._cluster, self._waiting.group))
+                raise self._make_stop(f"nothing came for {_SILENCE_S:.0f} s, and {count} consumers are in the group, this one too")
             reached = {**member.ended, **{(m.topic(), m.partition()): m.offset() + 1 for m in batch}}
             self._open = {place: stop for place, stop in self._open.items() if reached.get(place, 0) < stop}
 
     def _transfer(self, batch: list[Any], member: KafkaGroupMember, producer: KafkaTransactionalProducer) -> None:
         letters, left = [], 0
         for message in batch:
-            place, letter, _ = self._conversion.letter(message)
+            place, letter, _ = self._conversion.convert_record(message)
             if letter is not None:
                 letters.append(Entry(letter.topic(), letter.key(), letter.value(), letter.headers(), stamp_ms(letter), ""))
             elif self._leave:
                 left += 1
             else:
-                raise self._stopped(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
+                raise self._make_stop(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
         offsets, time = _find_offsets_behind(batch), Deadline(_ARRIVE_S)
         # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
         try:
@@ -211,7 +211,7 @@ class Move:
         except TransactionFailed as failed:
             if _left_behind(failed):
                 raise
-            if time.passed():
+            if time.has_passed():
                 # A quota or a slow link. Another client ends the transaction, which brokers may have done already.
                 self._unknown = _UnknownBatch(offsets, len(letters), left)
                 self._records_max = len(batch) // 2
@@ -229,14 +229,14 @@ class Move:
         Raises:
           MigrationStopped: one of them is refused for something else.
         """
-        refused = producer.rehearse(letters, wall_ms())
+        refused = producer.rehearse_entries(letters, wall_ms())
         for n, error in refused.items():
             if cause_of(error) is not RefusedFor.TIME:
                 where = dict(letters[n].headers).get(MIGRATED_FROM) or b"one of them"
-                raise self._stopped(f"{where.decode()} is refused by {letters[n].destination}: {error.str()}")
+                raise self._make_stop(f"{where.decode()} is refused by {letters[n].destination}: {error.str()}")
         return [renew_timestamp(letter) if n in refused else letter for n, letter in enumerate(letters)]
 
-    def _stopped(self, why: TransactionFailed | InstanceNameInUse | str) -> MigrationStopped:
+    def _make_stop(self, why: TransactionFailed | InstanceNameInUse | str) -> MigrationStopped:
         told = str(why)
         if isinstance(why, (ProducerFenced, InstanceNameInUse)):
             told = f"another run has taken over ({why})"
@@ -255,7 +255,7 @@ def _move_batch(
 ) -> None:
     producer.begin()
     producer.publish(letters, wall_ms())
-    if not producer.arrived(_ARRIVE_S):
+    if not producer.await_arrival(_ARRIVE_S):
         raise TransactionSlow("records do not arrive in time")
     producer.read_to(offsets, member.metadata())
     producer.commit()

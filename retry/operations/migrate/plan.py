@@ -8,7 +8,7 @@ from typing import Any
 
 from retry.clock import wall_ms
 from retry.operations.cluster import Cluster, with_refused_headers
-from retry.operations.migrate.letter_headers import LetterHeaders, moved
+from retry.operations.migrate.letter_headers import LetterHeaders, make_moved_headers
 from retry.operations.migrate.waiting import Waiting
 from retry.operations.try_letters import Tried
 from retry.policies.registry import Registry
@@ -36,7 +36,7 @@ class Plan:
         self.unreadable = self.other_times = 0
         self.tried = Tried()
 
-    def leave(self, place: bytes, topic: str, *, unreadable: bool) -> None:
+    def count_non_letter(self, place: bytes, topic: str, *, unreadable: bool) -> None:
         """Count a record that becomes no letter; the places of the first ones are kept."""
         self.others[topic] += 1
         self.unreadable += unreadable
@@ -54,7 +54,7 @@ class Conversion:
     def __init__(self, convert: LetterHeaders, target: str, *, others: bool) -> None:
         self._convert, self._target, self._others = convert, target, others
 
-    def letter(self, message: Any) -> tuple[bytes, Record | None, bool]:
+    def convert_record(self, message: Any) -> tuple[bytes, Record | None, bool]:
         """Convert a record: return its place, the letter that it becomes or None, and whether its headers cannot be read."""
         place = b"%b/%d/%d" % (message.topic().encode(), message.partition(), message.offset())
         try:
@@ -64,30 +64,30 @@ class Conversion:
             return place, None, True
         told = self._convert(headers, place)
         if told is None and self._others:
-            told = moved(headers, place)
+            told = make_moved_headers(headers, place)
         if told is None:
             return place, None, False
         where = self._target, message.partition(), message.offset()
         return place, Record(where, message.key(), message.value(), told, message.timestamp()), False
 
 
-def planned(cluster: Cluster, registry: Registry, waiting: Sequence[Waiting], conversion: Conversion) -> Plan:
+def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[Waiting], conversion: Conversion) -> Plan:
     """Decide everything that waits.
 
     Raises:
       TopicsInvalid: a topic cannot be read.
     """
     plan, inspector, now_ms = Plan(), cluster.inspector(registry), wall_ms()
-    for batch in _batches(cluster, waiting):
+    for batch in _read_waiting_batches(cluster, waiting):
         letters = []
         for message in batch:
             plan.topics[message.topic()] += 1
-            place, letter, unreadable = conversion.letter(message)
+            place, letter, unreadable = conversion.convert_record(message)
             if letter is None:
-                plan.leave(place, message.topic(), unreadable=unreadable)
+                plan.count_non_letter(place, message.topic(), unreadable=unreadable)
             else:
                 letters.append(letter)
-        for case, built in inspector.decided(letters, now_ms):
+        for case, built in inspector.decide_letters(letters, now_ms):
             plan.tried.add_now(case, built, now_ms)
             plan.tried.add_written(case, built)
             wish_ms = case.letter.retry_at_ms
@@ -95,6 +95,6 @@ def planned(cluster: Cluster, registry: Registry, waiting: Sequence[Waiting], co
     return plan
 
 
-def _batches(cluster: Cluster, waiting: Sequence[Waiting]) -> Iterator[list[Any]]:
+def _read_waiting_batches(cluster: Cluster, waiting: Sequence[Waiting]) -> Iterator[list[Any]]:
     for each in waiting:
         yield from with_refused_headers(cluster.reader, each.spans)

@@ -43,7 +43,7 @@ def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
       MigrationStopped: the policy file has nothing on it.
       TopicsInvalid: there is no such topic.
     """
-    if not registry.reads(target):
+    if not registry.reads_topic(target):
         raise MigrationStopped(
             f"the policy file has nothing on {target}, so nobody would retry what is moved there; add it as "
             f"'- {{dead_letters: {target}, retry_to: …}}' to the topics of a team, or give another topic to --to"
@@ -68,14 +68,14 @@ def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: st
     if not places:
         raise TopicsInvalid([f"no topic is called {' or '.join(globs)}"], "look at the names, and at this user's rights")
     for topic in {topic for topic, _ in places}:
-        if topic == target or registry.reads(topic):
+        if topic == target or registry.reads_topic(topic):
             raise MigrationStopped(
                 f"{topic} is attached by the policy file, so workers take in all that lies there; remove it from the file, or "
                 "from --from"
             )
     ends = _ends(cluster, places)
     topics = {topic for topic, _ in ends}
-    by_topic = readers(_committed(cluster, group, topics), topics, group)
+    by_topic = readers(_read_committed(cluster, group, topics), topics, group)
     found: dict[str, list[Span]] = {}
     for (topic, partition), (first, last) in ends.items():
         name, committed = by_topic[topic]
@@ -121,13 +121,13 @@ def _unclear(topic: str, of_topic: Sequence[str], all_of_topic: Sequence[str], a
     return f"{told}{others}, so it is not clear what waits there; name the group of its consumers with --group{forgotten}"
 
 
-def members(cluster: Cluster, group: str) -> list[str]:
+def list_group_members(cluster: Cluster, group: str) -> list[str]:
     """Who is in a group now.
 
     Raises:
       MigrationStopped: this user may not know.
     """
-    names = consumer_groups.names(cluster.admin, group)
+    names = consumer_groups.list_members(cluster.admin, group)
     if names is None:
         raise MigrationStopped(f"this user may not see who is in the group {group}; grant it the right to describe and read it")
     return names
@@ -137,7 +137,7 @@ def count(cluster: Cluster, waiting: Sequence[Waiting]) -> Counter[str]:
     """Count the records that wait in each topic, without transaction markers."""
     counts = Counter[str]()
     for each in waiting:
-        for batch in offset_ranges.batches(cluster.reader, each.spans):
+        for batch in offset_ranges.read_batches(cluster.reader, each.spans):
             counts.update(message.topic() or "" for message in batch)
     return counts
 
@@ -155,13 +155,13 @@ def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[in
     return {place: (first[place], last[place]) for place in places if last[place]}
 
 
-def _committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:
+def _read_committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:
     """Read the committed offsets by group: only of the group that is named, where it has read all topics, else of all groups."""
     if group is not None and not _is_glob(group):
         of_group = consumer_groups.positions(cluster.admin, group)
         if {topic for topic, _ in of_group}.issuperset(topics):
             return {group: of_group}
-    committed, failed = consumer_groups.Committed(cluster.admin)(consumer_groups.listed(cluster.admin), _GROUPS_S)
+    committed, failed = consumer_groups.Committed(cluster.admin)(consumer_groups.list_groups(cluster.admin), _GROUPS_S)
     if failed:
         raise MigrationStopped(
             f"{len(failed)} consumer groups could not be asked what they have read, as {next(iter(failed.items()))}; "

@@ -62,10 +62,10 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     beyond: list[str]
 
 
-def size(asked: SizeRequest) -> Size:
+def compute_size(asked: SizeRequest) -> Size:
     """Compute the resources that a load takes."""
     waiting = ceil(asked.rate * asked.delay_ms / 1_000)
-    a_worker = slowed(figures.DRAIN.value, asked.letter_bytes)
+    a_worker = slow_down(figures.DRAIN.value, asked.letter_bytes)
     # One more than are needed: one may be away.
     workers = ceil(asked.peak / (a_worker * BUSY_SHARE)) + 1
     shards = max(SHARDS_LEAST, 8 * ceil(workers * SHARDS_A_WORKER / 8))
@@ -89,12 +89,12 @@ def size(asked: SizeRequest) -> Size:
         to_brokers_mb_s=_mb_s(asked.rate, written := record.entry + record.null + record.retry + record.outcome),
         between_brokers_mb_s=_mb_s(asked.rate, written * (asked.copies - 1)),
         restore_s=ceil(restore_s(held, asked.letter_bytes)),
-        all_at_once_s=ceil(waiting / (slowed(figures.SWEEP.value, asked.letter_bytes) * (workers - 1))),
+        all_at_once_s=ceil(waiting / (slow_down(figures.SWEEP.value, asked.letter_bytes) * (workers - 1))),
         beyond=list(_beyond(asked, held, workers)),
     )
 
 
-def slowed(rate: float, letter_bytes: int) -> float:
+def slow_down(rate: float, letter_bytes: int) -> float:
     """Lower a rate in letters a second for letters larger than those measured, as if bytes were all that counted."""
     return rate * figures.LETTER_BYTES / max(figures.LETTER_BYTES, letter_bytes)
 
@@ -124,7 +124,7 @@ def disk_bytes(letter_bytes: int) -> float:
 def restore_s(waiting: int, letter_bytes: int) -> float:
     """How long a worker whose disk is lost reads until it is ready."""
     per_s = figures.MOST_WAITING / (figures.RESTORE.value - figures.RESTART.value)
-    return figures.RESTART.value + waiting / slowed(per_s, letter_bytes)
+    return figures.RESTART.value + waiting / slow_down(per_s, letter_bytes)
 
 
 def _mb_s(rate: float, size_bytes: float) -> float:

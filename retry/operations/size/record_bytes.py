@@ -41,7 +41,7 @@ def of_letter(letter_bytes: int) -> RecordBytes:
     ours = of_retry(to_header(_NOW_MS, _TEAM), b"1", source, at, _POLICY.encode(), at)
     entry = Entry(_TARGET, None, bytes(letter_bytes), ours, _NOW_MS, _TEAM, _NOW_MS)
     lane = entry_keys.lane(_TEAM, _TOPIC, _TARGET)
-    key = entry_keys.key(_NOW_MS, entry_keys.key_stem(_TOPIC, 0), 123_456_789, lane)
+    key = entry_keys.build_key(_NOW_MS, entry_keys.key_stem(_TOPIC, 0), 123_456_789, lane)
     headers = sum(len(name) + len(value or b"") + 2 for name, value in ours)
     return RecordBytes(
         entry=len(key) + len(envelopes.encode(entry)) + _RECORD,
@@ -57,4 +57,4 @@ def _outcome_bytes() -> int:
         cause=_CAUSE, fingerprint="0123456789abcdef", group=_GROUP,
     )  # fmt: skip
     rows: outcomes.LetterRows = [(to_header(n, _TEAM), 123_456_789 + n, _NOW_MS, _NOW_MS, _NOW_MS + n) for n in range(_LETTERS)]
-    return sum(len(value) for value in outcomes.records(defaultdict(list, {shared: rows}), _NOW_MS)) // _LETTERS + 1
+    return sum(len(value) for value in outcomes.encode_outcomes(defaultdict(list, {shared: rows}), _NOW_MS)) // _LETTERS + 1

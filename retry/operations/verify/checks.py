@@ -15,16 +15,16 @@ from retry.operations.verify.letter_history import RecordedLetter
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, EntryRow, NameTable, Returned, RowKind
 
 
-def lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def find_lost(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Find a letter that was taken in and is nowhere, or that intake passed by without an outcome."""
     if not letter.outcomes:
         if letter.dead_letter and letter.dead_letter.in_scope and letter.offset >= context.outcomes_from(letter):
-            yield "lost", f"{context.names.letter(letter.dead_letter)}: intake has passed it by, and it has no outcome"
+            yield "lost", f"{context.names.format_letter(letter.dead_letter)}: intake has passed it by, and it has no outcome"
         return
     outcome = letter.outcomes[0]
     if letter.waiting or letter.delivered or not outcome.in_scope or _in_flight(letter) or _never_existed(context, letter):
         return
-    name, taken = context.names.letter(outcome), iso(outcome.taken_ms)
+    name, taken = context.names.format_letter(outcome), iso(outcome.taken_ms)
     if why := context.why_no_delivery(letter, _not_before_ms(letter)):
         yield UNCHECKED, why
     else:
@@ -42,13 +42,13 @@ def duplicate(context: VerifyContext, letter: RecordedLetter) -> Iterator[Findin
     for what, rows in (("delivered", delivered), ("outcome written", letter.outcomes)):
         if len(rows) > 1:
             records = ", ".join(map(context.name_with_writer, rows[:4]))
-            yield "duplicate", f"{names.letter(rows[0])}: {what} {len(rows)} times: {records}"
+            yield "duplicate", f"{names.format_letter(rows[0])}: {what} {len(rows)} times: {records}"
     if letter.rewritten:
         row = letter.rewritten[0]
-        yield "duplicate", f"{names.letter(row)}: entry written again while it waited: {context.name_with_writer(row)}"
+        yield "duplicate", f"{names.format_letter(row)}: entry written again while it waited: {context.name_with_writer(row)}"
     if len(letter.waiting) > 1 and all(row.in_scope for row in letter.waiting.values()):
         row = next(iter(letter.waiting.values()))
-        yield "duplicate", f"{names.letter(row)}: waits {len(letter.waiting)} times: {_entries(names, letter)}"
+        yield "duplicate", f"{names.format_letter(row)}: waits {len(letter.waiting)} times: {_entries(names, letter)}"
 
 
 def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -59,17 +59,17 @@ def torn(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     delivery = next((row for row in letter.delivered if row.in_scope), None)
     waits = any(row.in_scope for row in letter.waiting.values())
     if delivery is not None and waits:
-        delivered = f"{names.letter(delivery)}: delivered as {names.record(delivery)}"
+        delivered = f"{names.format_letter(delivery)}: delivered as {names.record(delivery)}"
         yield "torn", f"{delivered}, and still waits: {_entries(names, letter)}"
     elif delivery is not None and not letter.changes and letter.outcomes:
         if max(_not_before_ms(letter), delivery.appended_ms) >= context.deletes_kept_from_ms:
-            yield "torn", f"{names.letter(delivery)}: delivered as {names.record(delivery)}, and no entry was deleted"
+            yield "torn", f"{names.format_letter(delivery)}: delivered as {names.record(delivery)}, and no entry was deleted"
         else:
             yield UNCHECKED, "deletes: compaction has removed them by now"
     delete = letter.changes[-1] if letter.changes else None
     nowhere = letter.outcomes and not letter.waiting and not letter.delivered and not _in_flight(letter)
     if delete is not None and nowhere and not context.why_no_delivery(letter, _not_before_ms(letter)):
-        yield "torn", f"{names.letter(delete)}: entry deleted at {names.record(delete)}, and not delivered"
+        yield "torn", f"{names.format_letter(delete)}: entry deleted at {names.record(delete)}, and not delivered"
 
 
 def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
                 yield UNCHECKED, f"time of delivery: {topic} keeps no broker time, or the record no due time"
         elif row.appended_ms < row.due_ms - context.skew_ms:
             aborted, by_ms = " (aborted)" if row.kind == RowKind.UNCOMMITTED else "", row.due_ms - row.appended_ms
-            yield "early", f"{context.names.letter(row)}: {context.names.record(row)}{aborted}, {by_ms} ms before it was due"
+            yield "early", f"{context.names.format_letter(row)}: {context.names.record(row)}{aborted}, {by_ms} ms before it was due"
 
 
 def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
     if letter.outcomes:
         outcome = letter.outcomes[0]
         if outcome.in_scope and _never_existed(context, letter):
-            yield "phantom", f"{names.letter(outcome)}: outcome {names.record(outcome)} of a letter that never was"
+            yield "phantom", f"{names.format_letter(outcome)}: outcome {names.record(outcome)} of a letter that never was"
         return
     written: list[DeliveryRow | EntryRow] = [*letter.delivered, *letter.returned, *letter.aborted, *letter.changes]
     rows = [row for row in written if row.in_scope]
@@ -99,7 +99,7 @@ def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
         return
     for row in rows:
         aborted = ", aborted" if row.kind == RowKind.UNCOMMITTED else ""
-        yield "phantom", f"{names.record(row)}{aborted}: names {names.letter(row)} as its letter, which has no outcome"
+        yield "phantom", f"{names.record(row)}{aborted}: names {names.format_letter(row)} as its letter, which has no outcome"
 
 
 def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ def wrong_topic(context: VerifyContext, letter: RecordedLetter) -> Iterator[Find
         if lane is None and topic in context.permitted(names.topics[row.topic]):
             yield UNCHECKED, "targets: the entry may have been moved, and compaction has removed it"
         else:
-            yield "wrong_topic", f"{names.letter(row)}: {names.record(row)}, not on {expected}"
+            yield "wrong_topic", f"{names.format_letter(row)}: {names.record(row)}, not on {expected}"
 
 
 def stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
     elif lane and (why := context.blocked(lane)):
         yield UNCHECKED, f"due, and blocked: {why}"
     else:
-        yield "stuck", f"{context.names.letter(row)}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"
+        yield "stuck", f"{context.names.format_letter(row)}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"
 
 
 def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -161,10 +161,10 @@ def _compare_tables(context: VerifyContext, letter: RecordedLetter, partition: i
             expected = last.envelope_hash if last is not None and last.kind == RowKind.PUT else None
             if in_table.get(key) != expected:
                 what = "has a row too many" if expected is None else "lacks a row" if key not in in_table else "has another row"
-                yield TABLE, f"{table}: {what}: {context.names.letter((letter.changes or letter.table_rows)[0])}"
+                yield TABLE, f"{table}: {what}: {context.names.format_letter((letter.changes or letter.table_rows)[0])}"
 
 
-CHECKS = (lost, duplicate, torn, early, phantom, wrong_topic, stuck)
+CHECKS = (find_lost, duplicate, torn, early, phantom, wrong_topic, stuck)
 
 
 def check_letter(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:

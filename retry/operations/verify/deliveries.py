@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 from retry.operations.verify.records import RecordReader, hash_of
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, Returned, RowKind
 from retry.record import PartitionId
@@ -50,17 +50,17 @@ class Deliveries:
         self.without_source: dict[LineageAttempt, list[DeliveryRow]] = defaultdict(list)
         self.topic_ids: Mapping[str, str] = {}
 
-    def committed(self, message: Any) -> None:
+    def add_committed(self, message: Any) -> None:
         """Take in a committed record of a retry or parking topic."""
         self._reader.committed[message.topic(), message.partition()] += 1
-        self._add(message, RowKind.DELIVERY)
+        self._add_delivery(message, RowKind.DELIVERY)
 
-    def uncommitted(self, message: Any) -> None:
+    def add_uncommitted(self, message: Any) -> None:
         """Take in a record of a retry or parking topic as a read_uncommitted reader sees it."""
-        self._reader.uncommitted(message)
-        self._add(message, RowKind.UNCOMMITTED)
+        self._reader.add_uncommitted(message)
+        self._add_delivery(message, RowKind.UNCOMMITTED)
 
-    def _add(self, message: Any, kind: int) -> None:
+    def _add_delivery(self, message: Any, kind: int) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         stamp_type, appended_ms = message.timestamp()
         if stamp_type != _APPEND:
@@ -84,7 +84,7 @@ class Deliveries:
                 self._add_without_source(lineage, DeliveryRow(kind, 0, 0, 0, *record))
             return
         try:
-            letter = place(source.decode())
+            letter = parse_location(source.decode())
         except ValueError:
             self._reader.phantom(in_scope, f"{topic}/{partition}/{offset}: no letter can be {source[:100]!r}")
             return
@@ -94,9 +94,9 @@ class Deliveries:
                 self._unchecked["records that others wrote to a parking topic in the name of another team"] += 1
             return
         topic_id = self.topic_ids.get(topic)
-        returned = Returned.NO if topic_id is None else self._reader.returned.state(topic_id, partition, offset)
+        returned = Returned.NO if topic_id is None else self._reader.returned.find_return_state(topic_id, partition, offset)
         numbers = self._names.topic(letter.topic), letter.partition, letter.offset
-        self._reader.spill.add(DeliveryRow(kind, *numbers, *record, returned))
+        self._reader.spill.add_row(DeliveryRow(kind, *numbers, *record, returned))
 
     def _add_without_source(self, lineage: LineageAttempt, row: DeliveryRow) -> None:
         if self._without_source < _WITHOUT_SOURCE_MAX:
@@ -109,7 +109,7 @@ class Deliveries:
         """Give a delivery without `retry-source` to the letter of an outcome that has the same lineage and attempt."""
         if rows := self.without_source.get(LineageAttempt(outcome.lineage_hash, outcome.attempt)):
             row = rows.pop()._replace(topic=outcome.topic, partition=outcome.partition, offset=outcome.offset)
-            self._reader.spill.add(row)
+            self._reader.spill.add_row(row)
 
     def end_matching(self, *, all_outcomes: bool) -> None:
         """Report deliveries without `retry-source` that match no outcome; `all_outcomes`: no outcome was ever deleted."""

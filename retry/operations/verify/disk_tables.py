@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retry import clock
 from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.read_only_table import Stored, stored
+from retry.delay_queue.table.read_only_table import Stored, open_stored
 from retry.delay_queue.table.rocksdb import Memory
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.kafka.topics import DELETE_RETENTION_MS
@@ -38,7 +38,7 @@ class DiskTables:
         for number, path in enumerate(self._paths):
             partition = int(path.name.rsplit("-", 1)[1])
             try:
-                with stored(path, self._scratch / f"table-{number}", memory) as table:
+                with open_stored(path, self._scratch / f"table-{number}", memory) as table:
                     why = self._why_not_used(table, partition)
                     if table is None or why:
                         self._findings.uncompared[str(path)] = why or "empty"
@@ -62,7 +62,7 @@ class DiskTables:
     def add_finding(self, number: int, sentence: str) -> None:
         """Note that a table is not the fold."""
         self._findings.differing.add(str(self._paths[number]))
-        self._findings.add(TABLE, f"{self._paths[number]}: {sentence}")
+        self._findings.add_finding(TABLE, f"{self._paths[number]}: {sentence}")
 
     def _why_not_used(self, table: Stored | None, partition: int) -> str | None:
         """Why a worker would not use this table but restore it."""

@@ -44,7 +44,7 @@ class Findings:
     differing: set[str] = field(default_factory=set)
     uncompared: dict[str, str] = field(default_factory=dict)
 
-    def add(self, kind: str, sentence: str) -> None:
+    def add_finding(self, kind: str, sentence: str) -> None:
         """Count a finding, or what could not be checked."""
         if kind == UNCHECKED:
             self.unchecked[sentence] += 1

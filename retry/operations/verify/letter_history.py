@@ -38,14 +38,14 @@ class RecordedLetter:
         committed: list[DeliveryRow] = by_kind[RowKind.DELIVERY]
         self.delivered = [row for row in committed if not row.returned]
         self.returned = [row for row in committed if row.returned]
-        self.aborted = _aborted(by_kind[RowKind.UNCOMMITTED], committed)
+        self.aborted = _select_aborted(by_kind[RowKind.UNCOMMITTED], committed)
         self.table_rows: list[TableRow] = by_kind[RowKind.TABLE]
         self.changes: list[EntryRow] = by_kind[RowKind.PUT] + by_kind[RowKind.DELETE]
         self.waiting: dict[tuple[int, int], EntryRow] = {}
         self.rewritten: list[EntryRow] = []
-        self._fold()
+        self._replay_changes()
 
-    def _fold(self) -> None:
+    def _replay_changes(self) -> None:
         # It is put into another shard where it returns from a parking topic, or where its key decides the shard from then on.
         put_ms = dict[int, int]()
         for row in self.changes:
@@ -69,7 +69,7 @@ class RecordedLetter:
             self.changes.append(row)
 
 
-def letters(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
+def group_rows(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
     """Rows, letter by letter."""
     by_letter: dict[Any, list[Row]] = {}
     for row in rows:
@@ -77,7 +77,7 @@ def letters(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
     return map(RecordedLetter, by_letter.values())
 
 
-def _aborted(uncommitted: list[DeliveryRow], committed: list[DeliveryRow]) -> list[DeliveryRow]:
+def _select_aborted(uncommitted: list[DeliveryRow], committed: list[DeliveryRow]) -> list[DeliveryRow]:
     if len(uncommitted) == len(committed):
         # Whoever reads everything sees at least what is committed.
         return []

@@ -21,20 +21,20 @@ def is_named(context: VerifyContext, letter: RecordedLetter) -> bool:
     return context.names.topics[letter.partition[0]] == NAMES
 
 
-def waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | None:
+def find_waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | None:
     """Find the greatest version among the waiting entries of a name; None where there is none, or it is a cancel."""
-    return _counts(context, letter.waiting.values())
+    return _find_effective_entry(context, letter.waiting.values())
 
 
 def check_name(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """Everything that is wrong with a name, and what cannot be checked."""
-    yield from _revived(context, letter)
+    yield from _find_revived(context, letter)
     yield from _stuck(context, letter)
     if context.tables and (letter.changes or letter.table_rows):
         yield from _tables(context, letter)
 
 
-def _revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
+def _find_revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
     """An entry that counts ended while an earlier one still stood there, which counts again now."""
     entries: dict[int, EntryRow] = {}
     for row in letter.changes:
@@ -49,7 +49,7 @@ def _revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding
 
 
 def _stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    row = waiting(context, letter)
+    row = find_waiting(context, letter)
     if row is None or not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
     lane = context.names.lane_of(row)
@@ -67,7 +67,7 @@ def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
     for table, next_offset in context.tables.get(partition, ()):
         if any(row.at_offset >= next_offset for row in letter.changes):
             continue
-        row = waiting(context, letter)
+        row = find_waiting(context, letter)
         expected = {row.key_hash: row.envelope_hash} if row else {}
         in_table = {row.key_hash: row.envelope_hash for row in letter.table_rows if row.table == table}
         if in_table != expected:
@@ -77,7 +77,7 @@ def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
             yield TABLE, f"{table}: {what}: of the name of {where}"
 
 
-def _counts(context: VerifyContext, rows: Iterable[EntryRow]) -> EntryRow | None:
+def _find_effective_entry(context: VerifyContext, rows: Iterable[EntryRow]) -> EntryRow | None:
     greatest = max(rows, key=partial(_rank, context), default=None)
     return None if greatest is None or _is_cancel(context, greatest) else greatest
 

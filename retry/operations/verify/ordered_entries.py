@@ -12,7 +12,7 @@ from retry.operations.verify.letter_history import RecordedLetter
 from retry.operations.verify.rows import UNKNOWN, EntryRow
 
 
-def waiting(letter: RecordedLetter) -> list[EntryRow]:
+def list_waiting(letter: RecordedLetter) -> list[EntryRow]:
     """List the waiting entries of a letter that keep an order; none once it is delivered."""
     return [] if letter.delivered else [row for row in letter.waiting.values() if row.ordering_key != UNKNOWN]
 

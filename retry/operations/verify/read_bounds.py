@@ -50,13 +50,13 @@ def wait_for_transactions(admin: AdminClient, spans: Iterable[list[Span]]) -> se
     """Wait until all transactions in the spans have ended; return the topics in which one stays open for 30 s."""
     open_topics, deadline = [of_topic for of_topic in spans if of_topic], Deadline(_DECIDED_S)
     while True:
-        open_topics = [of_topic for of_topic in open_topics if not _decided(admin, of_topic)]
-        if not open_topics or deadline.passed():
+        open_topics = [of_topic for of_topic in open_topics if not _are_decided(admin, of_topic)]
+        if not open_topics or deadline.has_passed():
             return {of_topic[0].topic for of_topic in open_topics}
         pause(_ASK_AGAIN_S)
 
 
-def _decided(admin: AdminClient, spans: list[Span]) -> bool:
+def _are_decided(admin: AdminClient, spans: list[Span]) -> bool:
     committed = offset_ranges.readable_spans(admin, spans[0].topic, [span.partition for span in spans])
     return all(committed[span.partition].stop >= span.stop for span in spans)
 

@@ -16,7 +16,7 @@ from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table import changelog_records
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryNewer, EntryUnreadable
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 from retry.operations.verify.findings import Findings
 from retry.operations.verify.returned_letters import ReturnedLetters
 from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, NameTable, OutcomeRow, RowKind, TableRow
@@ -66,7 +66,7 @@ class RecordReader:
         self.committed: dict[PartitionId, int] = defaultdict(int)
         self.returned = ReturnedLetters()
 
-    def aborted(self) -> int:
+    def count_aborted(self) -> int:
         """How many records only a read_uncommitted reader sees."""
         return sum(max(0, -more) for more in self.committed.values())
 
@@ -77,9 +77,9 @@ class RecordReader:
     def phantom(self, in_scope: bool, sentence: str) -> None:
         """Report a record that goes back to no letter, if it is in scope."""
         if in_scope:
-            self.findings.add("phantom", sentence)
+            self.findings.add_finding("phantom", sentence)
 
-    def uncommitted(self, message: Any) -> None:
+    def add_uncommitted(self, message: Any) -> None:
         """Count any record as a read_uncommitted reader sees it."""
         self.committed[message.topic(), message.partition()] -= 1
 
@@ -100,13 +100,13 @@ class RecordReader:
             self._outcome_of_letter(outcome, in_scope, record)
 
     def _outcome_of_letter(self, outcome: Outcome, in_scope: bool, record: tuple[int, int, int]) -> None:
-        letter, parked = place(outcome["source"]), outcome["decision"] == "park"
+        letter, parked = parse_location(outcome["source"]), outcome["decision"] == "park"
         self._note_lane(outcome)
         self.outcome_first_ms.setdefault(record[1], outcome["taken_ms"])
         if outcome["action"] is not None:
             # Of a letter that was taken in before; what was done with it is told by its entries.
             return
-        self.spill.add(
+        self.spill.add_row(
             OutcomeRow(
                 RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope, *record,
                 due_ms=outcome["taken_ms"] if outcome["due_ms"] is None else outcome["due_ms"],
@@ -127,7 +127,7 @@ class RecordReader:
             for ordered in (False, True):
                 self.names.lane_parts[entry_keys.lane(*parts, ordered)] = Lane(*parts)
 
-    def change(self, message: Any) -> None:
+    def read_change(self, message: Any) -> None:
         """Take in a record of the changelog."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
@@ -142,7 +142,7 @@ class RecordReader:
         record = RecordPlace(self.names.topic(topic), partition, offset, message.timestamp()[1])
         try:
             if key[:1] == RETURNED:
-                self.returned.add(key, value or b"", in_scope)
+                self.returned.add_bitmap(key, value or b"", in_scope)
                 return
             rows = [(*row, entry_keys.source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
         except EntryUnreadable:
@@ -164,7 +164,7 @@ class RecordReader:
         elif key[0] == entry_keys.NAMED:
             self.entry_sources.add(source.topic)
             letter, version = self._name_as_letter(key), min(entry_keys.version_of(key), _VERSION_MAX)
-        self.spill.add(
+        self.spill.add_row(
             EntryRow(
                 RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *at[:3],
                 due_ms=source.due_at_ms,
@@ -180,7 +180,7 @@ class RecordReader:
 
     def _control(self, message: Any, key: bytes, value: bytes | None) -> None:
         try:
-            unreadable = [] if value is None else changelog_records.readable([(key, value)]).unreadable
+            unreadable = [] if value is None else changelog_records.select_readable_rows([(key, value)]).unreadable
         except EntryNewer:
             unreadable = []
         for row in unreadable:
@@ -205,7 +205,7 @@ class RecordReader:
         """Take in a record of a dead-letter topic; `positions`: where intake's group goes on."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         in_scope = offset < positions.get((topic, partition), 0)
-        self.spill.add(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
+        self.spill.add_row(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
 
     def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
         """Take in a row of a table on disk.
@@ -217,4 +217,4 @@ class RecordReader:
         letter = self.names.topic(source.topic), source.partition, source.offset
         if key[0] == entry_keys.NAMED:
             letter = self._name_as_letter(key)
-        self.spill.add(TableRow(RowKind.TABLE, *letter, partition, table, hash_of(key), hash_of(envelope)))
+        self.spill.add_row(TableRow(RowKind.TABLE, *letter, partition, table, hash_of(key), hash_of(envelope)))

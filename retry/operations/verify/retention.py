@@ -39,7 +39,7 @@ class RetainedOffsets(NamedTuple):
         return now_ms - int(config.get("retention.ms", "0"))
 
 
-def target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) -> Target:
+def describe_target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) -> Target:
     """Which deliveries can still be found on a topic.
 
     Args:
@@ -47,7 +47,7 @@ def target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) ->
     """
     if open_transaction:
         return Target(NEVER, "has a transaction that stays open")
-    if compacted(retained.about):
+    if is_compacted(retained.about):
         return Target(NEVER, "is compacted")
     since_ms = retained.since_ms(now_ms)
     if since_ms and retained.about.config.get("message.timestamp.type") != "LogAppendTime":
@@ -55,7 +55,7 @@ def target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) ->
     return Target(since_ms, "has lost records of that time to retention")
 
 
-def compacted(about: Described) -> bool:
+def is_compacted(about: Described) -> bool:
     """Whether records may be gone from the middle of a topic."""
     return "compact" in about.config.get("cleanup.policy", "delete")
 

@@ -14,7 +14,7 @@ class ReturnedLetters:
         self._newest: dict[bytes, bytes] = {}
         self._in_scope: dict[bytes, bytes] = {}
 
-    def add(self, block: bytes, bitmap: bytes, in_scope: bool) -> None:
+    def add_bitmap(self, block: bytes, bitmap: bytes, in_scope: bool) -> None:
         """One record of the changelog.
 
         Raises:
@@ -25,9 +25,9 @@ class ReturnedLetters:
         if in_scope:
             self._in_scope[block] = bitmap
 
-    def state(self, topic_id: str, partition: int, offset: int) -> int:
+    def find_return_state(self, topic_id: str, partition: int, offset: int) -> int:
         """Whether what rests there was returned, as a number of `Returned`."""
         block = ParkedPlace(returned_offsets.topic_hash(topic_id), partition, offset).block()
-        if not returned_offsets.has(self._newest.get(block), offset):
+        if not returned_offsets.is_offset_returned(self._newest.get(block), offset):
             return Returned.NO
-        return Returned.YES if returned_offsets.has(self._in_scope.get(block), offset) else Returned.OUT_OF_SCOPE
+        return Returned.YES if returned_offsets.is_offset_returned(self._in_scope.get(block), offset) else Returned.OUT_OF_SCOPE

@@ -147,7 +147,7 @@ PACK = tuple(form.pack for _, form in _FORMATS)
 _UNPACK = tuple((row_type._make, form.unpack_from, form.size) for row_type, form in _FORMATS)
 
 
-def unpacked(data: bytes) -> Iterator[Row]:
+def unpack_rows(data: bytes) -> Iterator[Row]:
     """The rows that were packed one behind the other."""
     at, end = 0, len(data)
     while at < end:
@@ -194,7 +194,7 @@ class NameTable:
         """Whether it lies where entries do that workers could not open."""
         return self.lanes[row.lane] in HELD_LANES
 
-    def letter(self, row: Row) -> str:
+    def format_letter(self, row: Row) -> str:
         """The letter, as `retry-source` names it."""
         return f"{self.topics[row.topic]}/{row.partition}/{row.offset}"
 

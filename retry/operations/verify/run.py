@@ -22,7 +22,7 @@ from retry.operations.verify.context import STUCK_MS, Target, VerifiableLetters,
 from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.disk_tables import DiskTables
 from retry.operations.verify.findings import TABLE, Finding, Findings
-from retry.operations.verify.letter_history import letters
+from retry.operations.verify.letter_history import group_rows
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.rows import NameTable
 from retry.operations.verify.spill_files import Spill
@@ -74,23 +74,23 @@ class _Run:
     def verify(self) -> Findings:
         """Read tables, outcomes, changelog, deliveries and letters, in this order; then check."""
         cluster, request, findings = self._cluster, self._request, self._findings
-        reading = TopicReading(cluster, self._registry.targets(), self._bar)
+        reading = TopicReading(cluster, self._registry.list_targets(), self._bar)
         spill = Spill(self._scratch / "letters", reading.letter_count() * _ROWS_A_LETTER)
         reader = RecordReader(self._names, spill, findings)
         deliveries = Deliveries(reader, request.since_ms, self._registry.permits_parking)
         tables = self._read_tables(reader, reading)
 
         # Anew, since partitions may have been added meanwhile.
-        reading = TopicReading(cluster, self._registry.targets(), self._bar)
+        reading = TopicReading(cluster, self._registry.list_targets(), self._bar)
         offsets = find_read_offsets(cluster)
-        bounds = reading.bounds()
+        bounds = reading.find_read_bounds()
         reader.scope_ends = bounds.scope_ends
         tables.leave_out_beyond({span.partition: span.stop for span in bounds.spans[cluster.names.changelog]})
 
         outcomes = reading.read_own(reader, bounds, request.since_ms)
         targets = reading.read_targets(reader, deliveries, bounds, self._now_ms)
         dead_letters = reading.read_letters(reader, offsets, self._is_entry_source)
-        findings.aborted = reader.aborted()
+        findings.aborted = reader.count_aborted()
 
         since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))
         if since_ms or deliveries.without_source:
@@ -129,7 +129,7 @@ class _Run:
             blocked=cache(or_maybe_limited(by_policies(registry, own, probe, controls), registry)),
             # No policy file limits entries with a name.
             named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
-            permitted=cache(lambda topic: registry.route(topic).permitted() | {own.parked, own.discarded}),
+            permitted=cache(lambda topic: registry.route(topic).list_permitted() | {own.parked, own.discarded}),
             tables=tables.compared,
             find_writer=RecordWriters(self._cluster.reader).find,
         )
@@ -139,24 +139,24 @@ class _Run:
         with self._bar("checking", spill.rows) as advance:
             for file in spill.files():
                 rows = list(file)
-                for letter in letters(rows):
+                for letter in group_rows(rows):
                     if named_entries.is_named(context, letter):
-                        findings.waiting += named_entries.waiting(context, letter) is not None
-                        self._add(named_entries.check_name(context, letter), tables)
+                        findings.waiting += named_entries.find_waiting(context, letter) is not None
+                        self._add_findings(named_entries.check_name(context, letter), tables)
                         continue
                     findings.letters += bool(letter.outcomes)
                     findings.waiting += len(letter.waiting)
-                    self._add(check_letter(context, letter), tables)
-                    for entry in ordered_entries.waiting(letter):
-                        ordered.add(entry, entry.ordering_key)
+                    self._add_findings(check_letter(context, letter), tables)
+                    for entry in ordered_entries.list_waiting(letter):
+                        ordered.add_row(entry, entry.ordering_key)
                 advance(len(rows))
         for entries in ordered.files():
-            self._add(ordered_entries.stuck(context, entries), tables)
+            self._add_findings(ordered_entries.stuck(context, entries), tables)
 
-    def _add(self, found: Iterable[Finding], tables: DiskTables) -> None:
+    def _add_findings(self, found: Iterable[Finding], tables: DiskTables) -> None:
         for kind, sentence in found:
             if kind == TABLE:
                 number, differs = sentence.split(": ", 1)
                 tables.add_finding(int(number), differs)
             else:
-                self._findings.add(kind, sentence)
+                self._findings.add_finding(kind, sentence)

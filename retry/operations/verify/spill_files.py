@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from retry.operations.verify.rows import PACK, Row, unpacked
+from retry.operations.verify.rows import PACK, Row, unpack_rows
 
 _BUFFER_BYTES = 16 << 20
 _ROWS_A_FILE = 40_000
@@ -28,7 +28,7 @@ class Spill:
         folder.mkdir(parents=True, exist_ok=True)
         self._buffers = [bytearray() for _ in range(max(_FILES_MIN, min(_FILES_MAX, rows // _ROWS_A_FILE)))]
 
-    def add(self, row: Row, group: int | None = None) -> None:
+    def add_row(self, row: Row, group: int | None = None) -> None:
         """Keep a row with all others of its group, or of its letter where no group is given."""
         kind, topic, partition, offset = row[:4]
         if group is None:
@@ -54,7 +54,7 @@ class Spill:
         self._flush()
         for n in range(len(self._buffers)):
             file = self._file(n)
-            yield unpacked(file.read_bytes() if file.exists() else b"")
+            yield unpack_rows(file.read_bytes() if file.exists() else b"")
 
     def _file(self, n: int) -> Path:
         return self._folder / f"{n:04d}"

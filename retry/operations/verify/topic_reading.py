@@ -56,14 +56,14 @@ class TopicReading:
         if missing := sorted(own - self.described.keys()):
             raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
 
-    def bounds(self) -> ReadBounds:
+    def find_read_bounds(self) -> ReadBounds:
         """Return up to where all these topics are to be read."""
         return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
 
     def letter_count(self) -> int:
         """How many letters were taken in at most: each record of the changelog puts or ends an entry, or a block of them."""
         changelog = self._own.changelog
-        records = _records(read_bounds(self._admin, {changelog: self.described[changelog].partitions}).spans[changelog])
+        records = _count_records(read_bounds(self._admin, {changelog: self.described[changelog].partitions}).spans[changelog])
         return records // 2 * ENTRIES_MAX
 
     def read_own(self, reader: RecordReader, bounds: ReadBounds, since_ms: int) -> RetainedOffsets:
@@ -75,9 +75,9 @@ class TopicReading:
             later = offset_ranges.since(self._admin, self._own.outcomes, stops, since_ms)
             outcomes = [span._replace(stop=stops[span.partition]) for span in later]
         self._read("outcomes", outcomes, reader.outcome)
-        self._read("changelog", changelog, reader.change)
-        self._read("the same, uncommitted", outcomes + changelog, reader.uncommitted, config=self._uncommitted)
-        return self._retained(self.described[self._own.outcomes], outcomes, reader.outcome_first_ms)
+        self._read("changelog", changelog, reader.read_change)
+        self._read("the same, uncommitted", outcomes + changelog, reader.add_uncommitted, config=self._uncommitted)
+        return self._find_retained(self.described[self._own.outcomes], outcomes, reader.outcome_first_ms)
 
     def read_targets(self, reader: RecordReader, deliveries: Deliveries, bounds: ReadBounds, now_ms: int) -> dict[int, Target]:
         """Read where letters are delivered to: topics of the policy file, and as evidence those of earlier ones."""
@@ -91,13 +91,13 @@ class TopicReading:
             spans[topic] = [span._replace(stop=min(span.stop, committed[span.partition].stop)) for span in spans[topic]]
         every = [span for of_topic in spans.values() for span in of_topic]
         deliveries.topic_ids = {topic: (self.described.get(topic) or earlier[topic]).topic_id for topic in spans}
-        self._read("retry and parking topics", every, deliveries.committed, with_refused_headers)
-        self._read("the same, uncommitted", every, deliveries.uncommitted, config=self._uncommitted)
+        self._read("retry and parking topics", every, deliveries.add_committed, with_refused_headers)
+        self._read("the same, uncommitted", every, deliveries.add_uncommitted, config=self._uncommitted)
         targets: dict[int, Target] = {}
         for topic, of_topic in spans.items():
             first_ms = {n: at_ms for (read, n), at_ms in deliveries.first_ms.items() if read == topic}
-            retained = self._retained(self.described.get(topic) or earlier[topic], of_topic, first_ms)
-            targets[reader.names.topic(topic)] = retention.target(retained, now_ms, open_transaction=topic in open_topics)
+            retained = self._find_retained(self.described.get(topic) or earlier[topic], of_topic, first_ms)
+            targets[reader.names.topic(topic)] = retention.describe_target(retained, now_ms, open_transaction=topic in open_topics)
         return targets
 
     def read_letters(
@@ -116,7 +116,7 @@ class TopicReading:
         letters: dict[Any, VerifiableLetters] = {}
         spans = []
         for topic, about in dead.items():
-            partitions, uncompacted = range(about.partitions), not retention.compacted(about)
+            partitions, uncompacted = range(about.partitions), not retention.is_compacted(about)
             committed = offset_ranges.readable_spans(self._admin, topic, partitions)
             ends = offset_ranges.ends(self._admin, topic, partitions)
             for n, span in committed.items():
@@ -139,19 +139,19 @@ class TopicReading:
         label: str,
         spans: list[Span],
         take: Callable[[Any], object],
-        batches: Batches = offset_ranges.batches,
+        batches: Batches = offset_ranges.read_batches,
         config: Config | None = None,
     ) -> None:
-        with self._bar(label, _records(spans)) as advance:
+        with self._bar(label, _count_records(spans)) as advance:
             for batch in batches(config or self._committed, spans):
                 for message in batch:
                     take(message)
                 advance(len(batch))
 
-    def _retained(self, about: Described, read: list[Span], first_ms: Mapping[int, int]) -> RetainedOffsets:
+    def _find_retained(self, about: Described, read: list[Span], first_ms: Mapping[int, int]) -> RetainedOffsets:
         starts = offset_ranges.starts(self._admin, read[0].topic, [span.partition for span in read])
         return RetainedOffsets(about, starts, first_ms)
 
 
-def _records(spans: Iterable[Span]) -> int:
+def _count_records(spans: Iterable[Span]) -> int:
     return sum(max(0, span.stop - span.start) for span in spans)

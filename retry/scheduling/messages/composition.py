@@ -42,9 +42,9 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
       as `retry.worker.composition.build`.
     """
     worker = without_policies(settings)
-    names, now_ms = topics.names(worker.app_id), clock.wall_ms()
+    names, now_ms = topics.build_topic_names(worker.app_id), clock.wall_ms()
     own = {*topics.internal(worker.app_id), names.parked}
-    if settings.history in own or any(reads(settings, topic) for topic in own):
+    if settings.history in own or any(is_schedules_topic(settings, topic) for topic in own):
         raise SettingsInvalid("SCHEDULES_TOPICS", f"neither these nor HISTORY_TOPIC can be the service's own {sorted(own)}")
     if not settings.allowed:
         log.warning("schedules may go to every topic; SCHEDULER_ALLOWED_TARGETS lists those that are allowed")
@@ -56,7 +56,7 @@ def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
         return [SchedulesSource(settings.topics, rules, settings.history, names.parked, place), TimersSource()]
 
     member = client_config.consumer_config(worker, names.intake_group, "")
-    backlog = StartupBacklog(admin, lambda topic: reads(settings, topic), member, names.changelog)
+    backlog = StartupBacklog(admin, lambda topic: is_schedules_topic(settings, topic), member, names.changelog)
     metrics = SchedulerMetrics(now_ms, names.parked)
     return composition.build(worker, adopt=adopt, make_sources=make_sources, metrics=metrics, backlog=backlog)
 
@@ -68,19 +68,19 @@ def without_policies(settings: SchedulerSettings) -> Settings:
 
 def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
     """Return the rules by which a scheduler that starts now accepts schedules."""
-    permitted = lru_cache(_TARGETS_KNOWN)(partial(permits, settings))
+    permitted = lru_cache(_TARGETS_KNOWN)(partial(is_target_allowed, settings))
     since = since_s(now_ms // 1_000, settings.since_delta)
     return Rules(permitted, settings.grace_s, since, frozenset(topics.internal(settings.worker.app_id)))
 
 
-def reads(settings: SchedulerSettings, topic: str) -> bool:
+def is_schedules_topic(settings: SchedulerSettings, topic: str) -> bool:
     """Whether a topic is a schedules topic."""
     return matches(topic, settings.topics)
 
 
-def permits(settings: SchedulerSettings, topic: str) -> bool:
+def is_target_allowed(settings: SchedulerSettings, topic: str) -> bool:
     """Whether schedules may go to a topic. What went to a schedules topic would be no schedule there, or replace one."""
-    return not reads(settings, topic) and (not settings.allowed or matches(topic, settings.allowed))
+    return not is_schedules_topic(settings, topic) and (not settings.allowed or matches(topic, settings.allowed))
 
 
 def since_s(now_s: int, delta_days: int) -> int:

@@ -68,15 +68,15 @@ class Runner:
             if output:
                 output.close()
         deadline = Deadline(within_s)
-        while not self._ready():
+        while not self._is_ready():
             code = self._process.poll()
-            if code is not None or deadline.passed():
+            if code is not None or deadline.has_passed():
                 self.close(0.0)
                 raise SchedulerEnded(f"it ended with {code}" if code is not None else f"it was not ready within {within_s:.0f} s")
             pause(_POLL_S)
         return self
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(self._environ["SERVER_ADDR" if self._mini else "METRICS_ADDR"], timeout=5)
         try:
             if self._mini:

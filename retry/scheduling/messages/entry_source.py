@@ -49,20 +49,20 @@ class SchedulesSource:
         self.topics, self._rules, self._history, self._parked = topics, rules, history, parked
         self._shards, self._bytes_max, self._versions, self._codec = place
 
-    def reads(self, topic: str) -> bool:
+    def reads_topic(self, topic: str) -> bool:
         """Whether it is a schedules topic."""
         return matches(topic, self.topics)
 
-    def permits(self, team: str, destination: str) -> bool:
+    def permits_target(self, team: str, destination: str) -> bool:
         """Whether schedules may go there now."""
-        return team == TEAM and self._rules.permits(destination)
+        return team == TEAM and self._rules.permits_topic(destination)
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """See `retry.intake.entry_source.EntrySource`; in their order."""
         for message in messages:
             request = read_request(message, now_ms, self._rules)
             if isinstance(request, Put):
-                self._put(message, request, now_ms, into)
+                self._put_schedule(message, request, now_ms, into)
             elif isinstance(request, Invalid):
                 self._park(message, request, now_ms, into)
             elif isinstance(request, Cancel):
@@ -71,27 +71,27 @@ class SchedulesSource:
             elif isinstance(request, OwnTombstone):
                 into.decided[TEAM, DONE] += 1
 
-    def _put(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
+    def _put_schedule(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
         also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
         entry = Named(
             put.target, put.target_key, message.value(), headers=put.headers, timestamp_ms=None, team=TEAM, failed_at_ms=None,
             also=also,
         )  # fmt: skip
-        name = _name(message)
-        key = self._key(message, name, put.due_at_ms, put.target, now_ms)
+        name = _hash_message_key(message)
+        key = self._build_named_key(message, name, put.due_at_ms, put.target, now_ms)
         envelope = self._codec.encode(key, entry)
-        if not self._fits(message, envelope, len(put.headers) + len(put.history)):
+        if not self._is_taken_by_topics(message, envelope, len(put.headers) + len(put.history)):
             self._park(message, Invalid(RefusedBecause.TOO_LARGE, False), now_ms, into)
             return
         into.decided[TEAM, PLANNED] += 1
         self._write(name, key, envelope, into)
 
     def _cancel(self, message: Any, now_ms: int, into: BatchResult) -> None:
-        name, version = _name(message), self._versions.next_version(message, now_ms, of_cancel=True)
+        name, version = _hash_message_key(message), self._versions.next_version(message, now_ms, of_cancel=True)
         remembered_until_ms = now_ms + CANCELS_REMEMBERED_MS
         self._write(name, *envelopes.cancel(name, version, _stem(message), message.offset(), remembered_until_ms), into)
 
-    def _fits(self, message: Any, envelope: bytes, headers: int) -> bool:
+    def _is_taken_by_topics(self, message: Any, envelope: bytes, headers: int) -> bool:
         return headers <= HEADERS_MAX and len(envelope) + _KEY_BYTES + len(message.topic()) <= self._bytes_max
 
     def _park(self, message: Any, invalid: Invalid, now_ms: int, into: BatchResult) -> None:
@@ -103,10 +103,10 @@ class SchedulesSource:
             self._parked, message.key(), message.value(), headers=kept + own, timestamp_ms=None, team=TEAM, failed_at_ms=None,
             also=also,
         )  # fmt: skip
-        name = _name(message) if invalid.ends else entry_keys.name(f"{TEAM} parked", message.topic(), _source(message))
-        entry_key = self._key(message, name, now_ms, self._parked, now_ms)
+        name = _hash_message_key(message) if invalid.ends else entry_keys.hash_name(f"{TEAM} parked", message.topic(), _source(message))
+        entry_key = self._build_named_key(message, name, now_ms, self._parked, now_ms)
         envelope = self._codec.encode(entry_key, parked)
-        if not self._fits(message, envelope, len(parked.headers)):
+        if not self._is_taken_by_topics(message, envelope, len(parked.headers)):
             # By reference: the headers say where the whole record lies.
             key = message.key() if len(message.key() or b"") <= _REFERENCE_KEY_BYTES_MAX else None
             envelope = self._codec.encode(entry_key, msgspec.structs.replace(parked, key=key, value=None, headers=own))
@@ -114,7 +114,7 @@ class SchedulesSource:
             self._cancel(message, now_ms, into)
         self._write(name, entry_key, envelope, into)
 
-    def _key(self, message: Any, name: bytes, due_at_ms: int, destination: str, now_ms: int) -> bytes:
+    def _build_named_key(self, message: Any, name: bytes, due_at_ms: int, destination: str, now_ms: int) -> bytes:
         version, lane = self._versions.next_version(message, now_ms), entry_keys.named_lane(TEAM, message.topic(), destination)
         return entry_keys.named_key(due_at_ms, name, version, _stem(message), message.offset(), lane)
 
@@ -122,8 +122,8 @@ class SchedulesSource:
         into.entries[entry_keys.shard_of(name, self._shards)].append({"key": key, "value": envelope})
 
 
-def _name(message: Any) -> bytes:
-    return entry_keys.name(TEAM, message.topic(), message.key())
+def _hash_message_key(message: Any) -> bytes:
+    return entry_keys.hash_name(TEAM, message.topic(), message.key())
 
 
 def _stem(message: Any) -> bytes:

@@ -50,13 +50,13 @@ class Counts:
         """How many schedules wait."""
         return sum(self.when.values())
 
-    def add(self, put: Put, now_ms: int) -> None:
+    def count_schedule(self, put: Put, now_ms: int) -> None:
         """Count a schedule, by its due time and its target."""
         wait_ms = put.due_at_ms - now_ms
         self.when["at_once" if wait_ms <= 0 else "within_an_hour" if wait_ms <= _HOUR_MS else "later"] += 1
         self.targets[put.target] += 1
 
-    def leave(self, reason: RefusedBecause, place: RecordLocation) -> None:
+    def count_non_schedule(self, reason: RefusedBecause, place: RecordLocation) -> None:
         """Count a record that is no schedule."""
         self.others[reason.value] += 1
         if len(self.places) < _PLACES_MAX:
@@ -82,28 +82,28 @@ class SchedulesTopic:
     def read(self) -> None:
         """Fold what came since it was read last."""
         spans = offset_ranges.readable_spans(self._admin, self.topic, range(self.partitions))
-        for batch in self._batches([span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]):
-            self.waits.fold(batch, wall_ms())
+        for batch in self._read_span_batches([span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]):
+            self.waits.add_records(batch, wall_ms())
             written_last(batch, self.written_ms)
         self._read_to = {n: span.stop for n, span in spans.items()}
 
-    def counts(self) -> Counts:
+    def count_waiting(self) -> Counts:
         """Count what waits, as a scheduler that starts now would take it."""
         found, now_ms = Counts(), wall_ms()
         for place in self.waits.without_key:
-            found.leave(RefusedBecause.NO_KEY, place)
-        for message in self._waiting():
+            found.count_non_schedule(RefusedBecause.NO_KEY, place)
+        for message in self._iterate_waiting():
             request = read_request(message, now_ms, self._rules)
             if isinstance(request, Put):
-                found.add(request, now_ms)
+                found.count_schedule(request, now_ms)
             elif isinstance(request, Invalid):
-                found.leave(request.reason, (message.topic(), message.partition(), message.offset()))
+                found.count_non_schedule(request.reason, (message.topic(), message.partition(), message.offset()))
         return found
 
     def schedules(self) -> Iterator[list[Any]]:
         """The records of the schedules that wait, in batches."""
         now_ms, batch = wall_ms(), list[Any]()
-        for message in self._waiting():
+        for message in self._iterate_waiting():
             if isinstance(read_request(message, now_ms, self._rules), Put):
                 batch.append(message)
             if len(batch) >= _BATCH:
@@ -112,18 +112,18 @@ class SchedulesTopic:
         if batch:
             yield batch
 
-    def _waiting(self) -> Iterator[Any]:
+    def _iterate_waiting(self) -> Iterator[Any]:
         first = dict[int, int]()
         for (partition, _), offset in self.waits.offsets.items():
             first[partition] = min(first.get(partition, offset), offset)
         spans = [Span(self.topic, n, start, self._read_to[n]) for n, start in first.items()]
-        for batch in self._batches(spans):
-            yield from (message for message in batch if self.waits.has(message))
+        for batch in self._read_span_batches(spans):
+            yield from (message for message in batch if self.waits.is_waiting(message))
 
-    def _batches(self, spans: list[Span]) -> Iterator[list[Any]]:
+    def _read_span_batches(self, spans: list[Span]) -> Iterator[list[Any]]:
         refused = RefusedHeaders(self._reader)
         try:
-            for batch in offset_ranges.batches(self._reader, spans):
+            for batch in offset_ranges.read_batches(self._reader, spans):
                 yield refused.mark_unreadable(list[Any](batch))
         finally:
             refused.close()
@@ -136,7 +136,7 @@ class Moved(NamedTuple):
     replaced: int
 
 
-def move(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> Moved:
+def move_schedules(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> Moved:
     """Move all schedules that wait, updates that come meanwhile included.
 
     Raises:
@@ -155,7 +155,7 @@ def move(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> 
             # Only now: of an earlier run nothing more can come.
             source.read()
             target.read()
-            passed = [_moved(producer, batch, source, target) for batch in source.schedules()]
+            passed = [_move_batch(producer, batch, source, target) for batch in source.schedules()]
             if not passed:
                 await_visible(config, _OPEN_S)
                 return total
@@ -169,7 +169,7 @@ def move(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> 
         producer.close()
 
 
-def _moved(producer: KafkaTransactionalProducer, batch: list[Any], source: SchedulesTopic, target: SchedulesTopic) -> Moved:
+def _move_batch(producer: KafkaTransactionalProducer, batch: list[Any], source: SchedulesTopic, target: SchedulesTopic) -> Moved:
     """Move some schedules in one transaction."""
     newer = [m for m in batch if target.written_ms.get(m.key(), -1) <= m.timestamp()[1]]
     copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
@@ -180,12 +180,12 @@ def _moved(producer: KafkaTransactionalProducer, batch: list[Any], source: Sched
         producer.publish([*copies, *nulls], wall_ms(), partitions)
         producer.commit()
     except TransactionAborted as undone:
-        for n, error in producer.rehearse([*copies, *nulls], wall_ms(), partitions).items():
+        for n, error in producer.rehearse_entries([*copies, *nulls], wall_ms(), partitions).items():
             about = (*newer, *batch)[n]
             place = f"{about.topic()}/{about.partition()}/{about.offset()}"
             raise TransactionAborted(f"of {place} a record is refused: {error.str()}") from undone
         raise
     # Not when the nulls are read back: a commit is answered before readers see what it wrote.
     for message in batch:
-        source.waits.end(message.partition(), message.key(), message.offset())
+        source.waits.end_schedule(message.partition(), message.key(), message.offset())
     return Moved(len(newer), len(batch) - len(newer))

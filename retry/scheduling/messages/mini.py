@@ -56,7 +56,7 @@ class Mini:
         self._sent: list[ScheduleJson] = []
         self._rules = Rules(lambda _topic: True)
 
-    def send(self, record: Mapping[str, Any], now_ms: int | None = None) -> None:
+    def send_record(self, record: Mapping[str, Any], now_ms: int | None = None) -> None:
         """Take in a record of a schedules topic; see `retry.scheduling.client`."""
         now_ms = clock.wall_ms() if now_ms is None else now_ms
         key, value = record["key"], record["value"]
@@ -80,7 +80,7 @@ class Mini:
         """The schedules that wait."""
         return [each.shown for each in list(self._waiting.values())]
 
-    def history(self, _query: Query = ALL) -> list[ScheduleJson]:
+    def list_sent_schedules(self, _query: Query = ALL) -> list[ScheduleJson]:
         """The newest thousand schedules that were sent."""
         return self._sent
 
@@ -96,15 +96,15 @@ async def _serve(settings: SchedulerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     for record in _examples(_EXAMPLES):
-        mini.send(record)
-    sources = ScheduleSources(mini.schedules, mini.schedules, mini.history)
+        mini.send_record(record)
+    sources = ScheduleSources(mini.schedules, mini.schedules, mini.list_sent_schedules)
     server = rest_server(settings, sources, lambda: True, "mini", rest_certificate(settings))
     server.start()
     while not stopped.is_set():
         for sent in mini.fire(clock.wall_ms()):
             log.info("sent to %s: key %s", sent.topic, sent.key)
             for record in _examples([int(sent.key or 0)]):
-                mini.send(record)
+                mini.send_record(record)
         try:
             await asyncio.wait_for(stopped.wait(), _POLL_S)
         except TimeoutError:

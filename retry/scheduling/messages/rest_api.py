@@ -87,8 +87,8 @@ class Rest:
             prefix = "" if place == "schedules" else f"/{place}"
             for path in (prefix, f"{prefix}/scheduler/{{name}}"):
                 routes += [
-                    Route(f"{path}/schedules", self._guarded(self._schedules, place)),
-                    Route(f"{path}/schedule/{{id:path}}", self._guarded(self._schedule, place)),
+                    Route(f"{path}/schedules", self._guard_handler(self._schedules, place)),
+                    Route(f"{path}/schedule/{{id:path}}", self._guard_handler(self._schedule, place)),
                 ]
         self.app = Starlette(routes=routes)
         self.app.router.redirect_slashes = False
@@ -96,18 +96,18 @@ class Rest:
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
 
-    def _guarded(self, handler: Callable[[Request, ScheduleSource], Any], place: str) -> Callable[[Request], Any]:
+    def _guard_handler(self, handler: Callable[[Request, ScheduleSource], Any], place: str) -> Callable[[Request], Any]:
         source: ScheduleSource = getattr(self._sources, place)
 
-        async def guarded(request: Request) -> Response:
+        async def guard_request(request: Request) -> Response:
             try:
                 return await handler(request, source)  # type: ignore[no-any-return]
             except QueryInvalid as error:
-                return _json({"error": str(error)}, 400)
+                return _build_json_response({"error": str(error)}, 400)
             except RetryError as error:
-                return _json({"error": str(error)}, 503)
+                return _build_json_response({"error": str(error)}, 503)
 
-        return guarded
+        return guard_request
 
     async def _schedules(self, request: Request, source: ScheduleSource) -> Response:
         query = parse_query(request.query_params)
@@ -116,13 +116,13 @@ class Rest:
             return await self._all(source, query)
         result = await self._in_thread(lambda: search(source(query), query))
         if "name" in request.path_params:
-            return _json({"found": result.total, "schedules": [self._of_admin(shown) for shown in result.page]})
+            return _build_json_response({"found": result.total, "schedules": [self._of_admin(shown) for shown in result.page]})
         headers = {"X-Total-Count": str(result.total)}
         following = query.skip + len(result.page)
         if result.page and following < result.total:
             url = request.url.include_query_params(skip=following)
             headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
-        return _json(result.page, headers=headers)
+        return _build_json_response(result.page, headers=headers)
 
     async def _all(self, source: ScheduleSource, query: Query) -> Response:
         """Everything in one array: a page with its count where it fits on one, else sent while it is read."""
@@ -130,13 +130,13 @@ class Rest:
         first = await self._in_thread(lambda: list(islice(matching, MAX + 1)))
         if len(first) <= MAX:
             result = search(first, query)
-            return _json(result.page, headers={"X-Total-Count": str(result.total)})
+            return _build_json_response(result.page, headers={"X-Total-Count": str(result.total)})
         chunks = _array(orjson.dumps(first)[:-1], matching)
         if source is self._sources.history:
-            chunks = await self._in_thread(_spooled, chunks)
-        return StreamingResponse(self._sent(chunks), media_type="application/json")
+            chunks = await self._in_thread(_spool_chunks, chunks)
+        return StreamingResponse(self._stream_chunks(chunks), media_type="application/json")
 
-    async def _sent(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _stream_chunks(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
         while chunk := await self._in_thread(next, chunks, b""):
             yield chunk
 
@@ -146,17 +146,17 @@ class Rest:
         if self._decode is not None:
             page = await asyncio.gather(*map(self._decode, page[:_DECODED_MAX])) + page[_DECODED_MAX:]
         shown = [self._of_admin(each) for each in page] if "name" in request.path_params else page
-        return _json(shown) if page else _json({"error": "no such schedule"}, 404)
+        return _build_json_response(shown) if page else _build_json_response({"error": "no such schedule"}, 404)
 
     def _of_admin(self, shown: ScheduleJson) -> dict[str, Any]:
         return {"scheduler": self._name, "schedule": shown}
 
     async def _stats(self, _request: Request) -> Response:
-        def counts() -> list[int]:
+        def count_schedules() -> list[int]:
             return [sum(1 for _ in source(ALL)) for source in self._sources]
 
-        total, live, history = await self._in_thread(counts)
-        return _json([{"scheduler": self._name, "total": total, "total_live": live, "total_history": history}])
+        total, live, history = await self._in_thread(count_schedules)
+        return _build_json_response([{"scheduler": self._name, "total": total, "total_live": live, "total_history": history}])
 
     async def _schedulers(self, request: Request) -> Response:
         info = self._info()
@@ -166,10 +166,10 @@ class Rest:
             "bootstrap_servers": kafka.get("bootstrap_servers", ""), "history_topic": kafka.get("history_topic", ""),
         }]  # fmt: skip
         port = request.url.port or _PORTS[request.url.scheme]
-        return _json([{"name": self._name, "http_port": str(port), "instances": instances}])
+        return _build_json_response([{"name": self._name, "http_port": str(port), "instances": instances}])
 
     async def _show_info(self, _request: Request) -> Response:
-        return _json(self._info())
+        return _build_json_response(self._info())
 
     async def _liveness(self, _request: Request) -> Response:
         return Response(status_code=200 if self._alive() else 500)
@@ -208,7 +208,7 @@ def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:
     yield b",".join(parts) + b"]"
 
 
-def _spooled(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _spool_chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Read chunks to the end at once, into a spooled file: history has a consumer open and a deadline while it is read."""
     file = SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115 - closed when nobody reads it any more
     for chunk in chunks:
@@ -217,5 +217,5 @@ def _spooled(chunks: Iterator[bytes]) -> Iterator[bytes]:
     return iter(partial(file.read, _CHUNK_BYTES), b"")
 
 
-def _json(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _build_json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(orjson.dumps(body), status, headers, "application/json")

@@ -13,10 +13,10 @@ from retry.scheduling.messages import composition
 from retry.scheduling.messages.logs import logging_of
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
 from retry.scheduling.messages.settings import SchedulerSettings
-from retry.scheduling.messages.stored_schedules import history, waiting
+from retry.scheduling.messages.stored_schedules import iterate_waiting, read_sent_schedules
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
-from retry.worker.certificate_renewal import renewed, show
+from retry.worker.certificate_renewal import register_gauges, renew_on_change
 from retry.worker.composition import demand_startable
 from retry.worker.engine import Engine
 
@@ -30,9 +30,9 @@ def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
     certificate = rest_certificate(settings)
-    with renewed(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:
+    with renew_on_change(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:
         engine = composition.build(settings, adopt=adopt)
-        show(of_client, engine.metrics.registry)
+        register_gauges(of_client, engine.metrics.registry)
         rest = rest_server(settings, _sources(settings, engine), partial(_alive, engine), settings.worker.app_id, certificate)
         faust_app.run(engine, settings.worker, beside=[rest], logs=logs)
 
@@ -44,14 +44,14 @@ def _demand_startable(settings: SchedulerSettings, certificate: Certificate | No
 
 
 def _sources(settings: SchedulerSettings, engine: Engine) -> ScheduleSources:
-    parked = topics.names(settings.worker.app_id).parked
+    parked = topics.build_topic_names(settings.worker.app_id).parked
     return ScheduleSources(
-        schedules=lambda query: waiting(chain(engine.shards(), engine.copies()), parked, query),
-        live=lambda query: waiting(engine.shards(), parked, query),
-        history=lambda _query: history(settings.worker, settings.history),
+        schedules=lambda query: iterate_waiting(chain(engine.list_open_shards(), engine.copies()), parked, query),
+        live=lambda query: iterate_waiting(engine.list_open_shards(), parked, query),
+        history=lambda _query: read_sent_schedules(settings.worker, settings.history),
     )
 
 
 def _alive(engine: Engine) -> bool:
     """Whether no part of it stalls. Brokers that do not answer are no reason to start it again."""
-    return all(check.reason is not Reason.STALLED for check in engine.watchdog.held())
+    return all(check.reason is not Reason.STALLED for check in engine.watchdog.list_blocked())

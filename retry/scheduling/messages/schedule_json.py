@@ -21,33 +21,33 @@ ScheduleJson = TypedDict(
 def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
     """Show a schedule that waits."""
     by_name, source = dict(entry.headers), entry_keys.source(key)
-    return _json(by_name, entry_keys.due_at_ms(key) // 1_000, source.topic, entry.destination, entry.key, entry.value)
+    return _build_schedule_json(by_name, entry_keys.due_at_ms(key) // 1_000, source.topic, entry.destination, entry.key, entry.value)
 
 
 def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
     """Show a schedule that was sent."""
     by_name = dict(headers)
-    topic, target = _text(by_name.get(names.TOPIC)), _text(by_name.get(names.TARGET_TOPIC))
-    return _json(by_name, _number(by_name.get(names.EPOCH)), topic, target, key, value)
+    topic, target = _decode_bytes(by_name.get(names.TOPIC)), _decode_bytes(by_name.get(names.TARGET_TOPIC))
+    return _build_schedule_json(by_name, _decode_epoch_s(by_name.get(names.EPOCH)), topic, target, key, value)
 
 
-def _json(
+def _build_schedule_json(
     by_name: Mapping[str, Any], epoch: int, topic: str, target: str, key: bytes | None, value: bytes | None
 ) -> ScheduleJson:
     return {
-        "id": _text(by_name.get(names.KEY)),
+        "id": _decode_bytes(by_name.get(names.KEY)),
         "epoch": epoch,
-        "timestamp": _number(by_name.get(names.TIMESTAMP)),
+        "timestamp": _decode_epoch_s(by_name.get(names.TIMESTAMP)),
         "topic": topic,
         "target-topic": target,
-        "target-key": _text(key),
+        "target-key": _decode_bytes(key),
         "value": None if value is None else b64encode(value).decode(),
     }
 
 
-def _text(raw: bytes | None) -> str:
+def _decode_bytes(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 
 
-def _number(raw: bytes | None) -> int:
+def _decode_epoch_s(raw: bytes | None) -> int:
     return int(raw) if raw and len(raw) <= 19 and raw.isascii() and raw.isdigit() else 0

@@ -63,7 +63,7 @@ class Rules(NamedTuple):
     since_s: int = 0
     own: frozenset[str] = frozenset()
 
-    def permits(self, topic: str) -> bool:
+    def permits_topic(self, topic: str) -> bool:
         """Whether a topic may be a target."""
         return not self.is_internal(topic) and self.allowed(topic)
 
@@ -138,7 +138,7 @@ def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
     epoch_s = _epoch_s(first.get(names.EPOCH))
     if isinstance(epoch_s, RefusedBecause):
         return _invalid(epoch_s)
-    target = _target(first.get(names.TARGET_TOPIC), rules)
+    target = _parse_target(first.get(names.TARGET_TOPIC), rules)
     if isinstance(target, RefusedBecause):
         return _invalid(target)
     stamp_ms = max(0, message.timestamp()[1])
@@ -164,7 +164,7 @@ def _epoch_s(raw: bytes | None) -> int | RefusedBecause:
     return epoch_s if epoch_s <= _EPOCH_S_MAX else RefusedBecause.EPOCH_IN_MS
 
 
-def _target(raw: bytes | None, rules: Rules) -> str | RefusedBecause:
+def _parse_target(raw: bytes | None, rules: Rules) -> str | RefusedBecause:
     if not raw:
         return RefusedBecause.NO_TARGET
     target = raw.decode("ascii", "replace")

@@ -66,17 +66,17 @@ def parse_query(given: Mapping[str, str]) -> Query:
     Raises:
       QueryInvalid: a parameter cannot be used.
     """
-    field, descending = _order(given.get("sort-by", ""))
-    most = _number(given, "max", 0, 1 << 62)
+    field, descending = _parse_sort(given.get("sort-by", ""))
+    most = _parse_number(given, "max", 0, 1 << 62)
     # Zero is how the admin page says that it does not mind.
     return Query(
         part=given.get("schedule-id", ""),
-        from_s=_number(given, "epoch-from", None, 1 << 62) or None,
-        to_s=_number(given, "epoch-to", None, 1 << 62) or None,
+        from_s=_parse_number(given, "epoch-from", None, 1 << 62) or None,
+        to_s=_parse_number(given, "epoch-to", None, 1 << 62) or None,
         field=field,
         descending=descending,
         rows_max=min(most or MAX, MAX),
-        skip=_number(given, "skip", 0, _SKIP_MAX) or 0,
+        skip=_parse_number(given, "skip", 0, _SKIP_MAX) or 0,
     )
 
 
@@ -84,7 +84,7 @@ def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
     """One page of the schedules that match, in order; only it and the pages before it are in memory."""
     count = 0
 
-    def counted() -> Iterable[ScheduleJson]:
+    def count_schedules() -> Iterable[ScheduleJson]:
         nonlocal count
         for shown in schedules:
             if query.matches(shown):
@@ -93,17 +93,17 @@ def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
 
     most = query.skip + query.rows_max
     first = nlargest if query.descending else nsmallest
-    page = first(most, counted(), key=_key(query.field))
+    page = first(most, count_schedules(), key=_choose_sort_key(query.field))
     return SearchPage(count, page[query.skip :])
 
 
-def _key(field: str) -> Callable[[ScheduleJson], Any]:
+def _choose_sort_key(field: str) -> Callable[[ScheduleJson], Any]:
     if field == "id":
         return lambda shown: (shown["id"], shown["timestamp"])
     return lambda shown: (shown[field], shown["id"])  # type: ignore[literal-required]
 
 
-def _order(text: str) -> tuple[str, bool]:
+def _parse_sort(text: str) -> tuple[str, bool]:
     words = text.lower().split()
     if words and words[0] in _ORDERS:
         words.insert(0, _FIELDS[0])
@@ -113,7 +113,7 @@ def _order(text: str) -> tuple[str, bool]:
     return field, order == "desc"
 
 
-def _number(given: Mapping[str, str], name: str, default: int | None, most: int) -> int | None:
+def _parse_number(given: Mapping[str, str], name: str, default: int | None, most: int) -> int | None:
     text = given.get(name, "")
     if not text:
         return default

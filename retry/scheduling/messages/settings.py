@@ -29,7 +29,7 @@ class HostPort(msgspec.Struct, frozen=True):
     port: int
 
     @classmethod
-    def of(cls, given: Mapping[str, str], name: str, port: int) -> HostPort:
+    def parse_address(cls, given: Mapping[str, str], name: str, port: int) -> HostPort:
         """The address that a variable names, or loopback at `port`.
 
         Raises:
@@ -97,16 +97,16 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
       SettingsInvalid: a value cannot be used.
     """
     given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
-    server, metrics = HostPort.of(given, "SERVER_ADDR", 8000), HostPort.of(given, "METRICS_ADDR", 8001)
+    server, metrics = HostPort.parse_address(given, "SERVER_ADDR", 8000), HostPort.parse_address(given, "METRICS_ADDR", 8001)
     return SchedulerSettings(
         topics=_topics(given, "SCHEDULES_TOPICS", "schedules"),
-        history=_topic(given, "HISTORY_TOPIC", "history"),
+        history=_read_topic(given, "HISTORY_TOPIC", "history"),
         server=server,
         metrics=metrics,
-        since_delta=_number(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
-        grace_s=_number(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
+        since_delta=_parse_integer(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
+        grace_s=_parse_integer(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
-        graylog=HostPort.of(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
+        graylog=HostPort.parse_address(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
         decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"),
         level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
         worker=_worker(given, server, metrics),
@@ -132,7 +132,7 @@ def _worker(given: Mapping[str, str], server: HostPort, metrics: HostPort) -> Se
         # Keys go where the Go client's default has put them so far.
         kafka_producer={"partitioner": common.get("partitioner", "consistent_random"), **producer},
         kafka_consumer=consumer,
-        session_timeout_ms=_number(given, "SESSION_TIMEOUT", 6_000, 1_000, 3_600_000) or 6_000,
+        session_timeout_ms=_parse_integer(given, "SESSION_TIMEOUT", 6_000, 1_000, 3_600_000) or 6_000,
     )
 
 
@@ -143,7 +143,7 @@ def _url(given: Mapping[str, str], name: str) -> str:
     return text
 
 
-def _number(given: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int | None:
+def _parse_integer(given: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int | None:
     text = given.get(name)
     if text is None:
         return default
@@ -152,7 +152,7 @@ def _number(given: Mapping[str, str], name: str, default: int | None, low: int, 
     return int(text)
 
 
-def _topic(given: Mapping[str, str], name: str, default: str) -> str:
+def _read_topic(given: Mapping[str, str], name: str, default: str) -> str:
     text = given.get(name, default)
     if fault := topic_fault(text):
         raise SettingsInvalid(name, fault)

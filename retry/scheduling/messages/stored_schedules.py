@@ -20,7 +20,7 @@ _PAGE = 100
 _HISTORY_MAX = 10_000
 
 
-def waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[ScheduleJson]:
+def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[ScheduleJson]:
     """The schedules of some shards that may match, in no order; what only waits to be parked is no schedule.
 
     Read a page at a time, between which everything else goes on.
@@ -31,7 +31,7 @@ def waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[Sche
     part = query.part.encode()
     for shard in shards:
         after = b""
-        while page := shard.page(after, _PAGE):
+        while page := shard.scan_entries(after, _PAGE):
             for _, key, envelope in page:
                 # Most are told apart by their bytes, which is a tenth of the work.
                 if key[0] == NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
@@ -49,7 +49,7 @@ def _read_schedule(envelope: bytes) -> Entry | None:
         return None
 
 
-def history(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
+def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
     """The newest 10,000 schedules that were sent, of all partitions together, as far as they can be read within ten seconds.
 
     Raises:

@@ -32,15 +32,15 @@ class WaitingSchedules:
         # By key, the version of the newest schedule or cancel, and its partition.
         self._newest: dict[bytes, tuple[int, int]] = {}
 
-    def fold(self, messages: Iterable[Any], now_ms: int) -> None:
+    def add_records(self, messages: Iterable[Any], now_ms: int) -> None:
         """Add what was read next, at this time."""
         for message in messages:
             key, partition, offset = message.key(), message.partition(), message.offset()
             is_null = message.value() is None
             if not key or not key.strip():
                 self.without_key.append((message.topic(), partition, offset))
-            elif is_null and (ended := _told(message)) is not None:
-                self.end(partition, key, ended)
+            elif is_null and (ended := _read_ended_offset(message)) is not None:
+                self.end_schedule(partition, key, ended)
             elif self._is_newest(key, partition, self._versions.next_version(message, now_ms, of_cancel=is_null)) and not is_null:
                 self.offsets[partition, key] = offset
 
@@ -54,12 +54,12 @@ class WaitingSchedules:
         self._newest[key] = version, partition
         return True
 
-    def end(self, partition: int, key: bytes, offset: int) -> None:
+    def end_schedule(self, partition: int, key: bytes, offset: int) -> None:
         """Up to an offset nothing waits for a key in a partition any more."""
         if self.offsets.get((partition, key), offset) <= offset:
             self.offsets.pop((partition, key), None)
 
-    def has(self, message: Any) -> bool:
+    def is_waiting(self, message: Any) -> bool:
         """Whether a record is one of those that wait."""
         key = message.key()
         return key is not None and self.offsets.get((message.partition(), key)) == message.offset()
@@ -69,11 +69,11 @@ def written_last(messages: Iterable[Any], into: dict[bytes, int]) -> None:
     """Note when something was last asked for by each key, in ms: a schedule or its end, but not that it was sent or moved."""
     for message in messages:
         key = message.key()
-        if key is not None and (message.value() is not None or _told(message) is None):
+        if key is not None and (message.value() is not None or _read_ended_offset(message) is None):
             into[key] = max(into.get(key, 0), message.timestamp()[1])
 
 
-def _told(message: Any) -> int | None:
+def _read_ended_offset(message: Any) -> int | None:
     """The offset of the schedule that a null says it has ended."""
     try:
         headers = dict(message.headers() or ())

@@ -54,10 +54,10 @@ def _section(path: str, section: str, properties: Any) -> Properties:
     if left_out := sorted(name for name in map(str, properties) if name.startswith(_GO)):
         log.warning("%s: %s: of the Go client, and without effect: %s", path, section, ", ".join(left_out))
     kept = {str(name): value for name, value in properties.items() if not str(name).startswith(_GO)}
-    return {name: _text(path, name, value) for name, value in kept.items() if name not in _VARIABLES}
+    return {name: _format_scalar(path, name, value) for name, value in kept.items() if name not in _VARIABLES}
 
 
-def _text(path: str, name: str, value: Any) -> str:
+def _format_scalar(path: str, name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

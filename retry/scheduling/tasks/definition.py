@@ -25,7 +25,7 @@ import msgspec
 
 from backoff import Cron, PolicyInvalid, duration_ms
 from backoff.duration import DURATION_MS_MAX
-from backoff.errors import shown
+from backoff.errors import quote_value
 from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from backoff.time_zone import END_MS
 from backoff.time_zone import zone as zone_named
@@ -62,13 +62,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     catch_up_max: int | None = None
 
 
-def names(key: Mapping[str, Any]) -> tuple[str, str]:
+def parse_key_names(key: Mapping[str, Any]) -> tuple[str, str]:
     """Customer and task of a key.
 
     Raises:
       TaskInvalid: one is missing.
     """
-    return _text(key, "customerId", "the key's "), _text(key, "taskName", "the key's ")
+    return _read_string(key, "customerId", "the key's "), _read_string(key, "taskName", "the key's ")
 
 
 def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
@@ -77,16 +77,16 @@ def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
     Raises:
       TaskInvalid: they do not say what to do, or what cannot be done.
     """
-    customer_id, task_name = names(key)
+    customer_id, task_name = parse_key_names(key)
     for name, own in (("customerId", customer_id), ("taskName", task_name)):
         if value.get(name) not in (None, own):
-            raise TaskInvalid("bad_task", f"{name} is {shown(value[name])}, but {own!r:.60} in the key")
+            raise TaskInvalid("bad_task", f"{name} is {quote_value(value[name])}, but {own!r:.60} in the key")
     config = value.get("config")
     if not isinstance(config, Mapping):
-        raise TaskInvalid("bad_task", f"config is {shown(config)}, not a mapping with outputTopic")
+        raise TaskInvalid("bad_task", f"config is {quote_value(config)}, not a mapping with outputTopic")
     try:
-        fields = _frequency(value.get("frequency")) | _configured(config.get("configurations"))
-        topic = _text(config, "outputTopic", "config.")
+        fields = _frequency(value.get("frequency")) | _merge_configurations(config.get("configurations"))
+        topic = _read_string(config, "outputTopic", "config.")
         return Definition(customer_id=customer_id, task_name=task_name, output_topic=topic, **_consistent(fields))
     except PolicyInvalid as invalid:
         raise TaskInvalid("bad_task", str(invalid)) from None
@@ -96,22 +96,22 @@ def _frequency(frequency: Any) -> dict[str, Any]:
     if frequency is None:
         return {}
     if not isinstance(frequency, Mapping):
-        raise PolicyInvalid("frequency", f"{shown(frequency)} is neither a mapping nor null")
+        raise PolicyInvalid("frequency", f"{quote_value(frequency)} is neither a mapping nor null")
     if "cron" in frequency:
         return {"cron": frequency["cron"], "zone": frequency.get("timeZone") or "UTC"}
     unit, time = frequency.get("frequencyTimeUnit", frequency.get("unit")), frequency.get("time")
     if not isinstance(unit, str) or unit not in UNITS_MS:
-        raise PolicyInvalid("frequency.frequencyTimeUnit", f"{shown(unit)} is not one of {', '.join(UNITS_MS)}")
+        raise PolicyInvalid("frequency.frequencyTimeUnit", f"{quote_value(unit)} is not one of {', '.join(UNITS_MS)}")
     if type(time) is not int or not 1 <= time <= DURATION_MS_MAX // UNITS_MS[unit]:
-        raise PolicyInvalid("frequency.time", f"{shown(time)} is not a whole number from 1 up to ten years of {unit}")
+        raise PolicyInvalid("frequency.time", f"{quote_value(time)} is not a whole number from 1 up to ten years of {unit}")
     return {"every_ms": time * UNITS_MS[unit]}
 
 
-def _configured(configurations: Any) -> dict[str, Any]:
+def _merge_configurations(configurations: Any) -> dict[str, Any]:
     if configurations is None:
         return {}
     if not isinstance(configurations, Mapping):
-        raise PolicyInvalid("config.configurations", f"{shown(configurations)} is neither a mapping nor null")
+        raise PolicyInvalid("config.configurations", f"{quote_value(configurations)} is neither a mapping nor null")
     fields: dict[str, Any] = {}
     for name, text in configurations.items():
         if name.startswith(_PREFIX):
@@ -119,7 +119,7 @@ def _configured(configurations: Any) -> dict[str, Any]:
                 raise PolicyInvalid(f"config.configurations.{name:.60}", f"no such key; known are {', '.join(_READERS)}")
             field, read_text = _READERS[name]
             if not isinstance(text, str):
-                raise PolicyInvalid(name, f"{shown(text)} is not text")
+                raise PolicyInvalid(name, f"{quote_value(text)} is not text")
             fields[field] = read_text(text, name)
     return fields
 
@@ -155,10 +155,10 @@ def _instant_ms(text: str, zone: str) -> int:
     return instant_ms
 
 
-def _text(mapping: Mapping[str, Any], name: str, where: str) -> str:
+def _read_string(mapping: Mapping[str, Any], name: str, where: str) -> str:
     value = mapping.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= _CHARS_MAX:
-        raise TaskInvalid("bad_task", f"{where}{name} is {shown(value)}, not text of 1 to {_CHARS_MAX:,} characters")
+        raise TaskInvalid("bad_task", f"{where}{name} is {quote_value(value)}, not text of 1 to {_CHARS_MAX:,} characters")
     return value
 
 
@@ -168,7 +168,7 @@ def _as_is(text: str, path: str) -> str:  # noqa: ARG001 - one signature for eve
 
 def _misfire(text: str, path: str) -> str:
     if text not in MISFIRES:
-        raise PolicyInvalid(path, f"{shown(text)} is not one of {', '.join(MISFIRES)}")
+        raise PolicyInvalid(path, f"{quote_value(text)} is not one of {', '.join(MISFIRES)}")
     return text
 
 
@@ -180,7 +180,7 @@ def _late_ms(text: str, path: str) -> int:
 
 def _count(text: str, path: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= CATCH_UP_MAX or len(text) > 9:
-        raise PolicyInvalid(path, f"{shown(text)} is not a whole number from 1 to {CATCH_UP_MAX:,}")
+        raise PolicyInvalid(path, f"{quote_value(text)} is not a whole number from 1 to {CATCH_UP_MAX:,}")
     return int(text)
 
 

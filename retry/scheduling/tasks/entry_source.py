@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from backoff.recurrence import first
+from backoff.recurrence import find_first_run
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
 from retry.delay_queue import entry_keys, envelopes
@@ -57,11 +57,11 @@ class TasksSource:
     def topics(self) -> Sequence[str]:
         return sorted(self._tasks.topics)
 
-    def reads(self, topic: str) -> bool:
+    def reads_topic(self, topic: str) -> bool:
         return topic in self._tasks.topics
 
-    def permits(self, team: str, destination: str) -> bool:
-        return team == TEAM and destination in self._tasks.permitted()
+    def permits_target(self, team: str, destination: str) -> bool:
+        return team == TEAM and destination in self._tasks.list_permitted()
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         for message in messages:
@@ -69,9 +69,9 @@ class TasksSource:
             try:
                 shard, row, became = self._entry(message, record, now_ms)
             except TaskInvalid as fault:
-                shard, row, became = self._parked(record, now_ms, fault.reason, str(fault))
+                shard, row, became = self._park_record(record, now_ms, fault.reason, str(fault))
             except SchemaUnavailable as fault:
-                shard, row, became = self._parked(record, now_ms, "no_schema", str(fault))
+                shard, row, became = self._park_record(record, now_ms, "no_schema", str(fault))
             into.entries[shard].append(row)
             into.decided[TEAM, became] += 1
 
@@ -81,15 +81,15 @@ class TasksSource:
             raise TaskInvalid("unreadable_headers", f"a header's name is not UTF-8, or there are more than {HEADERS_MAX:,}")
         if record.key is None:
             raise TaskInvalid("bad_task", "it has no key")
-        key = self._reader.key(record.key, self._tasks.format)
-        name = entry_keys.name(TEAM, record.topic, msgspec.json.encode(definition.names(key)))
+        key = self._reader.decode_key(record.key, self._tasks.format)
+        name = entry_keys.hash_name(TEAM, record.topic, msgspec.json.encode(definition.parse_key_names(key)))
         shard, stem = entry_keys.shard_of(name, self._place.shards), entry_keys.key_stem(record.topic, record.partition)
         if record.value is not None:
             task = definition.read(key, self._reader.definition(record.value, self._tasks.format))
             self._check(task)
             began_ms = _began_ms(record, now_ms)
             plan = self._plan(task, began_ms, name)
-            if run := first(plan, began_ms):
+            if run := find_first_run(plan, began_ms):
                 due_at_ms, plan = run[0], msgspec.structs.replace(plan, run=run[1])
                 lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
                 version = self._place.versions.next_version(message, now_ms)
@@ -133,7 +133,7 @@ class TasksSource:
             raise TaskInvalid("too_large", f"its runs would have {len(headers):,} headers, more than {HEADERS_MAX:,}")
         return envelope
 
-    def _parked(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, ProducerRow, str]:
+    def _park_record(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, ProducerRow, str]:
         """The record as it is, or where it does not fit its coordinates alone."""
         own: Headers = [
             (names.TASK_SOURCE, record.source),
@@ -142,7 +142,7 @@ class TasksSource:
         ]
         kept = record.original_headers if record.copyable() else []
         # A name that nothing else has: it is no letter, and nobody shall look for one.
-        name = entry_keys.name(f"{TEAM} parked", record.topic, record.source)
+        name = entry_keys.hash_name(f"{TEAM} parked", record.topic, record.source)
         stem, lane = entry_keys.key_stem(record.topic, record.partition), entry_keys.named_lane(TEAM, record.topic, self._park_to)
         entry_key = entry_keys.named_key(now_ms, name, record.offset, stem, record.offset, lane)
         parked = Entry(self._park_to, record.key, record.value, kept + own, record.timestamp_ms, TEAM, now_ms)

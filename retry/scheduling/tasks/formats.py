@@ -39,7 +39,7 @@ class Reader:
         # Of schemas that never change; None stands for JSON.
         self._parsed: dict[int, Any] = {}
 
-    def key(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
+    def decode_key(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
         """The mapping of a key; see `definition`."""
         return self._mapping(payload, form, avro.KEY)
 
@@ -59,22 +59,22 @@ class Reader:
         actual = form_of(payload)
         if form not in (AUTO, actual):
             raise TaskInvalid("bad_task", f"it is {actual}, not {form} as the policy file says")
-        value = self._value(payload, actual, own)
+        value = self._decode_payload(payload, actual, own)
         if not isinstance(value, dict):
             raise TaskInvalid("bad_task", f"{type(value).__name__} is no mapping")
         return value
 
-    def _value(self, payload: bytes, form: str, own: tuple[str, ...]) -> Any:
+    def _decode_payload(self, payload: bytes, form: str, own: tuple[str, ...]) -> Any:
         if form == JSON:
-            return _json(payload)
+            return _parse_json(payload)
         if form == AVRO:
             return avro.decode(payload, avro.package_schema(own))
         if len(payload) < _ID_END:
             raise TaskInvalid("bad_task", f"{len(payload)} bytes are too few for the number of a schema")
-        schema = self._registered(int.from_bytes(payload[1:_ID_END], "big"))
-        return _json(payload[_ID_END:]) if schema is None else avro.decode(payload[_ID_END:], schema)
+        schema = self._fetch_schema(int.from_bytes(payload[1:_ID_END], "big"))
+        return _parse_json(payload[_ID_END:]) if schema is None else avro.decode(payload[_ID_END:], schema)
 
-    def _registered(self, number: int) -> Any:
+    def _fetch_schema(self, number: int) -> Any:
         if number not in self._parsed:
             kind, texts = self._schema(number)
             if kind not in ("AVRO", "JSON"):
@@ -92,7 +92,7 @@ def form_of(payload: bytes) -> str:
     return JSON if payload.lstrip(b" \t\r\n")[:1] == b"{" else AVRO
 
 
-def _json(payload: bytes) -> Any:
+def _parse_json(payload: bytes) -> Any:
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError as error:

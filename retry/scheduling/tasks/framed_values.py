@@ -29,14 +29,14 @@ class FramedValues:
     def __init__(self, config: Mapping[str, str]) -> None:
         self._schemas = Schemas(config)
 
-    def encoded(self, former: bytes, value: bytes) -> bytes:
+    def encode_json(self, former: bytes, value: bytes) -> bytes:
         """JSON as a value with the frame of the former one, encoded by its schema.
 
         Raises:
           ActionRefused: the schema does not take it, or is of a kind that has no JSON.
           SchemaUnavailable: there is no registry, or it does not answer.
         """
-        number, frame = _number(former), former[:_FRAME_BYTES]
+        number, frame = _decode_schema_id(former), former[:_FRAME_BYTES]
         kind, texts = self._schemas(number)
         if kind == "JSON":
             return frame + value
@@ -53,12 +53,12 @@ class FramedValues:
             raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
         return frame + datum
 
-    def shown(self, value: bytes) -> bytes | None:
+    def decode_json(self, value: bytes) -> bytes | None:
         """The JSON of a framed value; None of any other, and where its schema is not known."""
         if len(value) <= _FRAME_BYTES or value[0]:
             return None
         try:
-            kind, texts = self._schemas(_number(value))
+            kind, texts = self._schemas(_decode_schema_id(value))
             if kind == "JSON":
                 return value[_FRAME_BYTES:]
             return orjson.dumps(avro.to_json(value[_FRAME_BYTES:], avro.parse_schemas(texts))) if kind == "AVRO" else None
@@ -66,7 +66,7 @@ class FramedValues:
             return None
 
 
-def _number(value: bytes) -> int:
+def _decode_schema_id(value: bytes) -> int:
     return int.from_bytes(value[1:_FRAME_BYTES], "big")
 
 

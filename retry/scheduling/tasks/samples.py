@@ -48,7 +48,7 @@ def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iter
         number += 1
 
 
-def encoded(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
+def encode_sample(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
     """Key and value of a sample: plain Avro, or JSON."""
     if form == JSON:
         return orjson.dumps(sample.key), orjson.dumps(sample.definition)

@@ -66,7 +66,7 @@ class Definitions:
         """The recurring tasks among waiting entries, in the same order."""
         for where, entry in waiting:
             if isinstance(entry, Named) and entry.team == TEAM and entry.plan is not None:
-                yield Task(self._name(entry.key or b""), where, entry, entry.plan)
+                yield Task(self._format_task_name(entry.key or b""), where, entry, entry.plan)
 
     def read(self, task: Task) -> dict[str, Any] | None:
         """The definition; None where its schema is not to be had."""
@@ -77,19 +77,19 @@ class Definitions:
 
     def shard(self, task: Task, shards: int) -> int:
         """The partition of the changelog in which the entry waits."""
-        key = msgspec.json.encode(definition.names(self._reader.key(task.entry.key or b"")))
-        return entry_keys.shard_of(entry_keys.name(TEAM, task.defined_at.topic, key), shards)
+        key = msgspec.json.encode(definition.parse_key_names(self._reader.decode_key(task.entry.key or b"")))
+        return entry_keys.shard_of(entry_keys.hash_name(TEAM, task.defined_at.topic, key), shards)
 
-    def _name(self, key: bytes) -> str | None:
+    def _format_task_name(self, key: bytes) -> str | None:
         try:
-            return "/".join(definition.names(self._reader.key(key)))
+            return "/".join(definition.parse_key_names(self._reader.decode_key(key)))
         except (TaskInvalid, SchemaUnavailable):
             return None
 
 
-def shards(settings: Settings) -> int:
+def count_shards(settings: Settings) -> int:
     """How many partitions the changelog has."""
-    name = topics.names(settings.app_id).changelog
+    name = topics.build_topic_names(settings.app_id).changelog
     return topics.describe(client_config.admin(settings), [name])[name].partitions
 
 

@@ -13,7 +13,7 @@ TEAM = re.compile(r"[A-Za-z0-9._-]{1,100}")
 Token = token_file.Token[None]
 
 
-def _nothing(words: list[str]) -> None:
+def _allow_everything(words: list[str]) -> None:
     """A team may do all that there is to its timers.
 
     Raises:
@@ -23,7 +23,7 @@ def _nothing(words: list[str]) -> None:
         raise ValueError(words)
 
 
-_KIND = FileKind("RETRY_API_TOKENS", "retry api token", TEAM, _nothing)
+_KIND = FileKind("RETRY_API_TOKENS", "retry api token", TEAM, _allow_everything)
 
 
 class Tokens(TokenFile[None]):

@@ -46,12 +46,12 @@ class CallAudit:
     def __init__(self, told: int) -> None:
         self._told, self._refusals, self._left_out = told, Bucket(_REFUSALS), 0
 
-    def tell(self, request: Request, who: Token | None, response: Response | None) -> None:
+    def log_call(self, request: Request, who: Token | None, response: Response | None) -> None:
         """Log one call; without a response, where the answer was a fault of the service."""
         status = HTTPStatus.INTERNAL_SERVER_ERROR if response is None else response.status_code
         if self._told < (CHANGES if request.method != "GET" or status in _REFUSED else ALL):
             return
-        if status in _REFUSED and not self._refusals.take(1, clock.wall_ms()):
+        if status in _REFUSED and not self._refusals.take_tokens(1, clock.wall_ms()):
             self._left_out += 1
             return
         line: dict[str, object] = {

@@ -42,7 +42,7 @@ def _schema(fields: dict[str, tuple[dict[str, Any], str]], required: list[str]) 
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _answer(what: str, schema: str | None = None) -> dict[str, Any]:
+def _describe_response(what: str, schema: str | None = None) -> dict[str, Any]:
     kind = "application/problem+json" if schema == "Problem" else "application/json"
     content = {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}} if schema else None
     return {"description": what, **({"content": content} if content else {})}
@@ -52,20 +52,20 @@ def _query(name: str, what: str, schema: dict[str, Any] | None = None) -> dict[s
     return {"name": name, "in": "query", "description": what, "schema": schema or {"type": "string"}}
 
 
-def _present(name: str, *kinds: str) -> dict[str, Any]:
+def _require_field(name: str, *kinds: str) -> dict[str, Any]:
     """Demands a field that is not null, and is of one of these kinds where any are given."""
     return {"required": [name], "properties": {name: {"type": list(kinds)} if kinds else {"not": {"type": "null"}}}}
 
 
 _EXCLUSIVE = {
-    "oneOf": [_present("at", "string", "integer"), _present("after", "string")],
-    "not": {"allOf": [_present("body"), _present("body_base64")]},
+    "oneOf": [_require_field("at", "string", "integer"), _require_field("after", "string")],
+    "not": {"allOf": [_require_field("body"), _require_field("body_base64")]},
 }
 _REFUSED = {
-    "400": _answer("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
-    "401": _answer("no valid token", "Problem"),
-    "429": _answer("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
-    "503": _answer("not known whether it was done", "Problem"),
+    "400": _describe_response("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
+    "401": _describe_response("no valid token", "Problem"),
+    "429": _describe_response("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
+    "503": _describe_response("not known whether it was done", "Problem"),
 }
 _MOMENT = {"type": "string", "pattern": "^([0-9]{1,15}|[0-9]{4}-?[0-9W].*)$"}
 _ID = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
@@ -91,12 +91,12 @@ DOCUMENT: dict[str, Any] = {
                     }},
                 },
                 "responses": {
-                    "201": _answer("made; where it is stands in Location", "Timer"),
-                    "200": _answer("made before, by the same request", "Timer"),
-                    "409": _answer("the idempotency key belongs to another request", "Problem"),
-                    "413": _answer("the request is larger than 512 KiB", "Problem"),
-                    "415": _answer("it is not JSON", "Problem"),
-                    "422": _answer("it cannot be; detail says what to change", "Problem"),
+                    "201": _describe_response("made; where it is stands in Location", "Timer"),
+                    "200": _describe_response("made before, by the same request", "Timer"),
+                    "409": _describe_response("the idempotency key belongs to another request", "Problem"),
+                    "413": _describe_response("the request is larger than 512 KiB", "Problem"),
+                    "415": _describe_response("it is not JSON", "Problem"),
+                    "422": _describe_response("it cannot be; detail says what to change", "Problem"),
                     **_REFUSED,
                 },
             },
@@ -108,8 +108,8 @@ DOCUMENT: dict[str, Any] = {
                     _query("cursor", "what the page before gave"),
                 ],
                 "responses": {
-                    "200": _answer("timers, and cursor where there are more", "Page"),
-                    "422": _answer("a parameter cannot be; detail says what to change", "Problem"), **_REFUSED,
+                    "200": _describe_response("timers, and cursor where there are more", "Page"),
+                    "422": _describe_response("a parameter cannot be; detail says what to change", "Problem"), **_REFUSED,
                 },
             },
         },
@@ -118,13 +118,13 @@ DOCUMENT: dict[str, Any] = {
                 "summary": "Look at a timer",
                 "parameters": _ID,
                 "responses": {
-                    "200": _answer("it waits, or what became of it", "Timer"), "404": _answer("none", "Problem"), **_REFUSED,
+                    "200": _describe_response("it waits, or what became of it", "Timer"), "404": _describe_response("none", "Problem"), **_REFUSED,
                 },
             },
             "delete": {
                 "summary": "End a timer that waits",
                 "parameters": _ID,
-                "responses": {"204": _answer("it is not called any more"), "404": _answer("none waits", "Problem"), **_REFUSED},
+                "responses": {"204": _describe_response("it is not called any more"), "404": _describe_response("none waits", "Problem"), **_REFUSED},
             },
         },
     },
@@ -167,11 +167,11 @@ def document(*, asks_for_token: bool) -> dict[str, Any]:
     return DOCUMENT if asks_for_token else {**DOCUMENT, "security": []}
 
 
-def page() -> str:
+def render_docs() -> str:
     """The HTML of `/docs`."""
     operations = [(path, method, of) for path, methods in DOCUMENT["paths"].items() for method, of in methods.items()]
     sections = "".join(_operation(path, method, of) for path, method, of in operations)
-    schemas = "".join(f"<h2>{escape(n)}</h2>{_rows(s['properties'])}" for n, s in DOCUMENT["components"]["schemas"].items())
+    schemas = "".join(f"<h2>{escape(n)}</h2>{_render_rows(s['properties'])}" for n, s in DOCUMENT["components"]["schemas"].items())
     info = DOCUMENT["info"]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'
@@ -189,10 +189,10 @@ def _operation(path: str, method: str, of: dict[str, Any]) -> str:
     answers = {status: {"description": each["description"]} for status, each in of["responses"].items()}
     return (
         f'<h2><b class="m">{escape(method)}</b> <code>{escape(path)}</code></h2><p>{escape(of["summary"])}</p>'
-        f"{_rows(parameters)}<p>Answers</p>{_rows(answers)}"
+        f"{_render_rows(parameters)}<p>Answers</p>{_render_rows(answers)}"
     )
 
 
-def _rows(described: dict[str, Any]) -> str:
+def _render_rows(described: dict[str, Any]) -> str:
     rows = "".join(f"<tr><td><code>{escape(n)}</code><td>{escape(each.get('description', ''))}" for n, each in described.items())
     return f"<table>{rows}</table>"

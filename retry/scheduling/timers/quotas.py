@@ -38,8 +38,8 @@ class Quotas:
           Problem: it has made too many requests in this second.
         """
         bucket = self._buckets.get(team) or self._buckets.setdefault(team, Bucket(self._limit))
-        if self._limit.tokens and not bucket.take(1, clock.wall_ms()):
-            raise _refused(f"a team may ask {self._limit.tokens:,} times in a second; ask again then", _SECOND_MS)
+        if self._limit.tokens and not bucket.take_tokens(1, clock.wall_ms()):
+            raise _make_problem(f"a team may ask {self._limit.tokens:,} times in a second; ask again then", _SECOND_MS)
 
     async def timer(self, team: str) -> None:
         """Count a timer that a team makes.
@@ -57,7 +57,7 @@ class Quotas:
             waiting.timers = await run_in_threadpool(self._count, team, self._timers_max)
         if waiting.timers >= self._timers_max:
             detail = f"{self._timers_max:,} timers of this team wait, and no more may; end some, or ask when some were called"
-            raise _refused(detail, _RECOUNT_FULL_MS)
+            raise _make_problem(detail, _RECOUNT_FULL_MS)
         waiting.timers += 1
 
 
@@ -69,5 +69,5 @@ class _Waiting:
     counted_at_ms: int = -_RECOUNT_MS
 
 
-def _refused(detail: str, wait_ms: int) -> Problem:
+def _make_problem(detail: str, wait_ms: int) -> Problem:
     return Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(wait_ms // 1_000)})

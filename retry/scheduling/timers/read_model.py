@@ -94,11 +94,11 @@ class View:
         self._unread = {(changelog, n) for n in bounds} | {(calls, n) for n in recent}
         self._closing = False
         self.trouble = ""
-        self._tables = {partition: _opened(tables, partition, of) for partition, of in bounds.items()}
+        self._tables = {partition: _open_table(tables, partition, of) for partition, of in bounds.items()}
         for partition, table in self._tables.items():
-            follower.begin(changelog, partition, table.next_offset)
+            follower.follow_partition(changelog, partition, table.next_offset)
         for partition, offset in recent.items():
-            follower.begin(calls, partition, offset)
+            follower.follow_partition(calls, partition, offset)
         self._thread = threading.Thread(target=self._run, name="view", daemon=True)
         self._thread.start()
 
@@ -107,11 +107,11 @@ class View:
         """Partitions of the changelog."""
         return len(self._tables)
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether everything that was there at the start has been read."""
         return not self._unread and not self.trouble
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many named entries wait, of all entry sources."""
         return sum(table.waiting for table in self._tables.values())
 
@@ -128,11 +128,11 @@ class View:
         """Note what this process has just written: a timer, or None where it was ended."""
         with self._lock:
             if offset >= self._tables[partition].next_offset:
-                self._unread_writes[source.name(timer_id)] = _UnreadWrite(partition, offset, timer)
+                self._unread_writes[source.hash_timer_id(timer_id)] = _UnreadWrite(partition, offset, timer)
 
     def timer(self, timer_id: str) -> WaitingTimer | None:
         """The timer of this id, if it waits."""
-        name = source.name(timer_id)
+        name = source.hash_timer_id(timer_id)
         with self._lock:
             if (write := self._unread_writes.get(name)) is not None:
                 return write.timer
@@ -144,7 +144,7 @@ class View:
             if row is None or (key := named_entries.waits(row)) is None:
                 return None
             if (envelope := table.get(key)) is not None:
-                return self._shown(key, envelope)
+                return self._describe_timer(key, envelope)
         return None
 
     def last_call(self, timer_id: str) -> Called | None:
@@ -161,11 +161,11 @@ class View:
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
-        timers = (self._shown(key, envelope) for key, envelope in in_due_order if _team(envelope) == team)
+        timers = (self._describe_timer(key, envelope) for key, envelope in in_due_order if _team(envelope) == team)
         return list(islice(timers, rows_max))
 
-    def _shown(self, key: bytes, envelope: bytes) -> WaitingTimer:
-        return WaitingTimer(key, cast(Named, self._codec.shown(key, envelope)))
+    def _describe_timer(self, key: bytes, envelope: bytes) -> WaitingTimer:
+        return WaitingTimer(key, cast(Named, self._codec.decode_to_show(key, envelope)))
 
     def _run(self) -> None:
         while not self._closing:
@@ -189,11 +189,11 @@ class View:
             if topic == self._calls:
                 self._keep_calls(messages)
             else:
-                self._fold(partition, messages)
+                self._apply_messages(partition, messages)
             if messages[-1].error() is not None:
                 self._unread.discard((topic, partition))
 
-    def _fold(self, partition: int, messages: list[Message]) -> None:
+    def _apply_messages(self, partition: int, messages: list[Message]) -> None:
         table = self._tables[partition]
         last = messages[-1]
         next_offset = (last.offset() or 0) + (last.error() is None)
@@ -208,7 +208,7 @@ class View:
             if offset >= table.next_offset and key and key[0] == NAMED:
                 rows.append((key, message.value()))
                 offsets[key] = offset
-        for row in table.fold(rows, next_offset, clock.wall_ms()):
+        for row in table.apply_records(rows, next_offset, clock.wall_ms()):
             UNREADABLE.pass_over(self._changelog, partition, offsets.get(row.key), row.why)
         with self._lock:
             for name, write in list(self._unread_writes.items()):
@@ -246,7 +246,7 @@ def cursor(timer: WaitingTimer) -> bytes:
 
 def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, end = max(entry_keys.due_bound(from_ms, lane), lane + after), entry_keys.due_bound(to_ms, lane)
-    while page := table.page(at, _PAGE):
+    while page := table.scan_entries(at, _PAGE):
         for _, key, envelope in page:
             if key >= end:
                 return
@@ -256,7 +256,7 @@ def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: by
 
 def _team_of(table: RocksTable, lane: bytes) -> str | None:
     """The team whose timers a lane has: that of the first one, since no two teams share a lane."""
-    for _, key, envelope in table.page(lane, 1):
+    for _, key, envelope in table.scan_entries(lane, 1):
         if key.startswith(lane):
             return _team(envelope)
     return None
@@ -271,10 +271,10 @@ def _team(envelope: bytes) -> str | None:
     return of.team if "://" in of.destination else None
 
 
-def _opened(tables: RocksTables, partition: int, bounds: OffsetBounds) -> RocksTable:
+def _open_table(tables: RocksTables, partition: int, bounds: OffsetBounds) -> RocksTable:
     table = tables.open(partition, clock.wall_ms())
     if table.next_offset and not bounds.start <= table.next_offset <= bounds.end:
         table.close()
-        tables.wipe(partition)
+        tables.delete_table(partition)
         table = tables.open(partition, clock.wall_ms())
     return table

@@ -73,26 +73,26 @@ class Web:
         self.registry = CollectorRegistry()
         self._answered = prometheus.counter(self.registry, "retry_api_requests_total")
         self._took = prometheus.histogram(self.registry, "retry_api_request_seconds")
-        prometheus.gauge(self.registry, "retry_api_entries_waiting", view.waiting)
+        prometheus.gauge(self.registry, "retry_api_entries_waiting", view.count_waiting)
         prometheus.counters(self.registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
-        prometheus.gauge(self.registry, "retry_api_ready", lambda: float(view.ready()))
+        prometheus.gauge(self.registry, "retry_api_ready", lambda: float(view.is_ready()))
         left_s = certificate.left_s if certificate else lambda: math.inf
         prometheus.gauge(self.registry, "retry_api_certificate_left_seconds", left_s)
         self.app = Starlette(
             routes=[
-                Route("/timers", partial(self._handled, self._timers_at), methods=["POST", "GET"]),
-                Route("/timers/{id}", partial(self._handled, self._timer_at), methods=["GET", "DELETE"]),
+                Route("/timers", partial(self._handle_request, self._timers_at), methods=["POST", "GET"]),
+                Route("/timers/{id}", partial(self._handle_request, self._timer_at), methods=["GET", "DELETE"]),
                 Route("/openapi.json", self._openapi),
                 Route("/docs", self._docs),
                 Route("/docs.js", self._script),
                 Route("/health/live", self._live),
-                Route("/health/ready", self._ready),
+                Route("/health/ready", self._answer_readiness),
                 Route("/metrics", self._metrics_at),
             ],
-            exception_handlers={HTTPException: self._refused, Exception: self._failed},
+            exception_handlers={HTTPException: self._answer_refusal, Exception: self._answer_failure},
         )
 
-    async def _handled(self, handler: Handler, request: Request) -> Response:
+    async def _handle_request(self, handler: Handler, request: Request) -> Response:
         began_s = clock.monotonic_s()
         who, response = None, None
         try:
@@ -102,7 +102,7 @@ class Web:
         except Problem as problem:
             response = _problem(problem)
         finally:
-            self._audit.tell(request, who, response)
+            self._audit.log_call(request, who, response)
         self._answered.labels(request.method, response.status_code).inc()
         self._took.observe(clock.monotonic_s() - began_s)
         return response
@@ -124,15 +124,15 @@ class Web:
         return who
 
     async def _timers_at(self, request: Request, team: str) -> Response:
-        return await (self._make(request, team) if request.method == "POST" else self._list(request, team))
+        return await (self._create_timer(request, team) if request.method == "POST" else self._list(request, team))
 
-    async def _make(self, request: Request, team: str) -> Response:
+    async def _create_timer(self, request: Request, team: str) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, with Content-Type: application/json")
         timer_request = read(await _body(request), request.headers.get("idempotency-key"), clock.wall_ms())
-        made = await self._timers.make(team, timer_request, self._quotas)
+        made = await self._timers.create_timer(team, timer_request, self._quotas)
         headers = {"Location": f"/timers/{made.timer['id']}"}
-        return _json(made.timer, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
+        return _build_secured_response(made.timer, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
 
     async def _list(self, request: Request, team: str) -> Response:
         query = request.query_params
@@ -143,36 +143,36 @@ class Web:
         if not (re.fullmatch("[0-9]{1,3}", limit) and 1 <= int(limit) <= PAGE_MAX):
             raise bad(f"limit: it is not from 1 to {PAGE_MAX}")
         page = await run_in_threadpool(self._timers.between, team, from_ms, to_ms, query.get("cursor", ""), int(limit))
-        return _json(page)
+        return _build_secured_response(page)
 
     async def _timer_at(self, request: Request, team: str) -> Response:
         timer_id = request.path_params["id"]
         if request.method == "DELETE":
-            await self._timers.end(team, timer_id)
+            await self._timers.cancel_timer(team, timer_id)
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=_SECURITY_HEADERS)
-        return _json(self._timers.get(team, timer_id))
+        return _build_secured_response(self._timers.get(team, timer_id))
 
     async def _openapi(self, _request: Request) -> Response:
-        return _json(openapi.document(asks_for_token=self._tokens is not None))
+        return _build_secured_response(openapi.document(asks_for_token=self._tokens is not None))
 
     async def _docs(self, _request: Request) -> Response:
-        return HTMLResponse(openapi.page(), headers=_SECURITY_HEADERS)
+        return HTMLResponse(openapi.render_docs(), headers=_SECURITY_HEADERS)
 
     async def _script(self, _request: Request) -> Response:
         return Response(openapi.SCRIPT, media_type="text/javascript", headers=_SECURITY_HEADERS)
 
     async def _live(self, _request: Request) -> Response:
         live = not self._view.trouble
-        return _json({"live": live}, HTTPStatus.OK if live else HTTPStatus.SERVICE_UNAVAILABLE)
+        return _build_secured_response({"live": live}, HTTPStatus.OK if live else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def _ready(self, _request: Request) -> Response:
-        ready = self._view.ready()
+    async def _answer_readiness(self, _request: Request) -> Response:
+        ready = self._view.is_ready()
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.waiting()}
+        told = {"ready": ready, "error": self._view.trouble, "waiting": self._view.count_waiting()}
         told["unreadable"] = UNREADABLE.describe_first_ones()
         # It serves as before, so it is ready.
         certificate = {"certificate": self._certificate.trouble() or "ok"} if self._certificate else {}
-        return _json({**told, **certificate}, status)
+        return _build_secured_response({**told, **certificate}, status)
 
     async def _metrics_at(self, request: Request) -> Response:
         if self._tokens is not None and not self._metrics_open:
@@ -180,14 +180,14 @@ class Web:
                 self._who(request)
             except Problem as problem:
                 return _problem(problem)
-        return Response(prometheus.page(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(prometheus.render_metrics(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def _refused(self, _request: Request, error: Exception) -> Response:
+    async def _answer_refusal(self, _request: Request, error: Exception) -> Response:
         refused = error if isinstance(error, HTTPException) else HTTPException(HTTPStatus.BAD_REQUEST)
         detail = "no such path or method; see /docs"
         return _problem(Problem(HTTPStatus(refused.status_code), detail, dict(refused.headers or {})))
 
-    async def _failed(self, _request: Request, _error: Exception) -> Response:
+    async def _answer_failure(self, _request: Request, _error: Exception) -> Response:
         return _problem(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of the service, which its log shows; ask again later"))
 
 
@@ -205,7 +205,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _json(fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+def _build_secured_response(fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
     response = Response(orjson.dumps(fields), status, headers, "application/json")
     response.raw_headers += _ENCODED_SECURITY_HEADERS
     return response

@@ -10,7 +10,7 @@ from retry.delay_queue import envelope_codec
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, listed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
@@ -29,7 +29,7 @@ from retry.scheduling.timers.routes import Web
 from retry.scheduling.timers.timers import Timers
 from retry.settings import Settings
 from retry.worker import acls, encryption, insecure_settings
-from retry.worker.certificate_renewal import renewed, show
+from retry.worker.certificate_renewal import register_gauges, renew_on_change
 from retry.worker.self_restart import THIS_PROCESS
 
 # Connections are what this process is for; a worker needs most of its files for tables and calls.
@@ -54,13 +54,13 @@ def run(settings: Settings) -> None:
     if tokens is None and not is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
     certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
-    with renewed(settings, partial(_demand_startable, settings, certificate)) as of_client:
+    with renew_on_change(settings, partial(_demand_startable, settings, certificate)) as of_client:
         _serve_timers(settings, tokens, certificate, of_client)
 
 
 def _demand_startable(settings: Settings, certificate: Certificate | None, admin: AdminClient) -> None:
-    acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
-    envelope_codec.configured(settings)
+    acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
+    envelope_codec.make_codec(settings)
     if settings.api_tokens:
         Tokens(settings.api_tokens)
     if certificate:
@@ -71,11 +71,11 @@ def _serve_timers(
     settings: Settings, tokens: Tokens | None, certificate: Certificate | None, of_client: CertificateWatch
 ) -> None:
     host, port = settings.api_host_port()
-    admin, names = client_config.admin(settings), topics.names(settings.app_id)
-    acls.demand(admin, acls.API, acls.names(settings.app_id, Registry()))
+    admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
+    acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
     codec = encryption.codec(settings, admin)
-    guard, view = SsrfGuard(listed(settings.webhook_allow)), _view(settings, admin, own, codec)
+    guard, view = SsrfGuard(parse_allowlist(settings.webhook_allow)), _view(settings, admin, own, codec)
     record_bytes_max = topics.record_bytes_max(own[changelog])
     records = Records(client_config.records_config(settings, record_bytes_max))
     try:
@@ -83,7 +83,7 @@ def _serve_timers(
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
         web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
-        show(of_client, web.registry)
+        register_gauges(of_client, web.registry)
         hosts, share = settings.http_hosts, _SHARE_OF_FILES
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))
     finally:
@@ -92,19 +92,19 @@ def _serve_timers(
 
 
 def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described], codec: EnvelopeCodec) -> View:
-    names = topics.names(settings.app_id)
+    names = topics.build_topic_names(settings.app_id)
     changelog, calls = own[names.changelog], own[names.calls]
     tables = RocksTables(
         settings.data_dir / "api" / "tables", names.changelog, topics.cluster_id(admin), changelog.topic_id,
         Memory(settings.table_cache_bytes), topics.table_age_ms_max(changelog), adopt=True,
     )  # fmt: skip
-    bounds = _bounds(admin, names.changelog, changelog.partitions)
-    recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in _bounds(admin, names.calls, calls.partitions).items()}
+    bounds = _find_offset_bounds(admin, names.changelog, changelog.partitions)
+    recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in _find_offset_bounds(admin, names.calls, calls.partitions).items()}
     follower = KafkaPartitionReader(client_config.reader_config(settings, preferred=_READING))
     return View(follower, tables, names.changelog, names.calls, bounds, recent, codec)
 
 
-def _bounds(admin: AdminClient, topic: str, partitions: int) -> dict[int, OffsetBounds]:
+def _find_offset_bounds(admin: AdminClient, topic: str, partitions: int) -> dict[int, OffsetBounds]:
     starts, ends = (of(admin, topic, range(partitions)) for of in (offset_ranges.starts, offset_ranges.ends))
     return {n: OffsetBounds(starts[n], ends[n]) for n in starts}
 

@@ -92,7 +92,7 @@ def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
     except UrlRefused as refused:
         raise bad(f"url: {refused}") from None
     call = Call(request.url, method, "", 1, _policy(request), _timeout_ms(request))
-    headers = _headers(request, kind)
+    headers = _build_headers(request, kind)
     mark = hashlib.blake2b(repr((request.at, request.after, call, headers, body)).encode(), digest_size=16).digest()
     return TimerRequest(_due_at_ms(request, now_ms), host, call, headers, body, mark, key)
 
@@ -172,7 +172,7 @@ def _body(request: TimerBody) -> tuple[bytes, str | None]:
     return body, kind
 
 
-def _headers(request: TimerBody, kind: str | None) -> Headers:
+def _build_headers(request: TimerBody, kind: str | None) -> Headers:
     if len(request.headers) > HEADERS_MAX or sum(len(n) + len(v) for n, v in request.headers.items()) > HEADER_BYTES_MAX:
         raise bad(f"headers: there are more than {HEADERS_MAX}, or more than {HEADER_BYTES_MAX:,} bytes of them")
     for name, value in request.headers.items():

@@ -63,7 +63,7 @@ class Timers:
         self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
         self._codec = codec
 
-    async def make(self, team: str, request: TimerRequest, quotas: Quotas) -> Made:
+    async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> Made:
         """Make a timer, or find the one that the same request made before.
 
         Raises:
@@ -76,7 +76,7 @@ class Timers:
         await self._vet(request.call.url, team)
         version = clock.wall_ms()
         call = msgspec.structs.replace(request.call, id=timer_id)
-        key, entry = source.row(
+        key, entry = source.build_timer_entry(
             timer_id, team, request.host, due_at_ms=request.due_at_ms, version=version, body=request.body,
             headers=request.headers, call=call, mark=request.mark,
         )  # fmt: skip
@@ -93,19 +93,19 @@ class Timers:
         Raises:
           Problem: there is none, or it ended too long ago.
         """
-        visible = self._visible(team, timer_id)
+        visible = self._find_visible_timer(team, timer_id)
         if visible is None:
             raise Problem(HTTPStatus.NOT_FOUND, "there is no such timer: it was ended, or called long ago, or never was")
         return visible.timer
 
-    async def end(self, team: str, timer_id: str) -> None:
+    async def cancel_timer(self, team: str, timer_id: str) -> None:
         """End a timer that waits; a call that is under way is not recalled.
 
         Raises:
           Problem: none waits.
         """
         timer = self._view.timer(timer_id)
-        if timer is None or timer.entry.team != team or self._visible(team, timer_id) is None:
+        if timer is None or timer.entry.team != team or self._find_visible_timer(team, timer_id) is None:
             raise Problem(HTTPStatus.NOT_FOUND, "no such timer waits: it was called or ended, or never was")
         key, envelope = source.cancel_row(timer_id, timer.version)
         await self._write(timer_id, key, envelope, None)
@@ -127,7 +127,7 @@ class Timers:
         more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
         return {"timers": [_waiting_json(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
 
-    def _visible(self, team: str, timer_id: str) -> _Visible | None:
+    def _find_visible_timer(self, team: str, timer_id: str) -> _Visible | None:
         timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
         if timer is not None and timer.entry.team == team:
             _demand_opened(timer)
@@ -139,7 +139,7 @@ class Timers:
         return _Visible(_ended_json(last), last.mark) if last is not None and is_over else None
 
     def _existing(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
-        visible = self._visible(team, timer_id)
+        visible = self._find_visible_timer(team, timer_id)
         if visible is not None and visible.mark != mark.hex():
             raise Problem(HTTPStatus.CONFLICT, "this idempotency key belongs to another timer; take another")
         return visible.timer if visible is not None else None
@@ -147,7 +147,7 @@ class Timers:
     async def _vet(self, url: str, team: str) -> None:
         try:
             async with asyncio.timeout(_VET_S):
-                await self._guard.vetted(url, team)
+                await self._guard.vet_url(url, team)
         except UrlRefused as refused:
             raise bad(f"url: {refused}") from None
         except (OSError, TimeoutError, LookupsBusy):
@@ -155,9 +155,9 @@ class Timers:
             return
 
     async def _write(self, timer_id: str, key: bytes, envelope: bytes, timer: WaitingTimer | None) -> None:
-        partition = entry_keys.shard_of(source.name(timer_id), self._view.shards)
+        partition = entry_keys.shard_of(source.hash_timer_id(timer_id), self._view.shards)
         try:
-            offset = await self._records.written(self._topic, partition, key, envelope)
+            offset = await self._records.write_record(self._topic, partition, key, envelope)
         except RecordUnwritten:
             headers = {"Retry-After": "1"}
             detail = "it is not known whether this was taken in; ask again with the same idempotency key"

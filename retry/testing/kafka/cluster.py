@@ -30,15 +30,15 @@ class MemoryCluster:
         """Return a reader outside of every consumer group."""
         return MemoryPartitionReader(self._log)
 
-    def member(
+    def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
     ) -> MemoryGroupMember:
-        """Enter a consumer group as this worker; see `Log.member` for the arguments."""
+        """Enter a consumer group as this worker; see `Log.join_group` for the arguments."""
         return MemoryGroupMember(self._log, group, self._instance, subscription, gained, leaving, reads=reads)
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
+    def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Return where partitions of one topic begin and end now."""
-        return self._log.bounds(topic, partitions)
+        return self._log.fetch_bounds(topic, partitions)
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""

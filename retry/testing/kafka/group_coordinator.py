@@ -47,7 +47,7 @@ class MemoryGroup:
         self._sessions = 0
         self._round = False
 
-    def members(self) -> list[str]:
+    def list_instances(self) -> list[str]:
         """The instance names of its members."""
         return list(self._seats)
 
@@ -80,7 +80,7 @@ class MemoryGroup:
 
     def orphans(self) -> set[Partition]:
         """Partitions that a member subscribes to and none has or was given, while no round is under way that would mend it."""
-        return set() if self._round else self._subscribed() - {p for s in self._seats.values() for p in s.given | s.owned}
+        return set() if self._round else self._list_subscribed() - {p for s in self._seats.values() for p in s.given | s.owned}
 
     def heartbeat(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
@@ -104,14 +104,14 @@ class MemoryGroup:
         seat.generation = self.generation
         return set(seat.given)
 
-    def refusal(self, member: Membership) -> str | None:
+    def find_membership_error(self, member: Membership) -> str | None:
         """Why a proof of membership does not count, or None."""
         seat = self._seats.get(member.instance)
         if seat is None or seat.session != member.session:
             return f"{member.instance} is no member of {self.name} any more"
         return f"generation {member.generation} is over" if member.generation != self.generation else None
 
-    def _subscribed(self) -> set[Partition]:
+    def _list_subscribed(self) -> set[Partition]:
         subscriptions = {s for seat in self._seats.values() for s in seat.subscription}
         return {(topic, n) for topic, n in self._partitions() if any(_matches(s, topic) for s in subscriptions)}
 
@@ -119,15 +119,15 @@ class MemoryGroup:
         if self._seats and not all(seat.joined for seat in self._seats.values()):
             return
         self._round, self.generation = False, self.generation + 1
-        target = self._target()
+        target = self._compute_assignment()
         for name, seat in self._seats.items():
             others = {p for other, seat_of_other in self._seats.items() if other != name for p in seat_of_other.owned}
             seat.given = target[name] - others
 
-    def _target(self) -> dict[str, set[Partition]]:
+    def _compute_assignment(self) -> dict[str, set[Partition]]:
         """The partitions that each member is to own in the end: shared evenly, with as few moves as possible."""
         target: dict[str, set[Partition]] = {name: set() for name in self._seats}
-        subscribed = sorted(self._subscribed())
+        subscribed = sorted(self._list_subscribed())
         most = -(-len(subscribed) // max(1, len(target)))
         for partition in subscribed:
             owner = next((n for n, seat in self._seats.items() if partition in seat.owned and len(target[n]) < most), None)

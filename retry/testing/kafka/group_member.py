@@ -23,7 +23,7 @@ class MemoryGroupMember:
     ) -> None:
         self.owned: set[Partition] = set()
         self.ended: dict[Partition, int] = {}
-        self._log, self._group, self._instance, self._subscription = log, log.group(group), instance, list(subscription)
+        self._log, self._group, self._instance, self._subscription = log, log.ensure_group(group), instance, list(subscription)
         self._gained, self._leaving, self._reads = gained, leaving, reads
         # Where reading goes on; None until that was chosen.
         self._next: dict[Partition, int | None] = {}
@@ -43,11 +43,11 @@ class MemoryGroupMember:
             return []
         if given is not None:
             self._generation = self._group.generation
-            self._take(given)
+            self._accept_assignment(given)
         self._metadata = Membership(self._group.name, self._instance, self._session, self._generation)
-        return self._records(records_max) if self._reads else []
+        return self._poll_records(records_max) if self._reads else []
 
-    def _take(self, given: set[Partition]) -> None:
+    def _accept_assignment(self, given: set[Partition]) -> None:
         self._metadata = Membership(self._group.name, self._instance, self._session, self._generation)
         if leaving := sorted(self.owned - given):
             self._give_up(leaving)
@@ -57,7 +57,7 @@ class MemoryGroupMember:
             self._next |= dict.fromkeys(gained)
             self._gained(gained)
 
-    def _records(self, records_max: int) -> list[Any]:
+    def _poll_records(self, records_max: int) -> list[Any]:
         polled: list[Any] = []
         for place, offset in list(self._next.items()):
             if offset is None or len(polled) == records_max:

@@ -68,19 +68,19 @@ class MemoryLog:
         self.topic_ids[topic] = f"id {self._topics_made}"
         self.topics[topic], self.bytes_max[topic] = [MemoryPartition(topic, n) for n in range(partitions)], bytes_max
 
-    def group(self, name: str) -> MemoryGroup:
+    def ensure_group(self, name: str) -> MemoryGroup:
         """The coordinator of a consumer group."""
         if name not in self.groups:
             self.groups[name] = MemoryGroup(name, lambda: [(t, n) for t, parts in self.topics.items() for n in range(len(parts))])
         return self.groups[name]
 
-    def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
+    def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Return where partitions of one topic begin and end now."""
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
-        return {(topic, n): self.bounds(topic, [n])[n] for topic, n in partitions}
+        return {(topic, n): self.fetch_bounds(topic, [n])[n] for topic, n in partitions}
 
     def find_committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         """Look up the offset that a group has committed; None while a transaction under way may change it."""
@@ -105,20 +105,20 @@ class MemoryLog:
         """All records that a read_committed reader sees, one partition after another."""
         return [record for partition in self.topics[topic] for record in partition.read(0, partition.end)[0]]
 
-    def put(
+    def add_record(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = [], partition: int = _ANY_PARTITION,  # noqa: B006
         *, stamp_ms: int | None = None,
     ) -> MemoryRecord:  # fmt: skip
         """Add a record outside of any transaction; without `stamp_ms` its timestamp is the time by this log."""
         entry = Entry(topic, key, value, list(headers), None, "")
-        return self._add(Transaction(committed=True), entry, partition, self.now_ms() if stamp_ms is None else stamp_ms)
+        return self._append_record(Transaction(committed=True), entry, partition, self.now_ms() if stamp_ms is None else stamp_ms)
 
     def limits(self, topics: Iterable[str]) -> dict[str, TopicLimits]:
         """Bounds of the records that topics take, as their configurations say."""
         sizes = ((topic, self.bytes_max[topic]) for topic in topics if topic in self.bytes_max)
         return {topic: TopicLimits(size, self.age_ms_max.get(topic), topic in self.needs_key) for topic, size in sizes}
 
-    def refusal(self, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False) -> KafkaError | None:
+    def find_record_error(self, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False) -> KafkaError | None:
         """Why a broker would not take this as a record, or None."""
         if e.destination not in self.topics or e.destination in self.closed:
             return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {e.destination}")
@@ -136,16 +136,16 @@ class MemoryLog:
         self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False
     ) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
-        refusal = self.refusal(e, partition, stamp_ms, compressed=compressed)
+        refusal = self.find_record_error(e, partition, stamp_ms, compressed=compressed)
         unwritable = forbidden() if e.destination in self.forbidden else refusal
         transaction.refused = transaction.refused or unwritable
         if e.destination in self.leaderless:
             transaction.refused = transaction.refused or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
             transaction.touched[self.partition_of(e, partition)] = None
         if not transaction.refused:
-            transaction.records.append(self._add(transaction, e, partition, stamp_ms))
+            transaction.records.append(self._append_record(transaction, e, partition, stamp_ms))
 
-    def _add(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> MemoryRecord:
+    def _append_record(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int) -> MemoryRecord:
         return self.partition_of(e, partition).append(transaction, e, stamp_ms)
 
     def partition_of(self, e: Entry, partition: int) -> MemoryPartition:
@@ -161,7 +161,7 @@ class MemoryLog:
         """Commit a transaction, or abort it; readers see that when it is finished."""
         transaction.committed = committed
 
-    def finish(self, transactional_id: str) -> None:
+    def complete_transaction(self, transactional_id: str) -> None:
         """Have readers see how the transaction of this id was decided; one that is not is aborted.
 
         Where a leader is away readers do not see that yet, and the id stays with it.
@@ -172,7 +172,7 @@ class MemoryLog:
         if transaction.committed is None:
             self.decide(transaction, committed=False)
         for partition in [touched for touched in transaction.touched if touched.topic not in self.leaderless]:
-            partition.finish(transaction)
+            partition.write_end_marker(transaction)
             del transaction.touched[partition]
         if transaction.committed:
             self._commit_positions(transaction)
@@ -180,24 +180,24 @@ class MemoryLog:
         if not transaction.touched:
             del self.under_way[transactional_id]
 
-    def end(self, transactional_id: str, *, committed: bool) -> None:
+    def end_transaction(self, transactional_id: str, *, committed: bool) -> None:
         """End the transaction of this id, if it has one."""
         transaction = self.under_way.get(transactional_id)
         if transaction is not None and transaction.committed is None:
             self.decide(transaction, committed=committed)
-        self.finish(transactional_id)
+        self.complete_transaction(transactional_id)
 
     def is_stuck(self, transactional_id: str) -> bool:
         """Whether the last transaction of this id is decided and cannot be ended."""
         transaction = self.under_way.get(transactional_id)
         if transaction is not None and transaction.committed is not None:
-            self.finish(transactional_id)
+            self.complete_transaction(transactional_id)
         return transaction is not None and transaction.committed is not None and transactional_id in self.under_way
 
     def time_out(self, transactional_id: str) -> None:
         """End the transaction of this id as brokers do when it takes too long: its producer is of no more use."""
         self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
-        self.finish(transactional_id)
+        self.complete_transaction(transactional_id)
 
 
 def forbidden() -> KafkaError:

@@ -76,7 +76,7 @@ class MemoryPartition:
         self.end += 1
         return record
 
-    def finish(self, transaction: Transaction) -> None:
+    def write_end_marker(self, transaction: Transaction) -> None:
         """Write the end of a transaction that is decided."""
         if self._undecided.pop(transaction, None) is not None:
             self._slots.append(_Slot(self.end, transaction, None))
@@ -87,7 +87,7 @@ class MemoryPartition:
         stable, records = self.stable, list[MemoryRecord]()
         if offset >= stable:
             return records, offset
-        for at in range(self._at(offset), len(self._slots)):
+        for at in range(self._find_position(offset), len(self._slots)):
             slot = self._slots[at]
             if slot.offset >= stable:
                 break
@@ -111,11 +111,11 @@ class MemoryPartition:
     def cut(self, offset: int) -> None:
         """Forget what lies before an offset."""
         self.start = max(self.start, min(offset, self.stable))
-        del self._slots[: self._at(self.start)]
+        del self._slots[: self._find_position(self.start)]
 
     def lose_end(self, offset: int) -> None:
         """Forget committed records from an offset on, as where a broker leads that did not have them."""
-        del self._slots[self._at(offset) :]
+        del self._slots[self._find_position(offset) :]
         self.end, self.leader_epoch = min(self.end, offset), self.leader_epoch + 1
 
     def seek(self, start: StartingPoint) -> int:
@@ -132,7 +132,7 @@ class MemoryPartition:
         for record in sorted((r for r in live.values() if r.value() is not None), key=MemoryRecord.offset):
             self.append(Transaction(committed=True), record.entry, record.timestamp()[1])
 
-    def _at(self, offset: int) -> int:
+    def _find_position(self, offset: int) -> int:
         return bisect_left(self._slots, offset, key=lambda slot: slot.offset)
 
 

@@ -17,12 +17,12 @@ class MemoryPartitionReader:
         self._next: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
 
-    def begin(self, topic: str, partition: int, offset: int) -> None:
+    def follow_partition(self, topic: str, partition: int, offset: int) -> None:
         """Follow a partition from `offset` on."""
         self._next[topic, partition] = offset
         self._ends.pop((topic, partition), None)
 
-    def end(self, topic: str, partition: int) -> None:
+    def unfollow_partition(self, topic: str, partition: int) -> None:
         """Follow it no more."""
         self._next.pop((topic, partition), None)
 

@@ -28,9 +28,9 @@ class MemoryRecord(Record):
 
     def headers(self) -> Headers | None:  # type: ignore[override]
         """In their order; None where there are none, or more than a client can read."""
-        return None if self.refused() else self.entry.headers or None
+        return None if self.has_too_many_headers() else self.entry.headers or None
 
-    def refused(self) -> bool:
+    def has_too_many_headers(self) -> bool:
         """Whether there are more headers than a client can read."""
         return len(self.entry.headers) > HEADERS_MAX
 

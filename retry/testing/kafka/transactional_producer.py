@@ -53,7 +53,7 @@ class MemoryTransactionalProducer:
         if self._log.is_stuck(self._id):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
         self._epoch = self._log.epochs[self._id] = self._log.epochs.get(self._id, 0) + 1
-        self._log.finish(self._id)
+        self._log.complete_transaction(self._id)
         if self._log.is_stuck(self._id):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
 
@@ -63,26 +63,26 @@ class MemoryTransactionalProducer:
             raise self._broken or CommitInDoubt("a transaction is under way")
         self._under_way, self._waits = Transaction(self._id, self._log.now_ms()), 0
         if self._epoch == self._log.epochs.get(self._id) and not self._log.is_stuck(self._id):
-            self._log.finish(self._id)
+            self._log.complete_transaction(self._id)
             self._log.under_way[self._id] = self._under_way
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
         """Write records without headers to one partition, or to any where it is -1."""
         for row in rows:
-            self._send(Entry(topic, row["key"], row["value"], [], None, ""), partition, self._log.now_ms())
+            self._append_entry(Entry(topic, row["key"], row["value"], [], None, ""), partition, self._log.now_ms())
 
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
         """Write entries to their destinations; their keys decide the partitions, or `partitions` where that is not -1."""
         for e, partition in zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False):
-            self._send(e, partition, _stamp_ms(e, now_ms))
+            self._append_entry(e, partition, _stamp_ms(e, now_ms))
 
-    def _send(self, e: Entry, partition: int, stamp_ms: int) -> None:
+    def _append_entry(self, e: Entry, partition: int, stamp_ms: int) -> None:
         # What a fenced producer sends reaches no log, and it learns of that when it commits.
         transaction = self._current()
         if transaction is self._log.under_way.get(self._id):
             self._log.append(transaction, e, partition, stamp_ms, compressed=self._compresses)
 
-    def rehearse(
+    def rehearse_entries(
         self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None,
         anchor: object = None,  # noqa: ARG002
     ) -> dict[int, KafkaError]:
@@ -90,12 +90,12 @@ class MemoryTransactionalProducer:
         sent = zip(entries, repeat(_ANY_PARTITION) if partitions is None else partitions, strict=False)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(sent)]
         limits = BatchSizeLimits(compressed=self._compresses)
-        return refusals(records, lambda some: self._tried(some, now_ms), limits, Deadline(_REHEARSE_S))
+        return refusals(records, lambda some: self._try_records(some, now_ms), limits, Deadline(_REHEARSE_S))
 
-    def _tried(self, records: list[RehearsedRecord], now_ms: int) -> RehearsalResult:
+    def _try_records(self, records: list[RehearsedRecord], now_ms: int) -> RehearsalResult:
         if any(record.entry.destination in self._log.forbidden for record in records):
             return RehearsalResult(False, {}, forbidden())
-        refused = {n: error for n, e, at in records if (error := self._refusal(e, at, now_ms)) is not None}
+        refused = {n: error for n, e, at in records if (error := self._find_entry_error(e, at, now_ms)) is not None}
         if not refused:
             return RehearsalResult(True, {})
         first = next(record for record in records if record.position in refused)
@@ -109,8 +109,8 @@ class MemoryTransactionalProducer:
             return RehearsalResult(False, to_blame)
         return RehearsalResult(False, {}, None, [Suspects(frozenset(batch), error)])
 
-    def _refusal(self, e: Entry, partition: int, now_ms: int) -> KafkaError | None:
-        return self._log.refusal(e, partition, _stamp_ms(e, now_ms), compressed=self._compresses)
+    def _find_entry_error(self, e: Entry, partition: int, now_ms: int) -> KafkaError | None:
+        return self._log.find_record_error(e, partition, _stamp_ms(e, now_ms), compressed=self._compresses)
 
     def _batch_with(self, first: RehearsedRecord, records: list[RehearsedRecord]) -> list[int]:
         """Positions of the records that go to the same partition as this one."""
@@ -118,7 +118,7 @@ class MemoryTransactionalProducer:
         place = partition_of(first.entry, first.partition)
         return [n for n, e, at in records if e.destination == topic and partition_of(e, at) is place]
 
-    def arrived(self, within_s: float) -> bool:  # noqa: ARG002
+    def await_arrival(self, within_s: float) -> bool:  # noqa: ARG002
         """Wait for what is queued: nothing is, unless the transaction before has not ended."""
         if not self._is_stuck():
             return True
@@ -140,7 +140,7 @@ class MemoryTransactionalProducer:
     def read_to(self, positions: Sequence[TopicPartition], member: object) -> None:
         """Make positions part of the transaction; `member` is a `Membership`, or just the name of a consumer group."""
         transaction = self._own()
-        if isinstance(member, Membership) and (refused := self._log.group(member.group).refusal(member)):
+        if isinstance(member, Membership) and (refused := self._log.ensure_group(member.group).find_membership_error(member)):
             self.abort()
             raise TransactionAborted(refused)
         group = member.group if isinstance(member, Membership) else str(member)
@@ -158,7 +158,7 @@ class MemoryTransactionalProducer:
         if fault is not Fault.DOUBT_OPEN:
             self._log.decide(transaction, committed=True)
         if fault in (None, Fault.DOUBT_COMMITTED):
-            self._log.finish(self._id)
+            self._log.complete_transaction(self._id)
         self._under_way = None
         if fault in (Fault.DOUBT_COMMITTED, Fault.DOUBT_OPEN, Fault.DOUBT_LATE):
             self._broken = CommitInDoubt(fault.value)
@@ -167,7 +167,7 @@ class MemoryTransactionalProducer:
     def abort(self) -> None:
         self._own()
         self._end_or_doubt()
-        self._log.end(self._id, committed=False)
+        self._log.end_transaction(self._id, committed=False)
         self._under_way = None
 
     def open_compressing(self) -> MemoryTransactionalProducer:

@@ -64,25 +64,25 @@ class Shards:
         names = [f"{writer}-{number}" for number in range(AT_ONCE)]
         self.producers = SweepProducers(around.log.writer, names, topic, self._proof)
         self._followed = RestoreQueue(around.log.follower(), topic)
-        self._member = around.log.member(group, [topic], self._gained, self._leaving, reads=False)
+        self._member = around.log.join_group(group, [topic], self._note_gained, self._leaving, reads=False)
 
-    def shards(self) -> list[Shard]:
+    def list_open_shards(self) -> list[Shard]:
         """List the owned shards that are open just now."""
         return list(self._open.values())
 
     def list_ready(self) -> list[int]:
         """List those that are swept."""
-        return [shard.changelog.partition for shard in self.shards() if shard.phase is Phase.READY]
+        return [shard.changelog.partition for shard in self.list_open_shards() if shard.phase is Phase.READY]
 
     def standing_by(self) -> list[Shard]:
         """Copies of what others own."""
         return list(self._standing_by.values())
 
-    def heard(self, ends: Mapping[Partition, int], at_ms: int) -> None:
+    def note_ends(self, ends: Mapping[Partition, int], at_ms: int) -> None:
         """Note the last stable offsets that partitions had at `at_ms`."""
-        for shard in [*self.shards(), *self.standing_by()]:
+        for shard in [*self.list_open_shards(), *self.standing_by()]:
             if shard.changelog in ends:
-                shard.heard(ends[shard.changelog], at_ms)
+                shard.note_end(ends[shard.changelog], at_ms)
 
     def _proof(self, partitions: Iterable[int]) -> tuple[list[TopicPartition], object]:
         """Return how far each partition is folded, and the proof of membership; see `retry.kafka.sweep_producers`."""
@@ -98,10 +98,10 @@ class Shards:
         trouble = self.producers.trouble()
         for shard in shards:
             if trouble:
-                shard.progress.failed(trouble)
-            shard.progress.tried()
+                shard.progress.note_failure(trouble)
+            shard.progress.note_try()
 
-    def owned(self) -> int:
+    def count_owned(self) -> int:
         """How many partitions are ours, open or not."""
         return len(self._member.owned)
 
@@ -124,17 +124,17 @@ class Shards:
         """Partitions that are ours and not open yet."""
         return list(self._to_open)
 
-    def parts(self) -> list[HealthProbe]:
+    def list_probes(self) -> list[HealthProbe]:
         """List what must go on here and in each shard, for the watchdog; nothing, once it is being closed."""
         if self._closing:
             return []
         reading = HealthProbe("reading the changelog", (self._turns, self._tries), busy=True)
         refused = [HealthProbe(f"shard {n}: opening", n, trouble=why, shard=n) for n, why in self._refused.copy().items()]
         # Those whose turn has not come stand still, and are not stuck.
-        read = [s for s in [*self.shards(), *self.standing_by()] if not self._followed.waits(s.changelog.partition)]
-        return [reading, *refused, *(part for shard in read for part in shard.parts())]
+        read = [s for s in [*self.list_open_shards(), *self.standing_by()] if not self._followed.waits(s.changelog.partition)]
+        return [reading, *refused, *(part for shard in read for part in shard.list_probes())]
 
-    def _gained(self, gained: list[Partition]) -> None:
+    def _note_gained(self, gained: list[Partition]) -> None:
         self._to_open |= {partition: 0.0 for _, partition in gained}
         log.info("shards %s: ours", ", ".join(str(partition) for _, partition in sorted(gained)) or "none")
 
@@ -153,14 +153,14 @@ class Shards:
     def _stand_by(self) -> None:
         """Begin to stand by where that is missing, when what is ours is swept."""
         missing = self._standbys - self._standing_by.keys() - {partition for _, partition in self._member.owned}
-        restoring = self._to_open or any(shard.phase is Phase.RESTORING for shard in self.shards())
+        restoring = self._to_open or any(shard.phase is Phase.RESTORING for shard in self.list_open_shards())
         if not missing or restoring or not self._begin_standbys.is_due():
             return
         try:
-            bounds = self.around.log.bounds(self.topic, missing)
+            bounds = self.around.log.fetch_bounds(self.topic, missing)
             for partition in sorted(missing):
                 shard = Shard.stand_by(ChangelogPartition(self.topic, partition), self.around, bounds[partition])
-                self._followed.begin(partition, shard)
+                self._followed.add_shard(partition, shard)
                 self._standing_by[partition] = shard
         except (RetryError, KafkaException, TimeoutError) as error:
             log.warning("cannot stand by yet: %s", error)
@@ -180,16 +180,16 @@ class Shards:
     def _open_waiting(self) -> None:
         now_s = clock.monotonic_s()
         ripe = [partition for partition, at_s in self._to_open.items() if now_s >= at_s]
-        for partition, shard in zip(ripe, self._opening(self._opened, ripe), strict=True):
+        for partition, shard in zip(ripe, self._opening(self._open_shard, ripe), strict=True):
             self._to_open[partition] = clock.monotonic_s() + _AGAIN_S
             if shard is None:
                 continue
             if self._standing_by.pop(partition, None) is None:
-                self._followed.begin(partition, shard)
+                self._followed.add_shard(partition, shard)
             self._open[partition] = shard
             del self._to_open[partition]
 
-    def _opened(self, partition: int) -> Shard | None:
+    def _open_shard(self, partition: int) -> Shard | None:
         # Others are opened at the same time: that a count is lost now and then does no harm.
         self._tries += 1
         try:
@@ -210,12 +210,12 @@ class Shards:
         return shard
 
     def _close(self, shard: Shard) -> None:
-        self._followed.end(shard.changelog.partition)
+        self._followed.remove_shard(shard.changelog.partition)
         shard.close()
 
     def _touch_idle(self) -> None:
         if self._touch_tables.is_due():
-            for shard in [*self.shards(), *self.standing_by()]:
+            for shard in [*self.list_open_shards(), *self.standing_by()]:
                 shard.touch()
 
     def close(self) -> None:

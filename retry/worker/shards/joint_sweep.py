@@ -38,8 +38,8 @@ def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, around: ShardCon
     """
     held: list[Shard] = []
     try:
-        parts = _selected(shards, held, writer, around, now_ms)
-        swept = _delivered(parts, SweepContext(writer, around.gate, now_ms, around.codec), around)
+        parts = _select_parts(shards, held, writer, around, now_ms)
+        swept = _deliver_parts(parts, SweepContext(writer, around.gate, now_ms, around.codec), around)
         for shard in held:
             _call(shard, writer, around, now_ms)
         return swept
@@ -53,7 +53,7 @@ def is_full(swept: Sequence[Swept], around: ShardContext) -> bool:
     return sum(len(each.sent) + each.superseded for each in swept) >= around.rows_max // _FULL
 
 
-def _selected(
+def _select_parts(
     shards: Sequence[Shard], held: list[Shard], writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> list[tuple[Shard, ShardBatch]]:
     """Select what is to be sent from each shard, within the bounds of one batch; shards that are looked at join `held`."""
@@ -63,12 +63,12 @@ def _selected(
     for shard in shards:
         if len(held) >= at_most and rows >= around.rows_max // _FULL:
             break
-        if (shard.progress.keeps_failing() and held) or not shard.hold():
+        if (shard.progress.keeps_failing() and held) or not shard.acquire_sweep_lock():
             continue
         held.append(shard)
         places = max(1, at_most - len(parts))
         rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_now - size) // places
-        batch = shard.guarded(lambda: _select(shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max)))  # noqa: B023
+        batch = shard.run_guarded(lambda: _select(shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max)))  # noqa: B023
         if batch is not None:
             parts.append((shard, batch))
             rows += len(batch.batch.rows) + len(batch.batch.superseded)
@@ -94,30 +94,30 @@ def _moved_or_selected(
     shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     if shard.moves.migrate(writer, around) or shard.moves.release(writer, around, now_ms):
-        shard.progress.moved()
+        shard.progress.note_move()
         return None
-    shard.moves.step(writer, around, now_ms)
+    shard.moves.move_batch(writer, around, now_ms)
     found = sweep.select(shard.table, shard.changelog, around.gate, now_ms, rows_max, bytes_max, around.codec)
     if found is None:
         shard.progress.swept(overlooked=shard.is_overlooked(around.gate, now_ms))
     elif found.unopened:
-        shard.moves.hold(writer, found.unopened, around)
-        shard.progress.moved()
+        shard.moves.quarantine_due_rows(writer, found.unopened, around)
+        shard.progress.note_move()
         return None
     elif found.to_explode:
         # Before anything else: what is given back here is asked for again at the next turn.
         give_back(around.gate, found.batch.rows)
         shard.moves.explode_blocks(writer, found.to_explode)
-        shard.progress.moved()
+        shard.progress.note_move()
         return None
     elif found.refused:
         shard.moves.park_refused(writer, found.refused, around, now_ms)
-        shard.progress.moved()
+        shard.progress.note_move()
         return None
     return found
 
 
-def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, around: ShardContext) -> list[Swept]:
+def _deliver_parts(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, around: ShardContext) -> list[Swept]:
     if not parts:
         return []
     begun_s, size = clock.monotonic_s(), sum(batch.batch.size for _, batch in parts)
@@ -126,20 +126,20 @@ def _delivered(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, aro
     except TransactionFailed as error:
         around.note_failure(begun_s, size)
         for shard, _ in parts:
-            shard.failed(error)
+            shard.note_failure(error)
         return []
     around.note_commit(begun_s, size)
-    return [_settled(shard, batch, context) for (shard, _), batch in zip(parts, committed, strict=True)]
+    return [_settle_shard(shard, batch, context) for (shard, _), batch in zip(parts, committed, strict=True)]
 
 
-def _settled(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
+def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
     """Let go of what was sent, after its commit."""
-    swept = shard.guarded(lambda: sweep.settle(batch, context))
+    swept = shard.run_guarded(lambda: sweep.finish_sweep(batch, context))
     if swept is None:
         return NOTHING
     if swept.deferred or batch.batch.is_split:
         shard.moves.entries_moved()
-    shard.guarded(lambda: shard.sent_names.note_sent(swept.named, shard.table))
+    shard.run_guarded(lambda: shard.sent_names.note_sent(swept.named, shard.table))
     shard.disregarded.tell_overruled(swept.overruled)
     shard.progress.swept(overlooked=False)
     return swept
@@ -149,15 +149,15 @@ def _call(shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
     """Write down what came of HTTP calls, and begin those that are due."""
     calls = around.calls
     if calls is not None and shard.phase is Phase.READY:
-        shard.guarded(lambda: _call_turn(calls, shard, writer, around, now_ms))
+        shard.run_guarded(lambda: _call_turn(calls, shard, writer, around, now_ms))
 
 
 def _call_turn(
     calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> None:
-    turn = delivery.step(
+    turn = delivery.advance_calls(
         calls, shard.table, writer, changelog=shard.changelog, gate=around.gate, now_ms=now_ms, rows_max=around.rows_max,
         codec=around.codec,
     )  # fmt: skip
     if turn.unopened:
-        shard.moves.hold(writer, turn.unopened, around)
+        shard.moves.quarantine_due_rows(writer, turn.unopened, around)

@@ -31,17 +31,17 @@ class SweepProgress:
         """The shard has begun anew: what its sweeps failed with is over."""
         self.overlooked, self.failing, self._failures = False, "", 0
 
-    def tried(self) -> None:
+    def note_try(self) -> None:
         """A sweep has ended, however it ended."""
         self._tries += 1
         self.last_sweep = next(_sweeps)
 
-    def rest(self) -> None:
+    def note_rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
         self._tries += 1
         self.overlooked = False
 
-    def moved(self) -> None:
+    def note_move(self) -> None:
         """In place of a delivery entries were moved."""
         self._good_sweeps += 1
 
@@ -50,7 +50,7 @@ class SweepProgress:
         self.overlooked, self.failing, self._failures = overlooked, "", 0
         self._good_sweeps += not overlooked
 
-    def failed(self, why: str) -> None:
+    def note_failure(self, why: str) -> None:
         """Note why a sweep failed; the next sweep tries again, and failures are logged once until a sweep succeeds."""
         if not self.failing:
             log.warning("shard %d: %s; again at every sweep until it succeeds", self._changelog[1], why)

@@ -53,15 +53,15 @@ class RequestedMoves:
 
     def migrate(self, writer: SweepProducer, around: ShardContext) -> bool:
         """Move one batch of entries of the version before lanes; False where there is none left."""
-        moved = migrate_v1_keys.step(self._table, writer, self._changelog, around.rows_max, around.bytes_now)
+        moved = migrate_v1_keys.migrate_batch(self._table, writer, self._changelog, around.rows_max, around.bytes_now)
         if moved:
             self.entries_moved()
             log.info("shard %d: %d entries of the version before lanes moved", self._changelog.partition, moved)
         return moved > 0
 
-    def hold(self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
+    def quarantine_due_rows(self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
         """Move those of some entries that cannot be opened out of the way of others."""
-        if self._holding.hold(writer, rows, around.codec, self._end(around)):
+        if self._holding.quarantine_entries(writer, rows, around.codec, self._build_end_reader(around)):
             self._held_moved()
 
     def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
@@ -76,7 +76,7 @@ class RequestedMoves:
 
         Does nothing while not all is folded that was moved before.
         """
-        end = self._end(around)
+        end = self._build_end_reader(around)
         if not self._holding.is_settled(end):
             return
         context = _refused_context(writer, around, now_ms)
@@ -86,7 +86,7 @@ class RequestedMoves:
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
-            self._table.drop(ended, put)
+            self._table.delete_rows(ended, put)
             self._holding.await_fold()
         if verdicts.moves:
             named = "; ".join(f"{name_letter(each.key)}, which {each.entry.destination} refuses" for each in verdicts.moves[:5])
@@ -102,7 +102,7 @@ class RequestedMoves:
         """Move one batch of what was held and can be sent now; False where there is none."""
         context = _refused_context(writer, around, now_ms)
         still_refused = partial(park_refused.find_refused, changelog=self._changelog, context=context)
-        released = self._holding.step(writer, around.codec, now_ms, around.rows_max, self._end(around), still_refused)
+        released = self._holding.release_entries(writer, around.codec, now_ms, around.rows_max, self._build_end_reader(around), still_refused)
         if released:
             self._held_moved()
         return released > 0
@@ -110,48 +110,48 @@ class RequestedMoves:
     def _held_moved(self) -> None:
         """An action would take what is on its way for gone, and a ramp for sent."""
         self.entries_moved()
-        self._acting.settle()
+        self._acting.await_fold()
 
     @property
     def held(self) -> Held:
         """The entries of this shard that are held, counted."""
         return self._holding.held
 
-    def step(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
+    def move_batch(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
         limits, moving = (around.rows_max, around.bytes_now), self._move_context(writer, around, now_ms)
-        if self._rescheduling.step(moving, *limits):
-            log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.told())
+        if self._rescheduling.reschedule_batch(moving, *limits):
+            log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.describe_progress())
         if self._rescheduling.is_moving:
             self._cancelling.restart()
             return
-        partition, end = self._changelog.partition, self._end(around)
+        partition, end = self._changelog.partition, self._build_end_reader(around)
         actions = EntryActions(around.judge, around.discarded)
         context = ActContext(
             writer, around.gate, actions, audit=around.audit, outcomes=around.outcomes, now_ms=now_ms, bytes_max=around.bytes_now,
             end=end, ask=around.ask_parked, passed=around.ask_passed, shards=around.shards,
         )  # fmt: skip
-        if acted := self._acting.step(context):
+        if acted := self._acting.run_slice(context):
             # What was looked at for nulls may be elsewhere now.
             self._cancelling.restart()
             log.info("shard %d: %d letters acted on", partition, acted)
-        if self._cancelling.step(moving, *limits, end):
-            log.info("shard %d: nulls followed, %s", partition, self._cancelling.told())
+        if self._cancelling.cancel_batch(moving, *limits, end):
+            log.info("shard %d: nulls followed, %s", partition, self._cancelling.describe_progress())
 
     def _move_context(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> MoveContext:
         return MoveContext(self._table, writer, self._changelog, around.judge, now_ms)
 
-    def _end(self, around: ShardContext) -> Callable[[], int]:
+    def _build_end_reader(self, around: ShardContext) -> Callable[[], int]:
         topic, partition = self._changelog
-        return lambda: around.log.bounds(topic, [partition])[partition].end
+        return lambda: around.log.fetch_bounds(topic, [partition])[partition].end
 
     def entries_moved(self) -> None:
         """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
-        self._cancelling.settle()
+        self._cancelling.await_fold()
 
-    def about(self, judge: Redecider) -> MovesTold:
+    def describe(self, judge: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
-        return MovesTold(self._rescheduling.about(self._table, judge) or "", self._acting.about(judge.digest))
+        return MovesTold(self._rescheduling.describe_waiting(self._table, judge) or "", self._acting.describe_waiting(judge.digest))
 
 
 def _refused_context(writer: SweepProducer, around: ShardContext, now_ms: int) -> RefusedContext:

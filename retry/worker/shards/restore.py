@@ -97,7 +97,7 @@ def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> Offset
             writer.open()
         finally:
             writer.close()
-    return around.log.bounds(changelog.topic, [changelog.partition])[changelog.partition]
+    return around.log.fetch_bounds(changelog.topic, [changelog.partition])[changelog.partition]
 
 
 def table(changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Table:
@@ -108,7 +108,7 @@ def table(changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBou
         lost = ", Kafka lost acknowledged writes" if found.next_offset > bounds.end else ""
         log.error("shard %d: table at %d, log from %d to %d%s: wiped", partition, found.next_offset, *bounds, lost)
         found.close()
-        tables.wipe(partition)
+        tables.delete_table(partition)
         found = tables.open(partition, clock.wall_ms())
     return found
 
@@ -142,7 +142,7 @@ class RestoreProgress:
         """No other shard waits to be read: what this one has put off is made up for, once it is read itself."""
         self._in_bulk = self._in_bulk and self.unread() > 0
 
-    def look(self) -> None:
+    def update_bulk_load(self) -> None:
         """Before each fold: tell the table whether it is filled in bulk.
 
         Raises:

@@ -29,19 +29,19 @@ class RestoreQueue:
         # Of the one that is being restored: the partition, the offset that ends its turn, and when something came last.
         self._turn: tuple[int, int, float] | None = None
 
-    def begin(self, partition: int, shard: Shard) -> None:
+    def add_shard(self, partition: int, shard: Shard) -> None:
         """Read it, as soon as it is its turn."""
         if shard.restoring.unread() > MANY:
             self._waiting[partition] = shard
         else:
-            self._follower.begin(self._topic, partition, shard.table.next_offset)
+            self._follower.follow_partition(self._topic, partition, shard.table.next_offset)
 
-    def end(self, partition: int) -> None:
+    def remove_shard(self, partition: int) -> None:
         """Read it no more."""
         if self._turn and self._turn[0] == partition:
             self._turn = None
         if self._waiting.pop(partition, None) is None:
-            self._follower.end(self._topic, partition)
+            self._follower.unfollow_partition(self._topic, partition)
 
     def waits(self, partition: int) -> bool:
         """Whether it is not read yet."""
@@ -69,7 +69,7 @@ class RestoreQueue:
         if self._turn is None and self._waiting:
             partition = min(self._waiting, key=self._rank)
             shard = self._waiting.pop(partition)
-            self._follower.begin(self._topic, partition, at := shard.table.next_offset)
+            self._follower.follow_partition(self._topic, partition, at := shard.table.next_offset)
             self._turn = partition, at + shard.restoring.unread() - MANY, clock.monotonic_s()
 
     def _rank(self, partition: int) -> tuple[bool, int]:

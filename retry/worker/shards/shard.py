@@ -40,7 +40,7 @@ _Done = TypeVar("_Done")
 
 
 class Shard:
-    """One shard, owned or standing by. It is folded by one thread, and swept by whichever has a `hold` on it.
+    """One shard, owned or standing by. It is folded by one thread, and swept by whichever has a `acquire_sweep_lock` on it.
 
     Attributes:
       moves: what is to be moved in it between two sweeps.
@@ -57,11 +57,11 @@ class Shard:
         self.sent_names = SentNames(self.disregarded)
         self.changelog, self.table, self._tables = changelog, table, tables
         self.trouble, self._freshness, self.progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
-        self._begin(end_offset, owned=owned)
+        self._begin_restore(end_offset, owned=owned)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
         self._checks = 0
 
-    def _begin(self, end_offset: int, *, owned: bool) -> None:
+    def _begin_restore(self, end_offset: int, *, owned: bool) -> None:
         self.restoring = RestoreProgress(self.table, end_offset)
         self.moves = RequestedMoves(self.changelog, self.table)
         self.progress.restart()
@@ -108,7 +108,7 @@ class Shard:
                 self._break(f"at {self.table.next_offset}, log from {bounds.start} to {bounds.end}", unreadable=True)
             if self.phase is not Phase.STANDBY:
                 return False
-            self._begin(bounds.end, owned=True)
+            self._begin_restore(bounds.end, owned=True)
             return True
 
     def hand_over(self) -> bool:
@@ -116,10 +116,10 @@ class Shard:
         with self._sweeping, self._folding:
             if self.phase not in (Phase.READY, Phase.RESTORING):
                 return False
-            self._begin(self.restoring.end_offset, owned=False)
+            self._begin_restore(self.restoring.end_offset, owned=False)
             return True
 
-    def heard(self, readable: int, at_ms: int) -> None:
+    def note_end(self, readable: int, at_ms: int) -> None:
         """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
         self._freshness.readable = readable
         if self.table.next_offset >= readable:
@@ -133,7 +133,7 @@ class Shard:
         """How many changelog offsets a standby is behind what could be read when that was last asked."""
         return max(0, self._freshness.readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
 
-    def fold(self, messages: Sequence[Message]) -> None:
+    def apply_messages(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
             if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
@@ -158,8 +158,8 @@ class Shard:
     def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:
         rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
-            self.restoring.look()
-            unreadable = self.table.fold(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
+            self.restoring.update_bulk_load()
+            unreadable = self.table.apply_records(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
             passed_over = {row.key for row in unreadable}
             self.sent_names.check([row for row in rows if row[0] not in passed_over] if passed_over else rows)
         except TableUnreadable as error:
@@ -186,18 +186,18 @@ class Shard:
         self.trouble = f"{where}{error}"
         log.error("shard %d: %s: %s", self.changelog.partition, self.phase.value, self.trouble)
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many entries wait here."""
         return self.table.waiting
 
-    def page(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Entries, for whoever only looks; none once it is closed. See `Table.page`.
+    def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
+        """Entries, for whoever only looks; none once it is closed. See `Table.scan_entries`.
 
         Raises:
           TableUnreadable: the store is corrupt.
         """
         with self._folding:
-            return [] if self.phase is Phase.CLOSED else self.table.page(after, rows_max)
+            return [] if self.phase is Phase.CLOSED else self.table.scan_entries(after, rows_max)
 
     def soon(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
         """Estimate how many entries are due by each of some times; see `Table.estimate_due`. None are once it is closed."""
@@ -215,7 +215,7 @@ class Shard:
         """How many changelog offsets lie between the table and being ready."""
         return self.restoring.unread() if self.phase is Phase.RESTORING else 0
 
-    def restored(self) -> float:
+    def measure_restore(self) -> float:
         """How much of what was to be read when it was opened is read; 1 where nothing was."""
         return self.restoring.share() if self.phase is Phase.RESTORING else 1.0
 
@@ -226,7 +226,7 @@ class Shard:
             if self.phase in (Phase.READY, Phase.STANDBY):
                 self._guarded_fold([], self.table.next_offset, self._freshness.current_at_ms)
 
-    def hold(self) -> bool:
+    def acquire_sweep_lock(self) -> bool:
         """Keep it as it is for a sweep, so that it is not given up meanwhile; False where it is not ready, or held already."""
         if not self._sweeping.acquire(blocking=False):
             return False
@@ -236,11 +236,11 @@ class Shard:
         return True
 
     def release(self) -> None:
-        """End what `hold` began."""
-        self.progress.tried()
+        """End what `acquire_sweep_lock` began."""
+        self.progress.note_try()
         self._sweeping.release()
 
-    def guarded(self, step: Callable[[], _Done]) -> _Done | None:
+    def run_guarded(self, step: Callable[[], _Done]) -> _Done | None:
         """Do something; what goes wrong changes the shard's phase, and gives None.
 
         What brokers do not answer is asked again at the next sweep: the end of the changelog, where letters are moved.
@@ -248,15 +248,15 @@ class Shard:
         try:
             return step()
         except (KafkaException, TimeoutError) as error:
-            self.progress.failed(str(error) or "brokers did not answer in time")
+            self.progress.note_failure(str(error) or "brokers did not answer in time")
         except (TransactionFailed, TableUnreadable, EntryUnreadable) as error:
-            self.failed(error)
+            self.note_failure(error)
         return None
 
-    def failed(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         """Note that a sweep failed; by its error, the shard is swept again, opened again, or left alone."""
         if isinstance(error, TransactionAborted):
-            self.progress.failed(str(error))
+            self.progress.note_failure(str(error))
         elif isinstance(error, TransactionFailed):
             self.is_still_ours = isinstance(error, ProducerSpent)
             self._break(f"{type(error).__name__}: {error}")
@@ -269,7 +269,7 @@ class Shard:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
         self._checks += 1
         if is_idle := self._checks % _THOROUGH_EVERY != 0 and self.quiet(now_ms):
-            self.rest()
+            self.note_rest()
         return is_idle
 
     def quiet(self, now_ms: int) -> bool:
@@ -279,23 +279,23 @@ class Shard:
             return True
         try:
             asked = control_records.stand(table.controls) or table.has_slices
-            ended = table.superseded(1) or table.expired_cancels(now_ms, 1)
+            ended = table.list_superseded(1) or table.expired_cancels(now_ms, 1)
             return not (asked or set(table.due_lanes(now_ms)) - entry_keys.HELD_LANES or ended)
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False
 
-    def rest(self) -> None:
+    def note_rest(self) -> None:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
-        self.progress.rest()
+        self.progress.note_rest()
 
     def is_overlooked(self, gate: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
         lanes = {gate.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in gate.lanes}
         due = {lane for lane in lanes if not lane.calls}
-        return bool(due) and not due <= gate.blocked(now_ms).keys()
+        return bool(due) and not due <= gate.list_blocked(now_ms).keys()
 
-    def parts(self) -> list[HealthProbe]:
+    def list_probes(self) -> list[HealthProbe]:
         """List what must go on here, for the watchdog; takes no lock, since whoever hangs may hold it."""
         offset = self.table.next_offset
         if self.phase is Phase.STANDBY:
@@ -305,9 +305,9 @@ class Shard:
             return []
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
-    def requested(self, around: ShardContext) -> MovesTold:
+    def describe_requested(self, around: ShardContext) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
-        return self.moves.about(around.judge) if self.phase is Phase.READY else NOTHING_ASKED
+        return self.moves.describe(around.judge) if self.phase is Phase.READY else NOTHING_ASKED
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN
@@ -323,4 +323,4 @@ class Shard:
                 self.phase = Phase.CLOSED
                 self.table.close()
                 if self.unreadable:
-                    self._tables.wipe(self.changelog.partition)
+                    self._tables.delete_table(self.changelog.partition)

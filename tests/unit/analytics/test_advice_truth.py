@@ -57,7 +57,7 @@ def lives(world: World, seed: int, letters: int | None = None) -> list[list[Retr
 
 
 def advice(world: World, seed: int) -> Advice:
-    return choose(Evidence.of(cells(lives(world, seed), world.until_ms)))
+    return choose(Evidence.from_cells(cells(lives(world, seed), world.until_ms)))
 
 
 @pytest.mark.parametrize("name", YOUNG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retry.analytics.advice.backtest import backtest, lines
+from retry.analytics.advice.backtest import backtest, format_backtest
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 
@@ -17,7 +17,7 @@ def advice(attempts: int, verdict: str = "fewer", delays_ms: dict[int, int] | No
 
 def of(topic: str, *counts: tuple[int, int, int], exception: str | None = "a.Timeout", policy: str = "shop/orders") -> dict:
     cells = [Cell(attempt, 1_000, *count) for attempt, count in enumerate(counts, 1)]
-    return {Kind("shop", exception, (topic,), (policy,)): Evidence.of(cells)}
+    return {Kind("shop", exception, (topic,), (policy,)): Evidence.from_cells(cells)}
 
 
 def test_retries_beyond_the_advised_attempts_are_left_out_and_what_they_recovered_is_lost() -> None:
@@ -50,16 +50,16 @@ def test_advice_that_leaves_nothing_out_is_not_tried_and_delays_are_counted() ->
     newer = {**of("orders.DLT", (10, 0, 0)), **of("orders.DLT", (4, 4, 0), exception="b.Other")}
     found = backtest({KIND: advice(3, "keep"), kept: advice(3, "delays", {1: 60_000})}, newer)
     assert (found["kinds"], found["delays"], found["all"]["left_out"], found["all"]["kept"]) == ([], 1, 0, 14)
-    assert list(lines(found))[-1].startswith("1 advice of other delays was not tried")
+    assert list(format_backtest(found))[-1].startswith("1 advice of other delays was not tried")
 
 
 def test_it_is_said_in_a_line_each_and_what_never_recovers_has_no_share() -> None:
     found = backtest({KIND: advice(1)}, of("orders.DLT", (0, 50, 0), (0, 50, 0)))
-    together, row = lines(found)
+    together, row = format_backtest(found)
     assert together == "all: 50 letters, 50 of 100 retries left out, nothing recovered"
     assert row == (
         "shop 'a.Timeout' (orders.DLT, returns.DLT): 1 of 3 attempts, 50 letters, 50 of 100 retries left out, nothing recovered"
     )
     assert found["all"]["kept_share"] is None
     recovering = backtest({KIND: advice(1)}, of("orders.DLT", (50, 50, 0), (0, 50, 0)))
-    assert next(lines(recovering)).endswith("50 of 50 recoveries kept (100.0%, 92.9% to 100.0%)")
+    assert next(format_backtest(recovering)).endswith("50 of 50 recoveries kept (100.0%, 92.9% to 100.0%)")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.analytics.advice.choose_attempts import KEEP, choose
-from retry.analytics.advice.delays import rounded
+from retry.analytics.advice.delays import round_delay
 from retry.analytics.advice.evidence import Cell, Evidence, survival
 from retry.analytics.advice.observed import Observed
 from retry.analytics.advice.prospect import Prospect
@@ -18,7 +18,7 @@ from retry.analytics.advice.prospect import Prospect
 
 def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:
     """Recovered and failed of each attempt."""
-    return Evidence.of(Cell(attempt, delay_ms, *count) for attempt, count in enumerate(counts, 1))
+    return Evidence.from_cells(Cell(attempt, delay_ms, *count) for attempt, count in enumerate(counts, 1))
 
 
 def made(chances: Sequence[float], letters: int, seed: int) -> Evidence:
@@ -29,7 +29,7 @@ def made(chances: Sequence[float], letters: int, seed: int) -> Evidence:
         recovered = sum(chosen.random() < likely for _ in range(left))
         cells.append(Cell(attempt, 1_000, recovered, left - recovered))
         left -= recovered
-    return Evidence.of(cells)
+    return Evidence.from_cells(cells)
 
 
 def test_attempts_that_bring_nothing_are_left_out() -> None:
@@ -73,14 +73,14 @@ def test_who_wants_every_recovery_gets_no_fewer_attempts() -> None:
 def test_a_letter_whose_end_is_not_known_counts_neither_way() -> None:
     known = [Cell(1, 1_000, 500, 500), Cell(2, 1_000, 0, 500), Cell(3, 1_000, 0, 500)]
     waiting = [cell._replace(unknown=5_000) for cell in known]
-    assert choose(Evidence.of(waiting)).kept_low == choose(Evidence.of(known)).kept_low
+    assert choose(Evidence.from_cells(waiting)).kept_low == choose(Evidence.from_cells(known)).kept_low
 
 
 def test_an_attempt_that_letters_only_wait_for_may_recover_them_all() -> None:
     waiting = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400), Cell(3, 1_000, 0, 295), Cell(4, 1_000, 0, 0, unknown=295)]
-    found = choose(Evidence.of(waiting))
+    found = choose(Evidence.from_cells(waiting))
     assert (found.verdict, found.attempts_now, found.attempts) == ("keep", 4, 4)
-    assert Prospect(Evidence.of(waiting)).kept_low(3, KEEP) == pytest.approx(0.56 / 0.96, abs=0.01)
+    assert Prospect(Evidence.from_cells(waiting)).kept_low(3, KEEP) == pytest.approx(0.56 / 0.96, abs=0.01)
 
 
 def test_many_failures_of_early_attempts_do_not_hide_a_late_one_that_was_hardly_made() -> None:
@@ -91,9 +91,9 @@ def test_many_failures_of_early_attempts_do_not_hide_a_late_one_that_was_hardly_
 
 def test_a_delay_that_letters_only_wait_for_counts_for_as_many_as_wait() -> None:
     known = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400)]
-    assert choose(Evidence.of(known)).attempts == 1
-    assert choose(Evidence.of([*known, Cell(2, 1_400, 0, 0, unknown=20)])).attempts == 1
-    assert choose(Evidence.of([*known, Cell(2, 3_600_000, 0, 0, unknown=20)])).verdict == "keep"
+    assert choose(Evidence.from_cells(known)).attempts == 1
+    assert choose(Evidence.from_cells([*known, Cell(2, 1_400, 0, 0, unknown=20)])).attempts == 1
+    assert choose(Evidence.from_cells([*known, Cell(2, 3_600_000, 0, 0, unknown=20)])).verdict == "keep"
 
 
 def test_what_a_young_policy_plans_and_nobody_has_seen_may_recover_all() -> None:
@@ -110,14 +110,14 @@ def test_what_a_young_policy_plans_and_nobody_has_seen_may_recover_all() -> None
 def test_new_delays_of_a_young_policy_count_for_as_many_as_it_gives_them_to() -> None:
     old = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 4_000)]
     young = [*old, Cell(2, 3_600_000, 0, 4, unknown=3)]
-    assert choose(Evidence.of(young)).attempts == 1
-    assert choose(Evidence.of(young), planned=[[1_000], [3_600_000]]).verdict == "keep"
+    assert choose(Evidence.from_cells(young)).attempts == 1
+    assert choose(Evidence.from_cells(young), planned=[[1_000], [3_600_000]]).verdict == "keep"
 
 
 def test_the_more_delays_there_are_to_choose_from_the_clearer_one_must_be() -> None:
     cells = [Cell(1, 1_000, 130, 270), Cell(1, 2_000, 180, 220)]
-    assert choose(Evidence.of(cells)).delays_ms == {1: 2_000}
-    assert choose(Evidence.of(cells), comparisons=1_000).verdict == "keep"
+    assert choose(Evidence.from_cells(cells)).delays_ms == {1: 2_000}
+    assert choose(Evidence.from_cells(cells), comparisons=1_000).verdict == "keep"
 
 
 def test_a_delay_is_proposed_where_it_is_clearly_better_and_the_shortest_of_the_best() -> None:
@@ -128,14 +128,14 @@ def test_a_delay_is_proposed_where_it_is_clearly_better_and_the_shortest_of_the_
         Cell(1, 4_000, 182, 18),
         Cell(2, 4_000, 100, 200),
     ]
-    found = choose(Evidence.of(cells))
+    found = choose(Evidence.from_cells(cells))
     assert (found.verdict, found.delays_ms) == ("delays", {1: 2_000})
     assert found.recoveries > found.recoveries_now
 
 
 def test_a_delay_that_is_better_by_chance_is_not_proposed() -> None:
-    assert choose(Evidence.of([Cell(1, 500, 90, 110), Cell(1, 1_000, 110, 90)])).verdict == "keep"
-    assert choose(Evidence.of([Cell(1, 500, 50, 150), Cell(1, 1_000, 20, 0)])).verdict == "keep"
+    assert choose(Evidence.from_cells([Cell(1, 500, 90, 110), Cell(1, 1_000, 110, 90)])).verdict == "keep"
+    assert choose(Evidence.from_cells([Cell(1, 500, 50, 150), Cell(1, 1_000, 20, 0)])).verdict == "keep"
 
 
 @pytest.mark.parametrize(("chances", "fewer"), [
@@ -166,16 +166,16 @@ def test_what_is_kept_is_never_less_than_is_said(chances: list[float], letters: 
 
 def test_a_better_delay_is_advised_as_people_write_it_and_one_that_the_policy_has_is_not() -> None:
     cells = [Cell(1, 10_000, 100, 900), Cell(1, 108_229, 900, 100)]
-    assert choose(Evidence.of(cells)).delays_ms == {1: 120_000}
-    assert choose(Evidence.of(cells)).recoveries == pytest.approx(1_800)
-    assert choose(Evidence.of(cells), planned=[[120_000, 120_000]]).verdict == "keep"
-    assert choose(Evidence.of(cells), planned=[[10_000, 120_000]]).delays_ms == {1: 120_000}
+    assert choose(Evidence.from_cells(cells)).delays_ms == {1: 120_000}
+    assert choose(Evidence.from_cells(cells)).recoveries == pytest.approx(1_800)
+    assert choose(Evidence.from_cells(cells), planned=[[120_000, 120_000]]).verdict == "keep"
+    assert choose(Evidence.from_cells(cells), planned=[[10_000, 120_000]]).delays_ms == {1: 120_000}
 
 
 @given(st.integers(1, 3 * 86_400_000))
 def test_a_rounded_delay_counts_as_observed_where_the_delay_was(delay_ms: int) -> None:
-    seen = Observed(Evidence.of([Cell(1, delay_ms, 50, 50, 0, delay_ms)]))
-    near = rounded(delay_ms)
+    seen = Observed(Evidence.from_cells([Cell(1, delay_ms, 50, 50, 0, delay_ms)]))
+    near = round_delay(delay_ms)
     assert 1 / 1.16 <= near / delay_ms <= 1.16
     assert seen.retry(1, near, near, 0).is_observed
-    assert rounded(near) == near
+    assert round_delay(near) == near

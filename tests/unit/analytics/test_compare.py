@@ -7,7 +7,7 @@ import json
 import pytest
 
 from retry.analytics.advice.choose_attempts import choose
-from retry.analytics.advice.compare import compared, lines
+from retry.analytics.advice.compare import compare_policies, format_comparison
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.replay import Start
 from retry.analytics.advice.summary import advice_by_kind, saving, worth
@@ -15,10 +15,10 @@ from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 
 EVIDENCE = {
-    Kind("shop", "Timeout"): Evidence.of(
+    Kind("shop", "Timeout"): Evidence.from_cells(
         [Cell(n, 1_000, *ended, age_ms=n * 1_000) for n, ended in enumerate(((500, 500), (0, 500), (0, 500)), 1)]
     ),
-    Kind("shop", None): Evidence.of([Cell(1, 1_000, 1, 9, age_ms=1_000)]),
+    Kind("shop", None): Evidence.from_cells([Cell(1, 1_000, 1, 9, age_ms=1_000)]),
 }
 STARTS = [Start("shop", "d", kind.exception, False, 0, evidence.letters) for kind, evidence in EVIDENCE.items()]
 
@@ -29,7 +29,7 @@ def registry(attempts: int, rules: str = "[]") -> Registry:
 
 
 def test_the_sums_are_those_of_the_kinds_and_the_kind_that_changes_most_comes_first() -> None:
-    found = compared(registry(3), registry(1), STARTS, EVIDENCE)
+    found = compare_policies(registry(3), registry(1), STARTS, EVIDENCE)
     assert (found["now"]["letters"], found["now"]["retries"], found["tried"]["retries"]) == pytest.approx((1_010, 2_028, 1_010))
     assert found["now"]["recovered"] == found["tried"]["recovered"] == pytest.approx(501)
     assert [kind["exception"] for kind in found["kinds"]] == ["Timeout", None]
@@ -39,7 +39,7 @@ def test_the_sums_are_those_of_the_kinds_and_the_kind_that_changes_most_comes_fi
 
 
 def test_the_table_has_both_files_for_each_kind_and_says_what_is_not_known() -> None:
-    said = lines(compared(registry(3), registry(5, "[{message: a, park: true}]"), STARTS, EVIDENCE))
+    said = format_comparison(compare_policies(registry(3), registry(5, "[{message: a, park: true}]"), STARTS, EVIDENCE))
     assert [line.split()[0] for line in said[1:7:2]] == ["all", "shop", "shop"]
     # Of ten letters one attempt was made, of the others three.
     assert said[7].startswith("now: 18 retries are of attempts that were never made, 0 after delays")
@@ -50,7 +50,7 @@ def test_the_table_has_both_files_for_each_kind_and_says_what_is_not_known() -> 
 
 def test_a_name_cannot_leave_its_line() -> None:
     kind = Kind("shop", "a\nteams: {}\x1b[2J\u202e")
-    said = lines(compared(registry(1), registry(1), [Start("shop", "d", kind.exception, False, 0, 5)], {}))
+    said = format_comparison(compare_policies(registry(1), registry(1), [Start("shop", "d", kind.exception, False, 0, 5)], {}))
     assert len(said) == 5 + 2 * 2 + 0
     assert all(line.isprintable() for line in said)
 

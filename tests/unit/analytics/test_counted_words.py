@@ -9,7 +9,7 @@ import pytest
 
 from retry.analytics.advice import backtest, compare
 from retry.analytics.advice.told import sentence
-from retry.analytics.text_report import lines
+from retry.analytics.text_report import format_report
 from tests.support.counted import each_counted, slips
 from tests.support.findings import findings
 
@@ -36,7 +36,7 @@ def test_tables_sentences_of_advice_and_what_was_tried_have_the_word_that_goes_w
 
 def _told(number: int) -> Iterator[str]:
     found = each_counted(findings() | {"assumed": 7}, number)
-    yield from lines(found)
+    yield from format_report(found)
     for row in found["worth"]:
         for verdict in ("unknown", "fewer", "keep"):
             more: dict[str, Any] = {"verdict": verdict, "attempts_now": 5, "saved": number, "missing": number}
@@ -44,8 +44,8 @@ def _told(number: int) -> Iterator[str]:
     row = dict.fromkeys(("letters", "retries", "left_out", "recovered", "kept", "attempts"), number)
     row |= {"team": "shop", "exception": "x", "topics": [], "attempts_now": 5}
     row |= {"kept_share": 0.5, "kept_low": 0.4, "kept_high": 0.6}
-    yield from backtest.lines({"all": row, "kinds": [row], "delays": number})
+    yield from backtest.format_backtest({"all": row, "kinds": [row], "delays": number})
     expected = dict.fromkeys(("letters", "retries", "recovered", "recovered_low", "recovered_high", "parked"), number)
     expected |= dict.fromkeys(("unobserved", "unobserved_attempts", "unobserved_delays"), number)
     expected |= dict.fromkeys(("p50_ms", "p90_ms"), 1_500)
-    yield from compare.lines({"now": expected, "tried": expected, "kinds": [], "unjudged": []})
+    yield from compare.format_comparison({"now": expected, "tried": expected, "kinds": [], "unjudged": []})

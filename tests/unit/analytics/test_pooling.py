@@ -7,8 +7,8 @@ import random
 import pytest
 
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
-from retry.analytics.advice.policy_rewrite import advised, amended
-from retry.analytics.advice.pooling import may_be_pooled, pooled
+from retry.analytics.advice.policy_rewrite import add_rules, list_advice
+from retry.analytics.advice.pooling import may_be_pooled, pool_evidence
 from retry.analytics.advice.summary import advice_by_kind, worth
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
@@ -28,7 +28,7 @@ def stratum(topic: str, policy: str | None = None) -> Kind:
 
 
 def counted(*counts: tuple[int, int], unknown: int = 0) -> Evidence:
-    return Evidence.of(Cell(n, 1_000, *each, unknown, n * 1_000) for n, each in enumerate(counts, 1))
+    return Evidence.from_cells(Cell(n, 1_000, *each, unknown, n * 1_000) for n, each in enumerate(counts, 1))
 
 
 def attempts(text: str, topic: str) -> int:
@@ -39,24 +39,24 @@ def attempts(text: str, topic: str) -> int:
 def test_a_topic_that_recovers_late_is_not_told_what_is_true_of_another() -> None:
     # Of one exception, thousands that only ever recover at once, and forty of another topic that all do at the third attempt.
     strata = {stratum("a"): counted((3_000, 2_000), (0, 2_000), (0, 2_000)), stratum("b"): counted((0, 40), (0, 40), (40, 0))}
-    advice = advice_by_kind(pooled(strata))
+    advice = advice_by_kind(pool_evidence(strata))
     assert {kind.topics: each.verdict for kind, each in advice.items()} == {("a.DLT",): "fewer", ("b.DLT",): "unknown"}
-    text, added = amended(FILE, "p", advised(advice, {("shop", topic, "X"): False for topic in ("a.DLT", "b.DLT")}))
+    text, added = add_rules(FILE, "p", list_advice(advice, {("shop", topic, "X"): False for topic in ("a.DLT", "b.DLT")}))
     assert (added, attempts(text, "a.DLT"), attempts(text, "b.DLT")) == (1, 1, 3)
-    assert [row["where"] for row in worth(pooled(strata), advice)] == ["a.DLT", "b.DLT"]
+    assert [row["where"] for row in worth(pool_evidence(strata), advice)] == ["a.DLT", "b.DLT"]
 
 
 def test_topics_that_do_not_differ_are_judged_together() -> None:
     strata = {stratum("a"): counted((60, 60), (0, 60)), stratum("b"): counted((55, 62), (0, 62))}
-    ((kind, evidence),) = pooled(strata).items()
+    ((kind, evidence),) = pool_evidence(strata).items()
     assert (kind.topics, kind.policies) == (("a.DLT", "b.DLT"), ("shop/a.DLT", "shop/b.DLT"))
-    assert (evidence.letters, evidence.ended(2)) == (237, 122)
+    assert (evidence.letters, evidence.count_ended(2)) == (237, 122)
 
 
 def test_what_was_not_seen_of_one_is_not_taken_from_the_other() -> None:
-    known, waiting = counted((500, 500), (0, 500)), Evidence.of([Cell(1, 1_000, 50, 50), Cell(2, 1_000, 0, 0, unknown=50)])
+    known, waiting = counted((500, 500), (0, 500)), Evidence.from_cells([Cell(1, 1_000, 50, 50), Cell(2, 1_000, 0, 0, unknown=50)])
     assert not may_be_pooled(known, waiting)
-    assert len(pooled({stratum("a"): known, stratum("b"): waiting})) == 2
+    assert len(pool_evidence({stratum("a"): known, stratum("b"): waiting})) == 2
 
 
 def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
@@ -67,8 +67,8 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
         stratum("a", "shop/a.DLT"): counted((500, 500), (0, 500), (0, 500)),
         stratum("a", "shop/a.DLT#1"): counted((0, 500), (0, 500), (400, 100)),
     }
-    advice = advice_by_kind(pooled(strata))
-    changed, added = amended(text, "p", advised(advice, {("shop", "a.DLT", "X"): False}))
+    advice = advice_by_kind(pool_evidence(strata))
+    changed, added = add_rules(text, "p", list_advice(advice, {("shop", "a.DLT", "X"): False}))
     assert (added, attempts(changed, "a.DLT")) == (1, 1)
     slow = Failure(exception="X", message="slow")
     plan = parse(changed, "p").route("a.DLT").plan(slow, attempt=1, age_ms=0, headers=(), null_value=False)
@@ -82,7 +82,7 @@ def test_a_test_finds_what_differs_and_seldom_what_does_not(other: tuple[float, 
     together = 0
     for _ in range(80):
         first, second = (
-            Evidence.of(cells([letter.lives(each.delays) for letter in each.draw(chance.getrandbits(60))], 10**18))
+            Evidence.from_cells(cells([letter.lives(each.delays) for letter in each.draw(chance.getrandbits(60))], 10**18))
             for each in (one, two)
         )
         together += may_be_pooled(first, second)

@@ -25,7 +25,7 @@ def start(letters: int = 1_000, exception: str = "x", **other: object) -> Start:
 def evidence(*chances: float, delay_ms: int = 1_000) -> dict[Kind, Evidence]:
     counts = [(round(1_000 * each), round(1_000 * (1 - each))) for each in chances]
     cells = [Cell(n, delay_ms, *ended, age_ms=n * delay_ms) for n, ended in enumerate(counts, 1)]
-    return {Kind("shop", "x"): Evidence.of(cells)}
+    return {Kind("shop", "x"): Evidence.from_cells(cells)}
 
 
 def only(found: dict[Kind, Expected]) -> Expected:
@@ -51,7 +51,7 @@ def test_attempts_that_were_never_made_bring_nothing_and_are_told() -> None:
 
 def test_the_chance_is_that_of_the_delay_where_it_was_tried_and_else_unknown() -> None:
     counts = [(1_000, 100, 900), (60_000, 900, 100), (9_000, 0, 3)]
-    cells = {Kind("shop", "x"): Evidence.of([Cell(1, delay, *ended, age_ms=delay) for delay, *ended in counts])}
+    cells = {Kind("shop", "x"): Evidence.from_cells([Cell(1, delay, *ended, age_ms=delay) for delay, *ended in counts])}
     for delay, recovered, unobserved in (("1s", 100, 0), ("55s", 900, 0), ("9s", 0, 0)):
         keys = f"backoff: {{kind: constant, delay: {delay}}}, jitter: none, max_attempts: 1"
         found = only(replay(registry(keys), [start()], cells))
@@ -65,7 +65,7 @@ def test_the_chance_is_that_of_the_delay_where_it_was_tried_and_else_unknown() -
 def test_the_same_attempt_and_delay_at_another_age_is_another_retry() -> None:
     cells = [Cell(1, 1_000, 0, 1_000, age_ms=1_000), Cell(2, 1_000, 900, 100, age_ms=2_000)]
     keys = "backoff: {kind: steps, delays: [1m, 1s]}, jitter: none, max_attempts: 2"
-    found = only(replay(registry(keys), [start()], {Kind("shop", "x"): Evidence.of(cells)}))
+    found = only(replay(registry(keys), [start()], {Kind("shop", "x"): Evidence.from_cells(cells)}))
     assert found.unobserved_delays == found.retries
     assert (found.recovered_low, found.recovered_high) == (0, 1_000)
 
@@ -75,7 +75,7 @@ def test_what_was_not_observed_recovers_as_time_alone_tells() -> None:
         (1, 10_000, 10_000, (0, 1_000)), (2, 60_000, 70_000, (400, 600)), (3, 600_000, 670_000, (300, 300)))]  # fmt: skip
     for delay, attempts, recovered in (("20s", 3, 0), ("20s", 4, 400), ("5m", 2, 400), ("6m", 2, 700), ("1h", 1, 700)):
         keys = f"backoff: {{kind: constant, delay: {delay}}}, jitter: none, max_attempts: {attempts}"
-        found = only(replay(registry(keys), [start()], {Kind("shop", "x"): Evidence.of(cells)}))
+        found = only(replay(registry(keys), [start()], {Kind("shop", "x"): Evidence.from_cells(cells)}))
         assert found.recovered == pytest.approx(recovered)
         assert found.recovered_high == 1_000
 

@@ -8,7 +8,7 @@ import typing
 import orjson
 import pytest
 
-from retry.telemetry.outcomes import VERSION, LetterFields, LettersByShared, Outcome, SharedFields, records
+from retry.telemetry.outcomes import VERSION, LetterFields, LettersByShared, Outcome, SharedFields, encode_outcomes
 
 schema = pytest.importorskip("retry.analytics.schemas")
 
@@ -24,7 +24,7 @@ def test_every_field_of_the_outcome_is_read_with_its_type_and_in_its_order() -> 
 def test_a_written_record_has_fields_of_the_schema_and_no_others() -> None:
     shared = SharedFields("t", "a", 0, "t/a", 1, None, "retry", None, "b", None, None, "g")
     letters = LettersByShared(list, {shared: [LetterFields(b"a/0/1", 1, 1, 1, 3)]})
-    (record,) = map(orjson.loads, records(letters, 2))
+    (record,) = map(orjson.loads, encode_outcomes(letters, 2))
     (alike,) = record["letters"]
     assert {*record} <= {*schema.OUTCOME_RECORD.names}
     assert [*alike] == schema.OUTCOME_RECORD["letters"].dataType.elementType.names

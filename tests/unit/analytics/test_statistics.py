@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retry.analytics.statistics.homogeneity import differ, more_often
 from retry.analytics.statistics.proportions import chance
-from retry.analytics.statistics.rates import Rate, gamma_quantile, weighted
+from retry.analytics.statistics.rates import Rate, gamma_quantile, weight_rates
 
 COUNTS = st.tuples(st.integers(0, 25), st.integers(1, 25)).map(lambda each: (min(each), max(each)))
 
@@ -28,18 +28,18 @@ def test_quantiles_of_gamma_are_the_exact_bounds_of_a_count(events: int) -> None
 
 def test_bounds_of_a_single_rate_are_those_of_garwood() -> None:
     # F. Garwood, "Fiducial limits for the Poisson distribution", Biometrika 28 (1936) 437-442.
-    low, likely, high = weighted([Rate(1.0, 10, 1)])
+    low, likely, high = weight_rates([Rate(1.0, 10, 1)])
     assert (round(low, 3), likely, round(high, 3)) == (4.795, 10, 18.39)
 
 
 def test_of_what_was_seen_nowhere_the_part_that_was_seen_least_decides() -> None:
-    assert weighted([Rate(0.4, 0, 400), Rate(0.4, 0, 4)]).high == pytest.approx(weighted([Rate(0.4, 0, 4)]).high)
-    assert weighted([]) == (0, 0, 0)
+    assert weight_rates([Rate(0.4, 0, 400), Rate(0.4, 0, 4)]).high == pytest.approx(weight_rates([Rate(0.4, 0, 4)]).high)
+    assert weight_rates([]) == (0, 0, 0)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), COUNTS), min_size=1, max_size=5))
 def test_the_bounds_hold_the_sum(parts: list[tuple[float, tuple[int, int]]]) -> None:
-    low, likely, high = weighted(Rate(weight, *counts) for weight, counts in parts)
+    low, likely, high = weight_rates(Rate(weight, *counts) for weight, counts in parts)
     assert 0 <= low <= likely < high
     assert likely == pytest.approx(sum(weight * events / trials for weight, (events, trials) in parts))
 

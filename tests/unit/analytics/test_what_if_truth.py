@@ -47,7 +47,7 @@ def lives(letters: list[Letter], policies: Registry) -> list[list[Retry]]:
 
 
 def case(letters: list[Letter], now: Registry, tried: Registry) -> Case:
-    evidence = Evidence.of(cells(lives(letters, now), 10**18))
+    evidence = Evidence.from_cells(cells(lives(letters, now), 10**18))
     hours = Counter(letter.failed_ms // HOUR_MS * HOUR_MS for letter in letters)
     starts = [Start("shop", "d", "x", False, hour_ms, count) for hour_ms, count in hours.items()]
     found = replay(tried, starts, {KIND: evidence})[KIND]

@@ -188,4 +188,4 @@ def test_a_period_is_refused_with_its_place(mapping, path, reason):
 
 def test_no_days_are_all_days():
     assert QuietHours.parse(GOOD) == QuietHours(1_320, 360, ZoneInfo("UTC"), EVERY_DAY)
-    assert QuietHours.parse(GOOD).text() == "quiet 22:00–06:00 UTC"
+    assert QuietHours.parse(GOOD).describe_rule() == "quiet 22:00–06:00 UTC"

@@ -20,7 +20,7 @@ TEN = Limit(tokens=10, period_ms=1_000)
 )  # fmt: skip
 def test_rates_as_people_write_them(text, tokens, period_ms):
     assert rate(text) == Limit(tokens, period_ms)
-    assert rate(Limit(tokens, period_ms).text()) == Limit(tokens, period_ms)
+    assert rate(Limit(tokens, period_ms).format_limit()) == Limit(tokens, period_ms)
 
 
 @pytest.mark.parametrize(
@@ -43,40 +43,40 @@ def test_anything_else_is_no_rate(value, reason):
 
 def test_a_bucket_begins_full_and_fills_evenly():
     bucket = Bucket(TEN)
-    assert [bucket.take(100, at_ms) for at_ms in (0, 99, 100, 350, 10**9)] == [10, 0, 1, 2, 10]
+    assert [bucket.take_tokens(100, at_ms) for at_ms in (0, 99, 100, 350, 10**9)] == [10, 0, 1, 2, 10]
 
 
 def test_no_more_is_given_than_is_wanted():
     bucket = Bucket(TEN)
-    assert [bucket.take(wanted, 0) for wanted in (0, -5, 3, 100)] == [0, 0, 3, 7]
+    assert [bucket.take_tokens(wanted, 0) for wanted in (0, -5, 3, 100)] == [0, 0, 3, 7]
 
 
 def test_what_is_given_back_can_be_taken_again_and_never_overflows():
     bucket = Bucket(TEN)
-    assert bucket.take(6, 0) == 6
+    assert bucket.take_tokens(6, 0) == 6
     bucket.give_back(4)
-    assert bucket.take(100, 0) == 8
+    assert bucket.take_tokens(100, 0) == 8
     bucket.give_back(1_000)
-    assert bucket.take(100, 0) == 10
+    assert bucket.take_tokens(100, 0) == 10
 
 
 def test_a_share_has_its_part_of_the_burst_and_of_the_rate():
     bucket = Bucket(TEN, share=0.5)
-    assert [bucket.take(100, at_ms) for at_ms in (0, 1_000, 1_199, 1_200)] == [5, 5, 0, 1]
+    assert [bucket.take_tokens(100, at_ms) for at_ms in (0, 1_000, 1_199, 1_200)] == [5, 5, 0, 1]
 
 
 def test_a_smaller_share_drops_what_no_longer_fits_and_a_larger_one_fills_up_with_time():
     bucket = Bucket(TEN)
     bucket.share = 0.2
     assert bucket.share == 0.2
-    assert bucket.take(100, 0) == 2
+    assert bucket.take_tokens(100, 0) == 2
     bucket.share = 1.0
-    assert [bucket.take(100, at_ms) for at_ms in (0, 500, 2_000)] == [0, 5, 10]
+    assert [bucket.take_tokens(100, at_ms) for at_ms in (0, 500, 2_000)] == [0, 5, 10]
 
 
 def test_a_share_of_less_than_one_token_still_gets_one_at_its_rate():
     bucket = Bucket(Limit(1, 1_000), share=0.125)
-    assert [bucket.take(9, at_ms) for at_ms in (0, 7_999, 8_000, 100_000)] == [1, 0, 1, 1]
+    assert [bucket.take_tokens(9, at_ms) for at_ms in (0, 7_999, 8_000, 100_000)] == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), float("inf")])
@@ -90,20 +90,20 @@ def test_what_is_no_share_is_refused(share):
 
 def test_a_clock_that_is_a_little_behind_brings_nothing_however_often():
     bucket = Bucket(TEN)
-    assert bucket.take(10, HOUR_MS) == 10
-    assert sum(bucket.take(10, HOUR_MS - late_ms) for late_ms in [1, 0, 500, 0, 60_000, 0] * 100) == 0
-    assert bucket.take(10, HOUR_MS + 100) == 1
+    assert bucket.take_tokens(10, HOUR_MS) == 10
+    assert sum(bucket.take_tokens(10, HOUR_MS - late_ms) for late_ms in [1, 0, 500, 0, 60_000, 0] * 100) == 0
+    assert bucket.take_tokens(10, HOUR_MS + 100) == 1
 
 
 def test_a_clock_that_is_set_back_far_is_believed_and_takes_nothing_away():
     bucket = Bucket(TEN)
-    assert bucket.take(5, 10 * HOUR_MS) == 5
-    assert [bucket.take(100, HOUR_MS), bucket.take(100, HOUR_MS + 200)] == [5, 2]
+    assert bucket.take_tokens(5, 10 * HOUR_MS) == 5
+    assert [bucket.take_tokens(100, HOUR_MS), bucket.take_tokens(100, HOUR_MS + 200)] == [5, 2]
 
 
 def test_a_clock_that_jumps_ahead_fills_the_bucket_once():
     bucket = Bucket(TEN)
-    assert [bucket.take(100, at_ms) for at_ms in (0, 10**15, 10**15)] == [10, 10, 0]
+    assert [bucket.take_tokens(100, at_ms) for at_ms in (0, 10**15, 10**15)] == [10, 10, 0]
 
 
 limits = st.builds(Limit, st.integers(1, 1_000_000), st.integers(1_000, 31 * 24 * HOUR_MS))
@@ -115,7 +115,7 @@ def test_in_any_time_no_more_goes_than_one_burst_and_the_rate(limit, share, take
     bucket, at_ms, gone = Bucket(limit, share), 0, 0
     for wanted, later_ms in taken_after:
         at_ms += later_ms
-        taken = bucket.take(wanted, at_ms)
+        taken = bucket.take_tokens(wanted, at_ms)
         assert 0 <= taken <= wanted
         gone += taken
     burst = max(1.0, limit.tokens * share)
@@ -125,6 +125,6 @@ def test_in_any_time_no_more_goes_than_one_burst_and_the_rate(limit, share, take
 @given(limits, st.integers(1, 10))
 def test_nothing_is_lost_to_rounding(limit, parts):
     bucket = Bucket(limit)
-    assert bucket.take(limit.tokens, 0) == limit.tokens
-    gone = sum(bucket.take(limit.tokens, limit.period_ms * part // parts) for part in range(1, parts + 1))
+    assert bucket.take_tokens(limit.tokens, 0) == limit.tokens
+    gone = sum(bucket.take_tokens(limit.tokens, limit.period_ms * part // parts) for part in range(1, parts + 1))
     assert gone == limit.tokens

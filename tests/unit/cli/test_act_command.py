@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import act, operator
-from retry.cli.act import typed
+from retry.cli.act import confirm_count
 from retry.cli.act_options import ramp, request
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.ramp_records import Ramp
@@ -92,7 +92,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     shards = Asked(1, PREVIEW_MS_MAX + 1)
     monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: shards)
     monkeypatch.setattr(cluster, "Cluster", lambda _: None)
-    monkeypatch.setattr(readiness, "demand", lambda *_: None)
+    monkeypatch.setattr(readiness, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(act, "registry_of", lambda _: Registry())
     monkeypatch.setattr(preview, "preview", previewed)
     done = CliRunner().invoke(main, ["act", "park", "team:a", "--yes", "--file", "policies.yaml"])
@@ -129,15 +129,15 @@ def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.M
 
     monkeypatch.setattr("sys.stdin", Terminal("1000\n"))
     with pytest.raises(ActionRefused, match="that is another number"):
-        typed(1_001)
+        confirm_count(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("all\n"))
     with pytest.raises(click.Abort):
-        typed(1_001)
+        confirm_count(1_001)
     monkeypatch.setattr("sys.stdin", Terminal("1001\n"))
-    typed(1_001)
+    confirm_count(1_001)
     monkeypatch.setattr("sys.stdin", StringIO("1001\n"))
     with pytest.raises(ActionRefused, match="these are 1,001 letters: give --expect 1001"):
-        typed(1_001)
+        confirm_count(1_001)
 
 
 def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(operator.socket, "gethostname", lambda: "host")
     monkeypatch.setattr(operator.getpass, "getuser", lambda: "ann")
-    assert operator.name() == "ann@host"
+    assert operator.identify_user() == "ann@host"
     monkeypatch.setattr(operator.getpass, "getuser", nobody)
     monkeypatch.setattr(operator.os, "getuid", lambda: 4711)
-    assert operator.name() == "4711@host"
+    assert operator.identify_user() == "4711@host"

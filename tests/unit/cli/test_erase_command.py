@@ -31,12 +31,12 @@ class Around:
         self.code = code
         remains = [Remnant("app-parked/0", "2 records", 1_000, 2_000), Remnant("app-lineage", "hashes", None, None)]
         monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: SimpleNamespace(admin=None))
-        monkeypatch.setattr(readiness, "demand", lambda *_: None)
+        monkeypatch.setattr(readiness, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(told, "remnants", lambda *_: remains)
         monkeypatch.setattr(module, "registry_of", lambda _: Registry())
         monkeypatch.setattr(module, "_preview", self._preview)
-        monkeypatch.setattr(module, "started", self._start)
-        monkeypatch.setattr(operations, "compacted", lambda *_: list(compacted))
+        monkeypatch.setattr(module, "start_action", self._start)
+        monkeypatch.setattr(operations, "list_compacted", lambda *_: list(compacted))
         monkeypatch.setattr(operations, "write_nulls", lambda _shards, _erasing, places: self.nulls.append(places))
 
     def _preview(self, _shards: Any, erasing: Any, *_: Any, asked: bool) -> Any:

@@ -52,7 +52,7 @@ class Kafka:
         self.starting.set()
         monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
         monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
-        monkeypatch.setattr(actions.readiness, "demand", lambda *_: None)
+        monkeypatch.setattr(actions.readiness, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
         monkeypatch.setattr(actions, "preview", self.preview)
         monkeypatch.setattr(actions.start, "start", self.start)

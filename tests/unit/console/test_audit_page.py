@@ -35,7 +35,7 @@ def test_each_field_is_asked_for_within_the_teams_of_who_asks(console: ActingCon
 
 def test_what_was_typed_stays_and_older_ones_are_of_the_same(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     row = AuditRow(NOW_MS, "", "retry", "ada", "", 0, 1, 1, {}, (), "shop")
-    monkeypatch.setattr(console.replica, "audit", lambda *_: Page([row], "on", 1))
+    monkeypatch.setattr(console.replica, "list_audit_rows", lambda *_: Page([row], "on", 1))
     page = console.ask(ANN, "GET", "/audit?by=ada&kind=&letter=orders.DLT/0/1").text
     older = unescape(re.findall(r'rel="next" href="([^"]+)"', page)[0])
     assert parse_qs(urlsplit(older).query) == {"by": ["ada"], "letter": ["orders.DLT/0/1"], "after": ["on"]}

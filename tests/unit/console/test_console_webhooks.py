@@ -43,7 +43,7 @@ def hold(console: ActingConsole, at_ms: int) -> None:
 
 
 def told(happenings: Happenings) -> list[dict[str, Any]]:
-    return [json.loads(event.body) for event in happenings.new()]
+    return [json.loads(event.body) for event in happenings.list_new_events()]
 
 
 def test_what_was_there_before_is_not_told_and_what_is_new_is_told_once(console: ActingConsole) -> None:
@@ -72,7 +72,7 @@ def test_a_resolved_group_that_fails_again_is_told_each_time_it_was_resolved(con
     console.replica.failed_again = {}
     assert told(happenings) == []
     console.replica.failed_again = {"aa": 9, "gone": 9}
-    (event,) = happenings.new()
+    (event,) = happenings.list_new_events()
     body = json.loads(event.body)
     assert (event.id, body["type"], body["data"]["group"]) == ("group.reopened-aa-9", "group.reopened", "aa")
     assert body["data"]["link"] == f"{URL}/failures/aa"
@@ -116,7 +116,7 @@ class Receiver:
 
 def look_and_call(notifier: Notifier, receiver: Any, times: int = 1) -> None:
     for _ in range(times):
-        notifier._look()
+        notifier._collect_events()
         asyncio.run(notifier._call_all(receiver))
 
 
@@ -157,7 +157,7 @@ def test_calls_are_signed_and_go_nowhere_but_where_those_of_timers_may(console: 
     (event,) = [webhooks.Event("group.new-aa", "group.new", b"{}")]
 
     async def call() -> str | None:
-        client = WebhookClient(webhooks.SsrfGuard(webhooks.listed("")), lambda: ())
+        client = WebhookClient(webhooks.SsrfGuard(webhooks.parse_allowlist("")), lambda: ())
         try:
             return await notifier._call(client, event)
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from retry.console.acting.meanwhile import new_failures
 from retry.delay_queue.action_records import Action, Tally
-from retry.operations.act.meanwhile import counted, without_state
+from retry.operations.act.meanwhile import count_arrived, without_state
 from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
@@ -48,7 +48,7 @@ def test_where_no_filter_of_the_replica_says_what_it_is_about_there_is_no_count(
 class Waiting:
     """Three letters that wait, of two teams."""
 
-    def letters(self, meant: Filter, _after: Cursor) -> Iterator[SimpleNamespace]:
+    def find_letters(self, meant: Filter, _after: Cursor) -> Iterator[SimpleNamespace]:
         assert str(meant) == "exception:*Timeout age:..1m"
         return (SimpleNamespace(team=team) for team in ("payments", "bank", None))
 
@@ -56,8 +56,8 @@ class Waiting:
 @pytest.mark.parametrize(("teams", "count"), [(["payments"], 1), ([], 3), (["", "bank"], 2)])
 def test_the_command_counts_the_same_without_a_replica(teams: list[str], count: int) -> None:
     action = about("exception:*Timeout state:parked", teams).action
-    assert counted(Waiting(), action, NOW_MS) == count  # type: ignore[arg-type]
-    assert counted(Waiting(), about("action 00aa", []).action, NOW_MS) is None  # type: ignore[arg-type]
+    assert count_arrived(Waiting(), action, NOW_MS) == count  # type: ignore[arg-type]
+    assert count_arrived(Waiting(), about("action 00aa", []).action, NOW_MS) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def full(**fields: object) -> FakeReplica:
 
 def test_the_first_sentence_says_what_matters() -> None:
     replica = full()
-    now = replica.now(None)
+    now = replica.load_now(None)
     paused = Held("pause", "team", "payments", NOW_MS, None, "bank is down", "ann")
     held = Held("action", "retry", "abc", NOW_MS, None, "", "ann")
     of = lambda **fields: sentence(type(now)(**{  # noqa: E731
@@ -78,7 +78,7 @@ def test_the_empty_console_says_how_to_attach() -> None:
 @pytest.mark.parametrize("path", PAGES + ACTING)
 def test_every_page_says_how_old_its_data_is(path: str) -> None:
     replica = full()
-    browser = served(replica, more=[acting.routes]).browser()
+    browser = served(replica, more=[acting.build_routes]).browser()
     html = browser.get(path).text
     # Only what keeps a page fresh says that it is live; the other pages say that they are not.
     assert (">Live<" in html, "As of <time" in html) == (False, True)
@@ -93,7 +93,7 @@ def test_what_is_wrong_with_topics_is_told_to_who_sees_every_team() -> None:
     every, of_all = make_token("eve", Granted({"*": Role.VIEWER}))
     replica = full()
     replica.state = Freshness("old", 1.0, NOW_MS, 5, "zz-foreign.parked/0/17: no outcome")
-    made = served(replica, tokens=f"{line}\n{of_all}", more=[acting.routes])
+    made = served(replica, tokens=f"{line}\n{of_all}", more=[acting.build_routes])
     for who, told in ((token, False), (every, True)):
         browser = made.browser()
         browser.post("/sign-in", data={"token": who}, headers={"Origin": ORIGIN})
@@ -205,7 +205,7 @@ def test_the_top_of_a_page_is_there_while_payloads_are_looked_into_and_its_link_
     def slow(_scope: Scope, _meant: object, _after: object, _limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
         deadline = Deadline(DEADLINE_S)
         while not is_cancelled():
-            assert not deadline.passed()
+            assert not deadline.has_passed()
         ended.set()
         return Scanned([], 40, "cancelled", "on")
 
@@ -316,8 +316,8 @@ def test_the_group_page_offers_what_its_viewer_may_do() -> None:
 
 def test_letters_that_kafka_deletes_soon_are_linked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = FakeReplica([letter()])
-    now = replace(replica.now(None), near_retention=3, near_retention_age_ms=6 * 86_400_000)
-    monkeypatch.setattr(replica, "now", lambda _: now)
+    now = replace(replica.load_now(None), near_retention=3, near_retention_age_ms=6 * 86_400_000)
+    monkeypatch.setattr(replica, "load_now", lambda _: now)
     browser = served(replica).browser()
     page = browser.get("/").text
     assert "3 letters are near the end of their retention" in page
@@ -325,6 +325,6 @@ def test_letters_that_kafka_deletes_soon_are_linked_to(monkeypatch: pytest.Monke
     assert browser.get(unescape(address)).status_code == 200
     assert replica.asked[-1][1] == parse("(state:parked or state:discarded) age:>6d")
     # With no retry sent, as on the first day.
-    monkeypatch.setattr(replica, "now", lambda _: replace(now, near_retention=0, near_retention_age_ms=None, recovery=()))
+    monkeypatch.setattr(replica, "load_now", lambda _: replace(now, near_retention=0, near_retention_age_ms=None, recovery=()))
     page = browser.get("/").text
     assert ("retention" in page, "No retry was sent within a day.</p>" in page) == (False, True)

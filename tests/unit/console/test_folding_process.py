@@ -20,7 +20,7 @@ from retry.settings import Settings
 from tests.support.process import await_that
 from tests.unit.kafka.test_child_process import alive
 
-OWN = topics.names("retry")
+OWN = topics.build_topic_names("retry")
 # Says that a file is live, and the next one that it does not know yet; of a corrupt file, that there is another one.
 SAYS = f"""
 import sys
@@ -82,7 +82,7 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     await_that("a file is live", lambda: process.freshness().state == "live")
     assert shown == ["first"]
     assert (process.as_of_ms, process.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
-    assert process.shards() == [(0, 5, 5), (1, 7, 9)]
+    assert process.list_shard_positions() == [(0, 5, 5), (1, 7, 9)]
     assert process.freshness().lag_records == 2
     assert process.has_folded(OWN.changelog, 1, 6, 0.0)
     assert not process.has_folded(OWN.changelog, 1, 7, 0.0)

@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
         raise raised.pop(0) if len(raised) > 1 else raised[0]
 
     monkeypatch.setattr(client_config, "admin", lambda _settings: None)
-    monkeypatch.setattr(sources, "look", look)
+    monkeypatch.setattr(sources, "find_sources", look)
     monkeypatch.setattr(following, "_AGAIN_S", 0.01)
     return raised
 

@@ -17,7 +17,7 @@ from retry.console.acting import routes as acting
 from retry.console.replica import seen_actions
 from retry.console.replica.rows import AuditRow, Freshness
 from retry.console.web.granted_roles import read
-from retry.console.web.guard import guarded
+from retry.console.web.guard import guard_route
 from retry.console.web.rights import ANY_FIELD, Role
 from retry.console.web.token_file import make_token
 from retry.delay_queue import action_records, control_records
@@ -71,7 +71,7 @@ def console() -> Served:
     head = action_records.head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
     replica.control_records = [dict([head, pause])]
     replica.notes.standing[_IDS["id"]] = [("c1", FOREIGN, FOREIGN, 1)]
-    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.routes])
+    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_routes])
     policies = policy_file(_POLICIES, "policies.yaml")
     made.console.registry = lambda: policies
     made.console.clock_ms = lambda: NOW_MS
@@ -81,7 +81,7 @@ def console() -> Served:
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
-    standing = SimpleNamespace(admin=None, standing=seen_actions.CopiedControls(console().replica.controls()).standing)
+    standing = SimpleNamespace(admin=None, standing=seen_actions.CopiedControls(console().replica.controls()).list_records)
     monkeypatch.setattr(awaited, "WITHIN_S", 0.0)
     for module in (actions, action_pages, api_actions, pauses):
         monkeypatch.setattr(module, "shards_of", lambda _: standing)
@@ -89,7 +89,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "all_members", lambda *_: iter([]))
     for what in actions.ORDERS:
         monkeypatch.setitem(actions.ORDERS, what, lambda *_: None)
-    monkeypatch.setattr(actions.readiness, "demand", lambda *_: None)
+    monkeypatch.setattr(actions.readiness, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(actions.undo, "undoing", _refuses)
     monkeypatch.setattr(sent_entries, "_demand_brokers", lambda _: None)
     for history in (sent_entries, sent_entries.stored_schedules):
@@ -149,7 +149,7 @@ def test_there_are_routes_of_each_kind() -> None:
 
 def test_an_endpoint_that_does_not_say_what_it_needs_is_refused() -> None:
     with pytest.raises(TypeError, match="/x: its endpoint has no @needs"):
-        guarded(Route("/x", lambda _request: None))
+        guard_route(Route("/x", lambda _request: None))
 
 
 @each(PROTECTED)

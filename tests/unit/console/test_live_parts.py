@@ -94,7 +94,7 @@ def test_a_stream_ends_when_its_viewer_signs_out() -> None:
         cookie = cookie_of(made, PAYMENTS)
         async with looking(made, cookie) as stream:
             await stream.until(lambda text: "#live" in text)
-            made.console.sign_in.sessions.end(cookie.partition("=")[2])
+            made.console.sign_in.sessions.end_session(cookie.partition("=")[2])
             await asyncio.wait_for(stream.ended.wait(), DEADLINE_S)
 
     run(test())

@@ -26,9 +26,9 @@ def test_no_page_waits_for_the_brokers_and_they_are_asked_by_one_at_a_time() -> 
         return before + 1
 
     looked_up = LookedUp("it", look, 0)
-    assert [looked_up.newest() for _ in range(5)] == [0] * 5
+    assert [looked_up.read_latest() for _ in range(5)] == [0] * 5
     answer.set()
-    await_that("it is found", lambda: looked_up.newest() == 1)
+    await_that("it is found", lambda: looked_up.read_latest() == 1)
     assert asked == [0]
 
 
@@ -42,9 +42,9 @@ def test_where_brokers_do_not_answer_it_is_not_known() -> None:
             ended.set()
 
     looked_up = LookedUp("it", look, "unknown")
-    assert looked_up.newest() == "unknown"
+    assert looked_up.read_latest() == "unknown"
     assert ended.wait(60)
-    assert looked_up.newest() == "unknown"
+    assert looked_up.read_latest() == "unknown"
 
 
 def test_no_worker_is_seen_since_the_first_look_that_found_none(monkeypatch: Any) -> None:
@@ -52,7 +52,7 @@ def test_no_worker_is_seen_since_the_first_look_that_found_none(monkeypatch: Any
     made = served()
     made.console.clock_ms = lambda: now[0]
     monkeypatch.setattr(made.console, "cluster", lambda: SimpleNamespace(admin=None, names=SimpleNamespace(table_group="t")))
-    monkeypatch.setattr(consumer_groups, "members", lambda _admin, _group: members[0])
+    monkeypatch.setattr(consumer_groups, "count_members", lambda _admin, _group: members[0])
     look = silent_workers(made.console)._look
     first = look(Workers(None))
     now[0] = 2_000
@@ -98,7 +98,7 @@ def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:
     html = served(replica).browser().get("/").text
     assert all(part in html for part in ("Worker w1 on host of w1 is silent", "Heard of last", "it refuses: too large"))
     assert html.index(">open<") < html.index("refunds.retry") < html.index(">closed<")
-    told = api_rows.now(replica.now(None), replica.freshness(), None)
+    told = api_rows.build_now_object(replica.load_now(None), replica.freshness(), None)
     assert (told["workers"][0]["silent"], told["breakers"][0]["letters"]) == (True, 17)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from retry.console.acting import awaited, named_entries, sent_entries
 from retry.console.acting.named_entries import CancelRecord, cancelling
-from retry.console.web.formats import picked
+from retry.console.web.formats import format_for_picker
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Call, Entry, Named
@@ -57,13 +57,13 @@ def rows(source: EntrySource, *messages: MemoryRecord) -> list[tuple[bytes, byte
 
 
 def waiting(table: MemoryTable) -> tuple[entry_keys.Source, Named]:
-    ((_, key, envelope),) = table.page(b"", 10)
+    ((_, key, envelope),) = table.scan_entries(b"", 10)
     return entry_keys.source(key), envelopes.decode_named(envelope)
 
 
 def table(*changes: tuple[bytes, bytes]) -> MemoryTable:
     made = MemoryTable()
-    made.fold(list(changes), len(changes), NOW_MS)
+    made.apply_records(list(changes), len(changes), NOW_MS)
     return made
 
 
@@ -73,7 +73,7 @@ def test_a_schedule_is_cancelled_by_a_null_in_its_own_partition() -> None:
     record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("schedules", 2, b"vid1", None)
     cancelled = rows(source, schedule(b"vid1", None, 42))
-    assert table(first, *cancelled).page(b"", 10) == []
+    assert table(first, *cancelled).scan_entries(b"", 10) == []
 
 
 def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
@@ -83,24 +83,24 @@ def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
     (first,) = rows(source, definition(body, 7))
     record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record == CancelRecord("task-schedules", 2, definition(None, 8).key() or b"", None)
-    assert table(first, *rows(source, definition(None, 8))).page(b"", 10) == []
+    assert table(first, *rows(source, definition(None, 8))).scan_entries(b"", 10) == []
 
 
 def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
     def timer(version: int) -> tuple[bytes, bytes]:
         call = Call("https://example.com/hook", id="tmr_1")
-        key, entry = timers.row("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, version, b"{}", [], call, b"mark")
+        key, entry = timers.build_timer_entry("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, version, b"{}", [], call, b"mark")
         return key, envelopes.encode(entry)
 
     first = timer(NOW_MS - 1)
     record = cancelling(*waiting(table(first)), "changelog", SHARDS, NOW_MS)
     assert record is not None
-    assert (record.topic, record.partition) == ("changelog", entry_keys.shard_of(timers.name("tmr_1"), SHARDS))
+    assert (record.topic, record.partition) == ("changelog", entry_keys.shard_of(timers.hash_timer_id("tmr_1"), SHARDS))
     assert record.value is not None
-    assert table(first, (record.key, record.value)).page(b"", 10) == []
+    assert table(first, (record.key, record.value)).scan_entries(b"", 10) == []
     # One that is made anew later has a greater version.
     again = timer(NOW_MS + 1)
-    assert len(table(first, (record.key, record.value), again).page(b"", 10)) == 1
+    assert len(table(first, (record.key, record.value), again).scan_entries(b"", 10)) == 1
 
 
 def test_what_only_waits_to_be_parked_cannot_be_cancelled() -> None:
@@ -179,8 +179,8 @@ def test_schedules_are_searched_as_on_the_go_admin_page(console: ActingConsole) 
     wrong = console.ask(ANN, "GET", "/schedules?epoch-from=soon")
     assert (wrong.status_code, "epoch-from: &#39;soon&#39; is no moment" in wrong.text) == (400, True)
     # As a browser writes what was picked.
-    page = console.ask(ANN, "GET", f"/schedules?epoch-from=2026-09-21T14:13&epoch-to={picked(str(later))}").text
-    assert all(part in page for part in ("1 found", f'value="{picked(str(later))}"', 'value="2026-09-21T14:13:00"'))
+    page = console.ask(ANN, "GET", f"/schedules?epoch-from=2026-09-21T14:13&epoch-to={format_for_picker(str(later))}").text
+    assert all(part in page for part in ("1 found", f'value="{format_for_picker(str(later))}"', 'value="2026-09-21T14:13:00"'))
     assert "tmr_1" not in console.ask(ANN, "GET", "/timers").text
     assert "tmr_1" in console.ask(EVE, "GET", "/timers").text
 
@@ -189,7 +189,7 @@ def test_history_is_searched_in_the_same_way_by_who_sees_schedules(
     console: ActingConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = {"id": "vid0", "epoch": NOW_MS // 1_000, "timestamp": 5, "topic": "schedules", "value": "c2VjcmV0"}
-    monkeypatch.setattr(sent_entries.stored_schedules, "history", lambda _settings, topic: [{**sent, "target-topic": topic}])
+    monkeypatch.setattr(sent_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}])
     page = console.ask(ANN, "GET", "/schedules/history").text
     assert ("vid0" in page, "<td>history</td>" in page, "c2VjcmV0" in page) == (True, True, False)
     assert console.ask(EVE, "GET", "/schedules/history").status_code == 404

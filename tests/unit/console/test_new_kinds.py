@@ -62,7 +62,7 @@ def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.Monk
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
     def reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
-            return new_kinds.reopened(connection)
+            return new_kinds.find_reopened(connection)
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     ((_, group),) = since(replica, Seen())[1]

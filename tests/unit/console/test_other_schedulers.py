@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from retry.console.acting import named_pages, other_schedulers
-from retry.console.acting.other_schedulers import OtherScheduler, asked, read
+from retry.console.acting.other_schedulers import OtherScheduler, ask_schedulers, read
 from retry.errors import SettingsInvalid
 from retry.scheduling.messages.search import Query, parse_query, search
 from tests.support.ports import free_port
@@ -77,7 +77,7 @@ def test_each_answers_for_itself() -> None:
         urls = [f"s{n}={held.enter_context(scheduler(lambda _, body=body: (body, 7)))}" for n, body in enumerate(strange)]
         urls.append(f"away=http://127.0.0.1:{free_port()}")
         query = parse_query({"schedule-id": "vid", "max": "5", "epoch-from": "3"})
-        eu, *others = asked(read(",".join([f"eu={good}", *urls])), "live", query)
+        eu, *others = ask_schedulers(read(",".join([f"eu={good}", *urls])), "live", query)
     assert paths == ["/live/schedules?schedule-id=vid&epoch-from=3&sort-by=timestamp+desc&max=5"]
     assert (eu.scheduler, eu.total) == ("eu", 7)
     assert eu.schedules == [{**{name: value for name, value in ROW.items() if name != "value"}, "scheduler": "eu"}]
@@ -94,7 +94,7 @@ def test_pages_of_several_schedulers_follow_each_other_as_one_list(given: dict[s
         schedulers, found = read(f"eu={first},us={second}"), list[str]()
         while True:
             query = parse_query({**given, "max": "9", "skip": str(len(found))})
-            page = named_pages._searched(named_pages._Counted(own), query, asked(schedulers, "live", query))
+            page = named_pages._search_rows(named_pages._Counted(own), query, ask_schedulers(schedulers, "live", query))
             assert (page.found.total, page.faults) == (whole.total, [])
             found += [row["id"] for row in page.found.page]
             if not page.found.page:
@@ -107,7 +107,7 @@ def test_of_more_than_is_asked_of_one_it_is_said_that_not_all_was_looked_at(monk
     monkeypatch.setattr(other_schedulers, "_ROWS_MAX", 25)
     rows = [{**ROW, "id": f"s{n:03}", "epoch": n} for n in range(60)]
     with searched(rows) as url:
-        (near,) = asked(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=15))
-        (far,) = asked(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=40))
+        (near,) = ask_schedulers(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=15))
+        (far,) = ask_schedulers(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=40))
     assert ([row["epoch"] for row in near.schedules], near.total, near.fault) == ([*range(20)], 60, "")
     assert (len(far.schedules), far.fault) == (30, "only the first 30 of its 60 are looked at")

@@ -81,8 +81,8 @@ def test_rescheduling_is_shown_for_a_team_of_ones_own_and_one_at_a_time(
 
     monkeypatch.setattr(type(console.console), "cluster", lambda _: None)
     monkeypatch.setattr(policy_pages.reschedule_dry_run, "judge", lambda *_: None)
-    monkeypatch.setattr(policy_pages.reschedule_dry_run, "rehearsed", rehearsed)
-    monkeypatch.setattr(policy_pages.waiting_entries, "folded", folded)
+    monkeypatch.setattr(policy_pages.reschedule_dry_run, "rehearse_request", rehearsed)
+    monkeypatch.setattr(policy_pages.waiting_entries, "open_changelog_table", folded)
     for team in ("", "bank", "x"):
         refused = console.ask(ANN, "GET", f"/policies/reschedule?team={team}&of_topic=")
         assert (refused.status_code, "name one of your teams" in refused.text) == (400, True)

@@ -13,8 +13,8 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.glob import Glob, glob
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import Filter, Moment, Range, Span, Term, all_of, any_of, negated
-from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letter_filter.syntax import Filter, Moment, Range, Span, Term, all_of, any_of, negate
+from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import Headers
 from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
@@ -64,7 +64,7 @@ TERMS = st.one_of(
 FILTERS: st.SearchStrategy[Filter] = st.recursive(
     TERMS,
     lambda inner: st.one_of(
-        inner.map(negated), st.lists(inner, max_size=3).map(all_of), st.lists(inner, min_size=1, max_size=3).map(any_of)
+        inner.map(negate), st.lists(inner, max_size=3).map(all_of), st.lists(inner, min_size=1, max_size=3).map(any_of)
     ),
     max_leaves=6,
 )
@@ -76,13 +76,13 @@ def folded(replica: GivenReplica, letters: list[tuple[Headers, bytes | None, int
     for offset, (told, key, at_ms, team, waits) in enumerate(letters):
         if waits:
             lane = entry_keys.lane(team, "orders.DLT", "orders.retry")
-            place = entry_keys.key(at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
+            place = entry_keys.build_key(at_ms, entry_keys.key_stem("orders.DLT", 0), offset, lane)
             envelope = envelopes.encode(envelopes.Entry("orders.retry", key, b"v", told, at_ms, team, at_ms))
             replica.fold(OWN.changelog, (place, envelope))
-            found.append(waiting(entry_keys.source(place), envelopes.decode(envelope), Registry(), ""))
+            found.append(make_waiting_letter(entry_keys.source(place), envelopes.decode(envelope), Registry(), ""))
         else:
             (at,) = replica.fold(OWN.parked, (key, b"v", told), at_ms=at_ms)
-            found.append(parked(GivenMessage(OWN.parked, 0, at, key, b"v", told, at_ms), Registry()))
+            found.append(make_parked_letter(GivenMessage(OWN.parked, 0, at, key, b"v", told, at_ms), Registry()))
     return found
 
 
@@ -99,7 +99,7 @@ def test_sql_means_what_the_predicate_means(
         seen = [letter for letter in found if scope is None or letter.team in scope]
         for meant in filters:
             holds = predicate.predicate(meant, NOW_MS)
-            wanted = {letter.name for letter in seen if letter.state in predicate.states(meant) and holds(letter)}
+            wanted = {letter.name for letter in seen if letter.state in predicate.list_states(meant) and holds(letter)}
             page = replica.letters(meant, scope)
             assert {row.name for row in page.rows} == wanted, str(meant)
             assert (page.count, page.is_capped) == (len(wanted), False), str(meant)
@@ -174,7 +174,7 @@ def test_what_most_messages_have_in_common_finds_no_fewer(text: str, tmp_path: P
     replica.finish()
     found = {int(name.rpartition("/")[2]) for name in listed(replica, text)}
     meant = predicate.predicate(parse(text), NOW_MS)
-    letters = (waiting(entry_keys.source(key), envelopes.decode(value), Registry(), "") for key, value in
+    letters = (make_waiting_letter(entry_keys.source(key), envelopes.decode(value), Registry(), "") for key, value in
                (entry(n, headers=failure(message=message)) for n, message in enumerate(told)))  # fmt: skip
     assert found == {n for n, letter in enumerate(letters) if meant(letter)}
     assert found
@@ -217,4 +217,4 @@ def test_a_filter_is_data(tmp_path: Path) -> None:
     for text in ("team:\"x' OR 1=1 --\"", 'message:"\\"" ', 'key:"a) OR (1"', 'message:"NEAR(a b)"', "key:%", "team:_ayments"):
         assert replica.letters(parse(text)).count == 0
     assert replica.letters(Term("team", "", Glob(("\ud800",)))).count == 0
-    assert replica.letters(negated(Term("key", "", Glob(("\ud800", ""))))).count == 1
+    assert replica.letters(negate(Term("key", "", Glob(("\ud800", ""))))).count == 1

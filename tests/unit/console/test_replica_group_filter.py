@@ -18,7 +18,7 @@ from retry.errors import FilterInvalid
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Term
-from retry.operations.letters.found_letter import FoundLetter, parked, waiting
+from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import Headers
 from tests.support.replicas import NOW_MS, OWN, GivenMessage, GivenReplica
@@ -41,13 +41,13 @@ def folded(replica: GivenReplica) -> list[FoundLetter]:
     for n in range(LETTERS):
         if n % 5:
             lane = entry_keys.lane("payments", "orders.DLT", "orders.retry")
-            key = entry_keys.key(NOW_MS + n, entry_keys.key_stem("orders.DLT", 0), n, lane)
+            key = entry_keys.build_key(NOW_MS + n, entry_keys.key_stem("orders.DLT", 0), n, lane)
             envelope = envelopes.encode(Entry("orders.retry", b"k", b"v", headers_of(n), NOW_MS, "payments", NOW_MS))
             replica.fold(OWN.changelog, (key, envelope))
-            found.append(waiting(entry_keys.source(key), envelopes.decode(envelope), Registry(), ""))
+            found.append(make_waiting_letter(entry_keys.source(key), envelopes.decode(envelope), Registry(), ""))
         else:
             (at,) = replica.fold(OWN.parked, (b"k", b"v", headers_of(n)))
-            found.append(parked(GivenMessage(OWN.parked, 0, at, b"k", b"v", headers_of(n), NOW_MS), Registry()))
+            found.append(make_parked_letter(GivenMessage(OWN.parked, 0, at, b"k", b"v", headers_of(n), NOW_MS), Registry()))
     replica.finish()
     return found
 
@@ -61,7 +61,7 @@ def meant(replica: GivenReplica, letters: list[FoundLetter], text: str) -> set[s
     """Letters by SQL, and the same by the predicate that actions choose them with."""
     asked = parse(text, groups=True)
     with replica.readers.reading(0.0) as connection:
-        grouping = Regrouping.of(connection)
+        grouping = Regrouping.read_notes(connection)
 
     def in_group(group: str) -> predicate.Predicate:
         is_in = grouping.in_group(group)

@@ -62,7 +62,7 @@ def told(
         team, "orders.DLT", 0, "payments/orders.DLT", attempt, "a.B", decision, reason, "orders.retry", "a.C", fingerprint, "g",
     )  # fmt: skip
     rows: LetterRows = [(id_.encode(), n, failed_ms, failed_ms, due_ms) for n, id_ in enumerate(ids, attempt * 100)]
-    (value,) = outcomes.records(defaultdict(list, {shared: rows}), failed_ms)
+    (value,) = outcomes.encode_outcomes(defaultdict(list, {shared: rows}), failed_ms)
     return None, value
 
 
@@ -75,7 +75,7 @@ def one(replica: GivenReplica, group: str, scope: Scope = None) -> Group:
 
 def now(replica: GivenReplica, scope: Scope = None) -> Now:
     with replica.readers.reading(0.0) as connection:
-        return NowQuery(connection, scope, Registry(), {}, NOW_MS).answer([(0, 5, 5)])
+        return NowQuery(connection, scope, Registry(), {}, NOW_MS).load_now([(0, 5, 5)])
 
 
 def ids(replica: GivenReplica, scope: Scope = None, *, resolved: bool = False) -> dict[str, int]:
@@ -215,7 +215,7 @@ def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
     whole, found, after = [group.id for group in replica.groups()], list[str](), None
     while True:
         with replica.readers.reading(0.0) as connection:
-            page = groups_page.page(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
+            page = groups_page.list_groups(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
         found += [group.id for group in page.rows]
         if (after := page.after) is None:
             break
@@ -274,27 +274,27 @@ def test_the_audit_is_shown_to_those_whose_letters_it_is_about(replica: GivenRep
     paused = by_person("pause", "bob", "", NOW_MS + 1, [], ["orders"])
     replica.fold(OWN.audit, (b"console", shown), (b"console", paused), (b"x", b"nonsense"))
     with replica.readers.reading(0.0) as connection:
-        whole = other_pages.audit(connection, replica.file.id, None, None, 1, {})
+        whole = other_pages.load_audit_page(connection, replica.file.id, None, None, 1, {})
         assert ([(row.kind, row.by, row.team) for row in whole.rows], whole.count) == ([("pause", "bob", "orders")], 2)
-        rest = other_pages.audit(connection, replica.file.id, None, whole.after, 1, {})
+        rest = other_pages.load_audit_page(connection, replica.file.id, None, whole.after, 1, {})
         assert [(row.kind, row.letters, row.done) for row in rest.rows] == [("reveal", 2, 2)]
         assert rest.after is None
-        own = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, {})
+        own = other_pages.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {})
         assert [row.kind for row in own.rows] == ["reveal"]
-        assert other_pages.audit(connection, replica.file.id, frozenset({"others"}), None, 9, {}).count == 0
+        assert other_pages.load_audit_page(connection, replica.file.id, frozenset({"others"}), None, 9, {}).count == 0
         for wanted, kinds in (
             ({"by": "ann"}, ["reveal"]), ({"kind": "pause"}, ["pause"]), ({"team": "orders"}, ["pause"]), ({"by": "an"}, []),
             ({"letter": "orders.DLT/0/1"}, ["reveal"]), ({"letter": "parked/0/2"}, ["reveal"]), ({"letter": "parked/0/3"}, []),
             ({"by": "ann", "kind": "pause"}, []), ({"action": "00"}, []),
         ):  # fmt: skip
-            found = other_pages.audit(connection, replica.file.id, None, None, 9, wanted)
+            found = other_pages.load_audit_page(connection, replica.file.id, None, None, 9, wanted)
             assert ([row.kind for row in found.rows], found.count) == (kinds, len(kinds)), wanted
         # Nobody sees more by asking for it.
-        others = other_pages.audit(connection, replica.file.id, frozenset({"payments"}), None, 9, {"team": "orders"})
+        others = other_pages.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {"team": "orders"})
         assert (others.rows, others.count) == ([], 0)
         # A page goes on with what it began with.
         with pytest.raises(CursorStale):
-            other_pages.audit(connection, replica.file.id, None, whole.after, 1, {"by": "ann"})
+            other_pages.load_audit_page(connection, replica.file.id, None, whole.after, 1, {"by": "ann"})
     assert replica.unreadable == 1
 
 
@@ -347,7 +347,7 @@ def test_letters_that_kafka_deletes_soon_are_counted(replica: GivenReplica) -> N
     for age_ms in (0, 5 * day, 6 * day + HOUR_MS):
         replica.fold(OWN.parked, rested(1), at_ms=NOW_MS - age_ms)
     with replica.readers.reading(0.0) as connection:
-        found = NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([])
+        found = NowQuery(connection, None, Registry(), {OWN.parked: 7 * day}, NOW_MS).load_now([])
         assert (found.near_retention, found.near_retention_age_ms) == (1, 6 * day)
-        assert NowQuery(connection, frozenset({"x"}), Registry(), {OWN.parked: 7 * day}, NOW_MS).answer([]).near_retention == 0
-        assert NowQuery(connection, None, Registry(), {}, NOW_MS).answer([]).near_retention == 0
+        assert NowQuery(connection, frozenset({"x"}), Registry(), {OWN.parked: 7 * day}, NOW_MS).load_now([]).near_retention == 0
+        assert NowQuery(connection, None, Registry(), {}, NOW_MS).load_now([]).near_retention == 0

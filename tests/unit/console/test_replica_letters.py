@@ -68,7 +68,7 @@ def test_records_that_were_folded_before_change_nothing(replica: GivenReplica) -
 
 def test_parked_letters_that_were_returned_are_none_whichever_comes_first(replica: GivenReplica) -> None:
     topic = returned_offsets.topic_hash(replica.sources.described[OWN.parked].topic_id)
-    bitmap = returned_offsets.marked(returned_offsets.marked(None, 1), 2)
+    bitmap = returned_offsets.mark_offset(returned_offsets.mark_offset(None, 1), 2)
     replica.fold(OWN.parked, rested(0), rested(1))
     replica.fold(OWN.changelog, (ParkedPlace(topic, 0, 1).block(), bitmap))
     replica.fold(OWN.parked, rested(2), rested(3))
@@ -82,7 +82,7 @@ def test_letters_that_kafka_has_deleted_are_gone(replica: GivenReplica) -> None:
 
 
 def named_entry(version: int, due_at_ms: int, **fields: object) -> tuple[bytes, bytes]:
-    of, lane = entry_keys.name("schedules", "s", b"daily"), entry_keys.named_lane("schedules", "s", "out")
+    of, lane = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.named_lane("schedules", "s", "out")
     key = entry_keys.named_key(due_at_ms, of, version, entry_keys.key_stem("s", 0), version, lane)
     also = (Also("history", None, b"k", None, True), Also("s", 0, b"daily", None))
     return key, envelopes.encode(Named("out", b"k", b"v", [], None, "schedules", None, also, **fields))  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
         listed = other_pages.named_entries(connection, "", None, "schedule", "dail", None, 10)
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
         assert other_pages.named_entries(connection, "", None, "timer", "", None, 10).rows == []
-    replica.fold(OWN.changelog, envelopes.cancel(entry_keys.name("schedules", "s", b"daily"), 3, entry_keys.key_stem("s", 0), 3))
+    replica.fold(OWN.changelog, envelopes.cancel(entry_keys.hash_name("schedules", "s", b"daily"), 3, entry_keys.key_stem("s", 0), 3))
     assert shown(replica).names() == []
     replica.fold(OWN.changelog, (new[0], None), (old[0], None))
     replica.fold(OWN.changelog, named_entry(4, NOW_MS + 4))
@@ -106,7 +106,7 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
 
 
 def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
-    of, lane = entry_keys.name("timers", "timers", b"t1"), entry_keys.named_lane("payments", "timers", "https://a")
+    of, lane = entry_keys.hash_name("timers", "timers", b"t1"), entry_keys.named_lane("payments", "timers", "https://a")
     key = entry_keys.named_key(NOW_MS, of, 1, entry_keys.key_stem("timers", 0), 1, lane)
     call = Call("https://a/b", id="t1")
     timer = Named("https://a", b"m", b"", [], None, "payments", None, (), None, call)
@@ -117,8 +117,8 @@ def test_a_timer_is_called_by_its_id(replica: GivenReplica) -> None:
 def test_a_letter_behind_another_of_its_key_says_so(replica: GivenReplica) -> None:
     def ordered(offset: int) -> tuple[bytes, bytes]:
         lane = entry_keys.lane("payments", "orders.DLT", "orders.retry", True)
-        stem = entry_keys.order("payments", "orders.DLT", b"k") + entry_keys.key_stem("orders.DLT", 0)
-        return entry_keys.key(NOW_MS - offset, stem, offset, lane), entry(offset)[1]
+        stem = entry_keys.hash_record_key("payments", "orders.DLT", b"k") + entry_keys.key_stem("orders.DLT", 0)
+        return entry_keys.build_key(NOW_MS - offset, stem, offset, lane), entry(offset)[1]
 
     replica.fold(OWN.changelog, ordered(1), ordered(2))
     assert {row.offset: row.behind for row in shown(replica).letters().rows} == {1: False, 2: True}
@@ -141,7 +141,7 @@ def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None
     assert replica.letters(scope=frozenset()).count == 0
     assert replica.letters("team:payments", frozenset({"orders"})).nothing_matches == "team:payments"
     with replica.readers.reading(0.0) as connection:
-        assert other_pages.names(connection, frozenset({"orders"})).teams == ("orders",)
+        assert other_pages.list_filter_names(connection, frozenset({"orders"})).teams == ("orders",)
 
 
 def test_pages_follow_each_other_and_a_cursor_of_another_list_is_refused(replica: GivenReplica) -> None:
@@ -170,14 +170,14 @@ def test_a_letter_is_found_by_its_name(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), partition=1)
     replica.fold(OWN.parked, rested(7))
     with shown(replica).readers.reading(0.0) as connection:
-        found = letter_rows.named(connection, name_of(1))
+        found = letter_rows.find_letter(connection, name_of(1))
         assert found is not None
         assert (found[0].key, found[1]) == (b"key 1", (OWN.changelog, 1, 0))
-        resting = letter_rows.named(connection, f"{OWN.parked}/0/0")
+        resting = letter_rows.find_letter(connection, f"{OWN.parked}/0/0")
         assert resting is not None
         assert (resting[0].key, resting[1]) == (b"key 7", (OWN.parked, 0, 0))
         for name in (name_of(2), "x/y", "a/b/c", "/", f"{OWN.parked}/0/9", "1/2/3/4/5", f"{OWN.parked}/-1/0", "é/0/1"):
-            assert letter_rows.named(connection, name) is None
+            assert letter_rows.find_letter(connection, name) is None
 
 
 def test_what_stays_in_kafka_is_not_asked_for_here(replica: GivenReplica) -> None:

@@ -41,7 +41,7 @@ class Letter(NamedTuple):
 
     def key(self, due_ms: int = SENT_MS, target: str = "orders.retry") -> bytes:
         lane = entry_keys.lane("payments", "orders.DLT", target)
-        return entry_keys.key(due_ms, entry_keys.key_stem("orders.DLT", 0), self.offset, lane)
+        return entry_keys.build_key(due_ms, entry_keys.key_stem("orders.DLT", 0), self.offset, lane)
 
     def waits(self, due_ms: int = SENT_MS, target: str = "orders.retry", *more: tuple[str, bytes]) -> tuple[bytes, bytes]:
         headers: Headers = [
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
             "orders.retry" if decision == "retry" else OWN.parked, None, fingerprint, group,
         )  # fmt: skip
         rows = [(self.lineage.encode(), self.offset, taken_ms, taken_ms, due_ms)]
-        (value,) = outcomes.records(defaultdict(list, {shared: rows}), taken_ms, by)
+        (value,) = outcomes.encode_outcomes(defaultdict(list, {shared: rows}), taken_ms, by)
         return None, value
 
 
@@ -84,11 +84,11 @@ def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
 
 def recovery(replica: GivenReplica, now_ms: int = NOW_MS) -> list[tuple[int, int, int, int]]:
     """By attempt, how many retries are known, how many of them came back, and of how many nothing is known yet."""
-    replica.folds.settle(now_ms)
+    replica.folds.count_recoveries(now_ms)
     with replica.readers.reading(0.0) as connection:
-        found = NowQuery(connection, None, Registry(), {}, now_ms).answer([])
+        found = NowQuery(connection, None, Registry(), {}, now_ms).load_now([])
         assert sum(found.retried_by_hour) == sum(each.sent + each.pending for each in found.recovery)
-        assert NowQuery(connection, frozenset({"others"}), Registry(), {}, now_ms).answer([]).recovery == ()
+        assert NowQuery(connection, frozenset({"others"}), Registry(), {}, now_ms).load_now([]).recovery == ()
         return [(each.attempt, each.sent, each.came_back, each.pending) for each in found.recovery]
 
 

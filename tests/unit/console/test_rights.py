@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from retry.console.web import granted_roles
 from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import LOCAL, Role, Viewer, demand
+from retry.console.web.rights import LOCAL, Role, Viewer, demand_role
 from retry.console.web.token_file import Tokens, make_token, viewer_of
 from retry.errors import SettingsInvalid
 
@@ -54,17 +54,17 @@ def test_a_filter_on_payloads_takes_the_right_for_every_team_that_is_seen() -> N
 ])  # fmt: skip
 def test_what_is_of_another_team_does_not_exist_and_what_is_not_allowed_is_forbidden(role: Role, team: str, status: int) -> None:
     with pytest.raises(HTTPException) as refused:
-        demand(SOME, role, team)
+        demand_role(SOME, role, team)
     assert refused.value.status_code == status
-    demand(SOME, Role.OPERATOR, "payments")
+    demand_role(SOME, Role.OPERATOR, "payments")
 
 
 def test_grants_are_read_as_they_are_written() -> None:
     granted = Granted({"payments": Role.OPERATOR, "*": Role.VIEWER}, frozenset({"payments"}))
-    assert granted_roles.read(granted.text().split()) == granted
+    assert granted_roles.read(granted.format_grant().split()) == granted
     assert granted_roles.read(["a:viewer,a:admin"]) == Granted({"a": Role.ADMIN})
     more = Granted({"a": Role.OPERATOR, "b": Role.VIEWER}, frozenset("b"))
-    assert granted_roles.together([Granted({"a": Role.VIEWER}), more]) == more
+    assert granted_roles.combine_grants([Granted({"a": Role.VIEWER}), more]) == more
 
 
 @pytest.mark.parametrize("text", [

@@ -59,7 +59,7 @@ def test_a_token_that_ends_signs_nobody_in_any_more_and_whoever_has_is_signed_ou
     now = [1_000_000]
     token, line = make_token("eve", Granted({"payments": Role.VIEWER}), 2_000_000)
     assert line.endswith(" payments:viewer 1970-01-01T00:33:20.000+00:00")
-    made = served(tokens=line, now_ms=lambda: now[0], more=[acting.routes])
+    made = served(tokens=line, now_ms=lambda: now[0], more=[acting.build_routes])
     browser, api = made.browser(), {"Authorization": f"Bearer {token}"}
     assert (sign_in(browser, token).status_code, browser.get("/").status_code) == (303, 200)
     assert made.browser().get("/api/now", headers=api).status_code == 200
@@ -137,16 +137,16 @@ def test_a_form_of_somebody_who_is_signed_out_says_so_and_does_nothing() -> None
 def test_sessions_are_bounded_and_forget_the_one_not_seen_for_longest() -> None:
     sessions = Sessions(1_000, lambda: 0, sessions_max=2)
     viewer = Viewer("x", {"a": Role.VIEWER})
-    first, second = (sessions.begin(lambda: viewer)[0] for _ in range(2))
+    first, second = (sessions.begin_session(lambda: viewer)[0] for _ in range(2))
     assert sessions.find(first) is not None
-    third, _ = sessions.begin(lambda: viewer)
+    third, _ = sessions.begin_session(lambda: viewer)
     assert [sessions.find(each) is not None for each in (first, second, third)] == [True, False, True]
 
 
 def test_a_right_that_is_taken_away_is_gone_at_once() -> None:
     rights: list[Viewer | None] = [Viewer("x", {"a": Role.VIEWER})]
     sessions = Sessions(1_000, lambda: 0)
-    secret, _ = sessions.begin(lambda: rights[0])
+    secret, _ = sessions.begin_session(lambda: rights[0])
     assert sessions.find(secret) is not None
     rights[0] = None
     assert sessions.find(secret) is None

@@ -23,7 +23,7 @@ SAID = {
 
 
 def shown(replica: FakeReplica) -> Served:
-    return served(replica, more=[acting.routes])
+    return served(replica, more=[acting.build_routes])
 
 
 @pytest.mark.parametrize("path", [path for _, path in NAV])
@@ -35,8 +35,8 @@ def test_where_there_is_nothing_a_page_says_so(path: str) -> None:
 @pytest.mark.parametrize("path", [*(path for _, path in NAV), "/act", GROUP, LETTER, "/actions/00000000000000aa"])
 def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = FakeReplica(state=Freshness("rebuilding", 0.25, None, 100), trouble=RebuildInProgress(0.25))
-    monkeypatch.setattr(replica, "controls", lambda: replica.letters(None, None))  # type: ignore[arg-type]
-    monkeypatch.setattr(replica, "audit", lambda *_, **__: replica.letters(None, None))  # type: ignore[arg-type]
+    monkeypatch.setattr(replica, "controls", lambda: replica.list_letters(None, None))  # type: ignore[arg-type]
+    monkeypatch.setattr(replica, "list_audit_rows", lambda *_, **__: replica.list_letters(None, None))  # type: ignore[arg-type]
     answer = shown(replica).browser().get(path)
     assert ">Loading</span> The topics are being read: 25 % so far." in answer.text
     # What the policy file says needs no topics.
@@ -48,12 +48,12 @@ def test_a_list_that_is_not_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     replica = FakeReplica([letter()], [group()])
     for rows, count in (([group()], 1), ([], 0)):
         partial = Page(rows, None, count, True, None, True)
-        monkeypatch.setattr(replica, "groups", lambda *_, partial=partial, **__: partial)
+        monkeypatch.setattr(replica, "list_groups", lambda *_, partial=partial, **__: partial)
         html = shown(replica).browser().get("/failures", params={"q": "message:x"}).text
         assert ("Not all letters were looked at" in html, "Nothing matches" in html) == (True, False)
-    monkeypatch.setattr(replica, "letters", lambda *_: Page([letter()], "on", 1, True, None, True))
+    monkeypatch.setattr(replica, "list_letters", lambda *_: Page([letter()], "on", 1, True, None, True))
     assert "Not all of this page was found" in shown(replica).browser().get("/letters?q=message:x").text
-    monkeypatch.setattr(replica, "letters", lambda *_: Page([], "on", 0, True, None, True))
+    monkeypatch.setattr(replica, "list_letters", lambda *_: Page([], "on", 0, True, None, True))
     assert "Nothing was found in the time there is. <a" in shown(replica).browser().get("/letters?q=message:x").text
 
 
@@ -65,7 +65,7 @@ def test_records_that_cannot_be_read_are_told_on_every_page(path: str) -> None:
 
 def test_a_scheduler_that_does_not_answer_and_a_search_that_ended_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     away = Answer("eu", [], 0, "it did not answer: refused")
-    monkeypatch.setattr(named_pages.other_schedulers, "asked", lambda *_: [away])
+    monkeypatch.setattr(named_pages.other_schedulers, "ask_schedulers", lambda *_: [away])
     html = shown(FakeReplica()).browser().get("/schedules").text
     assert ("eu: it did not answer: refused" in html, "where there was an answer" in html) == (True, True)
     rows = [letter(n, kind="task", label=f"t{n}") for n in range(3)]

@@ -41,7 +41,7 @@ def say(
 
 def now(replica: GivenReplica, scope: Scope = None, as_of_ms: int = NOW_MS, registry: Registry | None = None) -> Now:
     with replica.readers.reading(0.0) as connection:
-        return NowQuery(connection, scope, registry or registry_of(POLICIES), {}, NOW_MS, as_of_ms).answer([])
+        return NowQuery(connection, scope, registry or registry_of(POLICIES), {}, NOW_MS, as_of_ms).load_now([])
 
 
 def silent(found: Now) -> dict[str, bool]:

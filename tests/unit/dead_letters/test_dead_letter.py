@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.dead_letters import retry_headers as names
-from retry.dead_letters.dead_letter import NO_TIME, Letter, filled, integer, moment, read
+from retry.dead_letters.dead_letter import NO_TIME, Letter, fill_pointer, integer, moment, read
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import KNOWN
 from retry.delay_queue.envelopes import Entry
@@ -148,7 +148,7 @@ def test_a_pointer_that_is_filled_failed_when_the_pointer_was_written(family: st
     pointer = read(MemoryRecord(Entry("dlq.orders", None, None, said, None, ""), 0, 1, NOW_MS))
     theirs: Headers = [("a", b"1"), (f"{family}.errors.topic", b"earlier"), ("a", None)]
     source = MemoryRecord(Entry("orders", b"k", b"v", theirs, None, ""), 1, 7, NOW_MS - 86_400_000)
-    whole = filled(pointer, source)
+    whole = fill_pointer(pointer, source)
     assert (whole.key, whole.value, whole.original_headers) == (b"k", b"v", [("a", b"1"), ("a", None), *said])
     assert (whole.source, whole.failure) == (pointer.source, pointer.failure)
     assert (whole.timestamp_ms, whole.failed_at_ms(NOW_MS + 5_000)) == (NOW_MS - 86_400_000, failed_ms)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.dead_letter import Letter, read
 from retry.dead_letters.failure import Failure
-from retry.dead_letters.frameworks import ALIASABLE, KNOWN, Aliases, recognise, unknown
+from retry.dead_letters.frameworks import ALIASABLE, KNOWN, Aliases, make_unknown_failure, recognise
 from retry.dead_letters.frameworks.detection_plan import DIALECTS
-from retry.dead_letters.frameworks.topic_names import implied
+from retry.dead_letters.frameworks.topic_names import infer_from_name
 from retry.delay_queue.envelopes import Entry
 from retry.record import Headers
 from retry.testing.kafka import MemoryRecord
@@ -50,7 +50,7 @@ def test_a_letter_says_what_its_framework_meant(letter: dict[str, Any]) -> None:
     failure = found_in(letter).failure
     expected = {"attempts" if name == "attempt" else name: told for name, told in letter["expect"].items()}
     if expected["family"] == "unknown" and expected["origin_topic"] is None:
-        expected["origin_topic"] = implied(letter["topic"]).topic
+        expected["origin_topic"] = infer_from_name(letter["topic"]).topic
     assert {name: getattr(failure, name) for name in expected} == expected
 
 
@@ -141,7 +141,7 @@ def test_an_empty_value_gives_way_to_the_next_name() -> None:
 
 def test_letters_that_tell_nothing_share_one_failure() -> None:
     first, second = (read(MemoryRecord(Entry("orders.DLT", b"k", b"v", [], None, ""), 0, n, 1)).failure for n in (1, 2))
-    assert first is second is unknown("orders.DLT")
+    assert first is second is make_unknown_failure("orders.DLT")
     assert first == Failure(origin_topic="orders")
 
 
@@ -184,7 +184,7 @@ def test_aliases_take_precedence() -> None:
 def test_aliases_that_make_no_sense_change_nothing() -> None:
     aliases = {"attempts": ("x-tries",), "origin_partition": ("x-partition",)}
     for raw in (b"-1", b"", None, b"x", b"9" * 30):
-        assert recognise([("x-tries", raw), ("x-partition", raw)], "orders.DLT", None, aliases) is unknown("orders.DLT")
+        assert recognise([("x-tries", raw), ("x-partition", raw)], "orders.DLT", None, aliases) is make_unknown_failure("orders.DLT")
     assert recognise([("x-tries", b"0")], "dead", None, aliases).attempts == 1
 
 

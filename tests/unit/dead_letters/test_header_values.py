@@ -73,7 +73,7 @@ def test_the_root_is_the_innermost_of_a_dotnet_exception(trace: bytes, root: str
 @given(st.binary(max_size=200))
 def test_text_is_never_refused(raw: bytes) -> None:
     v = header_values
-    for read in (v.name, v.message, v.java_root, v.dotnet_root, v.last_part):
+    for read in (v.decode_name, v.message, v.java_root, v.dotnet_root, v.last_part):
         said = read(raw)
         assert said is None or said
 

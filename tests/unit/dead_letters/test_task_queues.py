@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.dead_letters.frameworks.task_queues import opened
+from retry.dead_letters.frameworks.task_queues import read_envelope
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in pay\n    charge()\n    ^^^^^^^^\n'
 
@@ -20,19 +20,19 @@ def celery(**headers: object) -> bytes:
 
 
 def dramatiq(**options: object) -> dict[str, Any]:
-    return opened(
+    return read_envelope(
         json.dumps({"queue_name": "default", "actor_name": "pay", "args": [], "options": options, "message_id": "7f"}).encode()
     )
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (3, 4), (-5, 1), (2_147_483_647, 1)])
 def test_retries_are_one_less_than_failures(retries: int, attempts: int) -> None:
-    assert opened(celery(retries=retries))["attempts"] == attempts
+    assert read_envelope(celery(retries=retries))["attempts"] == attempts
     assert dramatiq(retries=retries)["attempts"] == attempts
 
 
 def test_what_is_not_told_is_left_out() -> None:
-    assert opened(celery()) == {"family": "celery", "stage": "shop.pay"}
+    assert read_envelope(celery()) == {"family": "celery", "stage": "shop.pay"}
     assert dramatiq() == {"family": "dramatiq", "stage": "pay", "origin_topic": "default"}
 
 
@@ -41,7 +41,7 @@ def test_what_is_not_told_is_left_out() -> None:
     [("ValueError('no')", "ValueError"), ("shop.Declined: no", "shop.Declined"), ("it went wrong", None), (7, None), ("", None)],
 )
 def test_celery_may_name_an_exception(said: object, exception: str | None) -> None:
-    assert opened(celery(exc=said)).get("exception") == exception
+    assert read_envelope(celery(exc=said)).get("exception") == exception
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_class_follows_the_last_frame(trace: str, exception: str | None, mes
 @pytest.mark.parametrize("queue", ["default.XQ", "default.DQ", "default"])
 def test_dead_and_delayed_queues_are_those_of_their_origin(queue: str) -> None:
     value = {"actor_name": "pay", "message_id": "7f", "options": {}, "queue_name": queue}
-    assert opened(json.dumps(value, separators=(",", ":")).encode())["origin_topic"] == "default"
+    assert read_envelope(json.dumps(value, separators=(",", ":")).encode())["origin_topic"] == "default"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_dead_and_delayed_queues_are_those_of_their_origin(queue: str) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_no_envelope(value: bytes | None) -> None:
-    assert opened(value) == {}
+    assert read_envelope(value) == {}
 
 
 @given(st.sampled_from([b'{"body"', b'{"queue_name"', b'{"actor_name"']), st.binary(max_size=60))
 def test_no_value_is_refused(start: bytes, rest: bytes) -> None:
-    assert isinstance(opened(start + rest), dict)
+    assert isinstance(read_envelope(start + rest), dict)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.dead_letters.frameworks.topic_names import Implied, implied
+from retry.dead_letters.frameworks.topic_names import Implied, infer_from_name
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from retry.dead_letters.frameworks.topic_names import Implied, implied
     ],
 )  # fmt: skip
 def test_a_dead_letter_topic_implies_its_origin(topic: str) -> None:
-    assert implied(topic) == Implied("orders", None)
+    assert infer_from_name(topic) == Implied("orders", None)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_dead_letter_topic_implies_its_origin(topic: str) -> None:
     ],
 )  # fmt: skip
 def test_some_names_imply_a_group(topic: str, origin: str, group: str | None) -> None:
-    assert implied(topic) == Implied(origin, group)
+    assert infer_from_name(topic) == Implied(origin, group)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_some_names_imply_a_group(topic: str, origin: str, group: str | None) ->
     ],
 )  # fmt: skip
 def test_other_names_imply_no_group(topic: str) -> None:
-    assert implied(topic).group is None
+    assert infer_from_name(topic).group is None
 
 
 @pytest.mark.parametrize(
     "topic", ["orders", "", ".DLT", "orders.DLT.old", "dlq.", "dead-letter-topic-orders", "dlq-lcc-4x7vd-dlq", "error.orders"]
 )
 def test_other_names_imply_no_origin(topic: str) -> None:
-    assert implied(topic) == Implied(None, None)
+    assert infer_from_name(topic) == Implied(None, None)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_other_names_imply_no_origin(topic: str) -> None:
     ],
 )  # fmt: skip
 def test_an_origin_that_a_header_names_stands_and_says_where_the_group_begins(topic: str, origin: str, group: str | None) -> None:
-    assert implied(topic, origin) == Implied(origin, group)
+    assert infer_from_name(topic, origin) == Implied(origin, group)
 
 
 @given(st.text(max_size=40), st.none() | st.text(max_size=10))
 def test_every_name_is_read(topic: str, origin: str | None) -> None:
-    found = implied(topic, origin)
+    found = infer_from_name(topic, origin)
     assert found.topic != "" or origin == ""
     assert found.group != ""

@@ -56,9 +56,9 @@ def test_a_newer_slice_or_head_stops_whoever_cannot_read_it() -> None:
 def test_an_action_is_told_with_what_was_ordered_and_done() -> None:
     held, tally = Order("otto", NOW_MS + 1, "why"), Tally(1, 2, 0, {"parks": 1})
     patched = Action("patch", "anna", NOW_MS, [2, 0], 3, patch=Patch({"a": None}, "{}"))
-    (state,) = action_state.states(records((action_records.held_key(ID), held), head=patched, tally=tally))
+    (state,) = action_state.read_states(records((action_records.held_key(ID), held), head=patched, tally=tally))
     assert state[:6] == (ID, patched, held, None, tally, None)
-    assert (tally.members, state.left(0), state.has_ended(0)) == (3, 1, False)
+    assert (tally.members, state.count_left(0), state.has_ended(0)) == (3, 1, False)
     # A shard that had no slices, and one that was not there yet.
     assert state.has_ended(1)
     assert state.has_ended(7)
@@ -68,7 +68,7 @@ def test_an_action_is_told_with_what_was_ordered_and_done() -> None:
 def test_what_is_resumed_ends_the_hold_that_it_names_and_no_later_one(hold: int, stands: bool) -> None:
     resumed = Order("anna", NOW_MS + 9, hold=hold)
     orders = (action_records.held_key(ID), Order("otto", NOW_MS)), (action_records.resumed_key(ID), resumed)
-    (state,) = action_state.states(records(*orders))
+    (state,) = action_state.read_states(records(*orders))
     assert (state.held is not None, state.resumed) == (stands, resumed)
 
 
@@ -77,7 +77,7 @@ def test_actions_come_in_the_order_in_which_they_were_asked_for() -> None:
         action_records.head_key(bytes([n]) * 8): action_records.encode(Action("park", "a", NOW_MS - n, [], 0)) for n in range(4)
     }
     controls[control_records.pause_key("all", "")] = b'{"since_ms":1}'
-    assert [state.id[0] for state in action_state.states(controls)] == [3, 2, 1, 0]
+    assert [state.id[0] for state in action_state.read_states(controls)] == [3, 2, 1, 0]
     assert not control_records.stand(controls)
     controls[control_records.reschedule_key(1)] = b'{"since_ms":1}'
     assert control_records.stand(controls)
@@ -88,9 +88,9 @@ def test_actions_come_in_the_order_in_which_they_were_asked_for() -> None:
 @pytest.mark.parametrize("key", [action_records.head_key(ID), action_records.held_key(ID), action_records.tally_key(ID)])
 def test_what_cannot_be_read_is_never_taken_for_none(key: bytes) -> None:
     with pytest.raises(EntryUnreadable):
-        action_state.states({**records(), key: b"[1]"})
+        action_state.read_states({**records(), key: b"[1]"})
     with pytest.raises(EntryUnreadable):
-        action_state.states({b"\x10action/nohex": action_records.encode(HEAD)})
+        action_state.read_states({b"\x10action/nohex": action_records.encode(HEAD)})
 
 
 def test_no_two_actions_have_one_id() -> None:

@@ -133,7 +133,7 @@ def test_letters_join_in_the_order_of_their_numbers_and_near_each_other() -> Non
 
     def count_together(*letters: BlockLetter) -> list[int]:
         gathering = BlockGathering()
-        records = [*gathering.add(SHARED, letters, 32), *gathering.finish()]
+        records = [*gathering.add_letters(SHARED, letters, 32), *gathering.flush_blocks()]
         return [blocks.count_entries(key) for key, _ in records]
 
     assert count_together(first, last, later) == [3]

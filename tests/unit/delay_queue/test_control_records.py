@@ -18,7 +18,7 @@ def standing(*scopes: tuple[str, str], reason: str = "") -> dict[bytes, bytes]:
 
 
 def test_where_nothing_is_asked_everything_goes() -> None:
-    assert control_records.paused({}, *LETTER, NOW_MS) is None
+    assert control_records.find_pause({}, *LETTER, NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_where_nothing_is_asked_everything_goes() -> None:
     ],
 )
 def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str) -> None:
-    assert control_records.paused(standing((scope, name)), *LETTER, NOW_MS) == said
-    assert control_records.paused(standing((scope, name), reason="bad deploy"), *LETTER, NOW_MS) == f"{said}: bad deploy"
+    assert control_records.find_pause(standing((scope, name)), *LETTER, NOW_MS) == said
+    assert control_records.find_pause(standing((scope, name), reason="bad deploy"), *LETTER, NOW_MS) == f"{said}: bad deploy"
 
 
 @pytest.mark.parametrize(
@@ -40,28 +40,28 @@ def test_a_pause_of_each_scope_says_which_it_is(scope: str, name: str, said: str
     [("team", "order"), ("team", "orders.DLT"), ("topic", "orders"), ("target", "orders.DLT"), ("topic", ""), ("all", "orders")],
 )
 def test_a_pause_of_something_else_stops_nothing(scope: tuple[str, str]) -> None:
-    assert control_records.paused(standing(scope), *LETTER, NOW_MS) is None
+    assert control_records.find_pause(standing(scope), *LETTER, NOW_MS) is None
 
 
 def test_the_widest_of_several_pauses_is_told() -> None:
     both = standing(("target", "orders.retry"), ("all", ""))
-    assert control_records.paused(both, *LETTER, NOW_MS) == "paused by all"
+    assert control_records.find_pause(both, *LETTER, NOW_MS) == "paused by all"
 
 
 def test_a_pause_ends_by_itself_at_its_time_and_not_before() -> None:
     pause = Pause(NOW_MS - 9, "r", until_ms=NOW_MS, by="ann@desk")
     records = {control_records.pause_key("all", ""): control_records.encode(pause)}
     said = "paused by all until 2023-11-14T22:13:20.000+00:00: r (ann@desk)"
-    assert control_records.paused(records, *LETTER, NOW_MS - 1) == said
+    assert control_records.find_pause(records, *LETTER, NOW_MS - 1) == said
     assert control_records.pauses(records, NOW_MS - 1) == {("all", ""): pause}
-    assert control_records.paused(records, *LETTER, NOW_MS) is None
+    assert control_records.find_pause(records, *LETTER, NOW_MS) is None
     assert control_records.pauses(records, NOW_MS) == {}
 
 
 def test_behind_a_pause_that_has_ended_a_narrower_one_still_stands() -> None:
     records = standing(("target", "orders.retry"))
     records[control_records.pause_key("all", "")] = control_records.encode(Pause(1, until_ms=NOW_MS))
-    assert control_records.paused(records, *LETTER, NOW_MS) == "paused by target orders.retry"
+    assert control_records.find_pause(records, *LETTER, NOW_MS) == "paused by target orders.retry"
 
 
 def test_what_a_pause_does_not_say_is_not_written() -> None:
@@ -79,7 +79,7 @@ def test_requests_to_reschedule_are_told_and_stop_nothing() -> None:
     asked = [Reschedule(NOW_MS + n, team, topic) for n, (team, topic) in enumerate([("a", None), (None, "b"), (None, None)])]
     records = {control_records.reschedule_key(each.since_ms): control_records.encode(each) for each in reversed(asked)}
     assert list(control_records.reschedules(records | standing(("all", ""))).values()) == asked
-    assert control_records.paused(records, *LETTER, NOW_MS) is None
+    assert control_records.find_pause(records, *LETTER, NOW_MS) is None
 
 
 def test_keys_are_those_of_controls() -> None:
@@ -92,7 +92,7 @@ def test_keys_are_those_of_controls() -> None:
 def test_a_pause_that_cannot_be_read_is_never_taken_for_none(value: bytes) -> None:
     records = {control_records.pause_key("all", ""): value}
     with pytest.raises(EntryUnreadable):
-        control_records.paused(records, *LETTER, NOW_MS)
+        control_records.find_pause(records, *LETTER, NOW_MS)
     with pytest.raises(EntryUnreadable):
         control_records.pauses(records, NOW_MS)
 

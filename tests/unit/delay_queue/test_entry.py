@@ -25,7 +25,7 @@ PLAIN = Entry("orders.retry", b"k", b"v", [("a", None)], 1, "team")
 
 
 def key(source: Source) -> bytes:
-    return entry_keys.key(source.due_at_ms, entry_keys.key_stem(source.topic, source.partition), source.offset)
+    return entry_keys.build_key(source.due_at_ms, entry_keys.key_stem(source.topic, source.partition), source.offset)
 
 
 @given(SOURCE, SOURCE)
@@ -45,8 +45,8 @@ def test_letters_of_a_topic_that_was_made_again_lie_behind_those_of_before(
     one: Source, offset: int, before: int, now: int
 ) -> None:
     stem = entry_keys.key_stem(one.topic, one.partition)
-    former = entry_keys.key(one.due_at_ms, stem, entry_keys.number_letter(one.offset, before))
-    later = entry_keys.key(one.due_at_ms, stem, entry_keys.number_letter(offset, now))
+    former = entry_keys.build_key(one.due_at_ms, stem, entry_keys.number_letter(one.offset, before))
+    later = entry_keys.build_key(one.due_at_ms, stem, entry_keys.number_letter(offset, now))
     assert (former < later) == ((before, one.offset) < (now, offset))
     assert (former == later) == ((before, one.offset) == (now, offset))
     assert (entry_keys.source(former), entry_keys.incarnation(former)) == (one, before)
@@ -100,7 +100,7 @@ def test_every_key_due_at_a_time_lies_between_two_bounds(source: Source, now_ms:
 
 @given(SOURCE, DUE)
 def test_a_postponed_entry_keeps_its_letter(source: Source, due_at_ms: int) -> None:
-    assert entry_keys.source(entry_keys.postponed(key(source), due_at_ms)) == source._replace(due_at_ms=due_at_ms)
+    assert entry_keys.source(entry_keys.make_key_due_at(key(source), due_at_ms)) == source._replace(due_at_ms=due_at_ms)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_postponed_entry_keeps_its_letter(source: Source, due_at_ms: int) -> N
     [(1 << 63, DUE_MS_MAX), (1 << 100, DUE_MS_MAX), (-(1 << 63) - 1, DUE_MS_MIN), (-(1 << 100), DUE_MS_MIN), (-1, -1)],
 )
 def test_due_times_beyond_64_bits_are_clamped(asked_ms: int, kept_ms: int) -> None:
-    made = entry_keys.key(asked_ms, entry_keys.key_stem("a", 0), 0)
+    made = entry_keys.build_key(asked_ms, entry_keys.key_stem("a", 0), 0)
     assert entry_keys.due_at_ms(made) == entry_keys.due_at_ms(entry_keys.due_bound(asked_ms)) == kept_ms
 
 
@@ -117,8 +117,8 @@ def test_3_11_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
     tail = b"a.DLT\0" + bytes.fromhex("00000003 0000000000000007")
     assert made == b"\x01" + bytes(8) + bytes.fromhex("8000000000000005") + tail
     lane = entry_keys.lane("team", "a.DLT", "a.retry", ordered=True)
-    order = entry_keys.order("team", "a.DLT", b"key")
-    ordered = entry_keys.key(5, order + entry_keys.key_stem("a.DLT", 3), 7, lane)
+    order = entry_keys.hash_record_key("team", "a.DLT", b"key")
+    ordered = entry_keys.build_key(5, order + entry_keys.key_stem("a.DLT", 3), 7, lane)
     assert ordered == lane + bytes.fromhex("8000000000000005") + order + tail
     assert (len(lane), lane[0], len(order), entry_keys.order_of(ordered)) == (9, 2, 8, order)
 
@@ -126,10 +126,10 @@ def test_3_11_the_bytes_of_a_key_are_those_of_the_docstring() -> None:
 @given(SOURCE, st.booleans(), DUE)
 def test_a_key_of_any_lane_says_the_same(source: Source, ordered: bool, other_ms: int) -> None:
     lane = entry_keys.lane("team", source.topic, "retry", ordered)
-    stem = entry_keys.order("team", source.topic, b"k") * ordered + entry_keys.key_stem(source.topic, source.partition)
-    made = entry_keys.key(source.due_at_ms, stem, source.offset, lane)
+    stem = entry_keys.hash_record_key("team", source.topic, b"k") * ordered + entry_keys.key_stem(source.topic, source.partition)
+    made = entry_keys.build_key(source.due_at_ms, stem, source.offset, lane)
     assert (entry_keys.source(made), entry_keys.due_at_ms(made), entry_keys.lane_of(made)) == (source, source.due_at_ms, lane)
-    assert entry_keys.source(entry_keys.postponed(made, other_ms)) == source._replace(due_at_ms=other_ms)
+    assert entry_keys.source(entry_keys.make_key_due_at(made, other_ms)) == source._replace(due_at_ms=other_ms)
     assert lane < made < entry_keys.lane_end(lane)
     assert (made >= entry_keys.due_bound(other_ms, lane)) == (source.due_at_ms >= other_ms)
 
@@ -137,7 +137,7 @@ def test_a_key_of_any_lane_says_the_same(source: Source, ordered: bool, other_ms
 def test_lanes_differ_by_team_topic_destination_and_order() -> None:
     names = [("a", "b", "c"), ("a", "c", "b"), ("ab", "", "c"), ("a", "b", "cc")]
     assert len({entry_keys.lane(*name, ordered) for name in names for ordered in (False, True)}) == 2 * len(names)
-    assert entry_keys.order("a", "b", b"k") != entry_keys.order("a", "c", b"k") != entry_keys.order("a", "b", b"l")
+    assert entry_keys.hash_record_key("a", "b", b"k") != entry_keys.hash_record_key("a", "c", b"k") != entry_keys.hash_record_key("a", "b", b"l")
 
 
 @pytest.mark.parametrize(

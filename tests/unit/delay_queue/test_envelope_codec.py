@@ -12,7 +12,7 @@ from retry.delay_queue.entry_keys import DUE_MS_MAX, HELD, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
 from retry.delay_queue.envelopes import Also, Call, Entry, Named, SealedEnvelope, Unopened
 from retry.delay_queue.recurrence import Recurrence
-from retry.delay_queue.table.changelog_records import readable
+from retry.delay_queue.table.changelog_records import select_readable_rows
 from retry.errors import EntryForeign, SealUnopened
 from tests.support.sealed import NEW, OLD, KeyFile
 
@@ -33,16 +33,16 @@ def key(kind: int = PLAIN, topic: str = "orders.DLT", offset: int = 7, name: byt
     stem, lane = entry_keys.key_stem(topic, 3), entry_keys.lane("shop", topic, "orders.retry", kind == ORDERED)
     if kind == NAMED:
         lane = entry_keys.named_lane("shop", topic, "https://example.com:443")
-        return entry_keys.named_key(NOW_MS, entry_keys.name("door", topic, name), version, stem, offset, lane)
-    order = entry_keys.order("shop", topic, b"k") if kind == ORDERED else b""
-    return entry_keys.key(NOW_MS, order + stem, offset, lane)
+        return entry_keys.named_key(NOW_MS, entry_keys.hash_name("door", topic, name), version, stem, offset, lane)
+    order = entry_keys.hash_record_key("shop", topic, b"k") if kind == ORDERED else b""
+    return entry_keys.build_key(NOW_MS, order + stem, offset, lane)
 
 
 @pytest.mark.parametrize("kind", [PLAIN, ORDERED])
 @given(entry=ENTRY)
 def test_any_entry_comes_back_as_it_was(kind: int, entry: Entry) -> None:
     envelope = FILE.codec.encode(key(kind), entry)
-    assert FILE.codec.decode(key(kind), envelope) == entry == FILE.codec.shown(key(kind), envelope)
+    assert FILE.codec.decode(key(kind), envelope) == entry == FILE.codec.decode_to_show(key(kind), envelope)
 
 
 @given(entry=ENTRY, calls=st.booleans())
@@ -62,7 +62,7 @@ def test_nothing_of_a_payload_is_in_clear_and_its_way_is(kind: int, entry: Entry
     assert (told.destination, told.team, told.timestamp_ms, told.failed_at_ms, told.key_id) == (
         entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, "new",
     )  # fmt: skip
-    assert readable([(key(kind), envelope)]) == ([(key(kind), envelope)], [])
+    assert select_readable_rows([(key(kind), envelope)]) == ([(key(kind), envelope)], [])
     # It costs so many bytes of each entry.
     assert len(envelope) - len(envelopes.encode(entry)) <= 104 + len(entry.destination) + len(entry.team)
 
@@ -88,7 +88,7 @@ def test_under_the_key_of_another_letter_or_name_it_does_not_open(other: bytes) 
     with pytest.raises(SealUnopened, match="belongs to something else"):
         FILE.codec.decode(other, envelope)
     # A lane and a due time of its own are no other letter.
-    for place in (entry_keys.postponed(of, NOW_MS + 1), entry_keys.in_lane(of, HELD[kind])):
+    for place in (entry_keys.make_key_due_at(of, NOW_MS + 1), entry_keys.in_lane(of, HELD[kind])):
         assert FILE.codec.decode(place, envelope) == entry
 
 
@@ -109,7 +109,7 @@ def test_without_its_key_it_is_known_for_what_it_is_and_not_read() -> None:
     for codec, why in without.items():
         with pytest.raises(SealUnopened, match=why):
             codec.decode(key(NAMED), envelope)
-        shown = codec.shown(key(NAMED), envelope)
+        shown = codec.decode_to_show(key(NAMED), envelope)
         assert isinstance(shown, Unopened)
         assert why in shown.why
         assert (shown.destination, shown.team, shown.key, shown.value, shown.headers, shown.call) == (
@@ -136,5 +136,5 @@ SHORT, OTHER_TYPES = msgspec.msgpack.encode([2, "a"]), msgspec.msgpack.encode([2
 def test_what_is_no_envelope_is_refused(foreign: bytes) -> None:
     with pytest.raises(EntryForeign):
         FILE.codec.decode(key(), foreign)
-    shown = FILE.codec.shown(key(), foreign)
+    shown = FILE.codec.decode_to_show(key(), foreign)
     assert isinstance(shown, Unopened) and shown.is_foreign

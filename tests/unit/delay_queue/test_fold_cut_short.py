@@ -15,7 +15,7 @@ class Shard:
         self.folded: list[str] = []
         self._fails = fails
 
-    def fold(self, messages: Any) -> None:
+    def apply_messages(self, messages: Any) -> None:
         if self._fails:
             raise DataDirUnusable("tables/0", "No space left on device")
         self.folded += messages
@@ -26,8 +26,8 @@ def test_after_a_failed_fold_nothing_is_folded() -> None:
     engine = Engine.__new__(Engine)
     engine._cut_short = False
     fine, failing = Shard(), Shard(fails=True)
-    engine.fold([(fine, ["1"]), (fine, ["2"])])  # type: ignore[list-item]
+    engine.apply_portions([(fine, ["1"]), (fine, ["2"])])  # type: ignore[list-item]
     with pytest.raises(DataDirUnusable):
-        engine.fold([(failing, ["1"]), (fine, ["3"])])  # type: ignore[list-item]
-    engine.fold([(fine, ["4"])])  # type: ignore[list-item]
+        engine.apply_portions([(failing, ["1"]), (fine, ["3"])])  # type: ignore[list-item]
+    engine.apply_portions([(fine, ["4"])])  # type: ignore[list-item]
     assert fine.folded == ["1", "2"]

@@ -7,7 +7,7 @@ import pytest
 
 from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Named
-from retry.delay_queue.recurrence import Recurrence, following, headers_of_run
+from retry.delay_queue.recurrence import Recurrence, find_next_run, headers_of_run
 from retry.errors import EntryUnreadable
 
 
@@ -30,4 +30,4 @@ def test_headers_say_which_run_it_is_and_no_longer_which_it_was() -> None:
 
 def test_a_zone_that_this_machine_lacks_halts_and_does_not_end() -> None:
     with pytest.raises(EntryUnreadable, match=r"Atlantis.*install time zones"):
-        following(Recurrence(0, 0, cron="@daily", zone="Europe/Atlantis"), 0, 0)
+        find_next_run(Recurrence(0, 0, cron="@daily", zone="Europe/Atlantis"), 0, 0)

@@ -19,8 +19,8 @@ def test_a_letter_is_returned_once_it_is_marked(marked: set[int], others: set[in
     bitmaps: dict[bytes, bytes | None] = {}
     for offset in marked:
         block = ParkedPlace(TOPIC, 3, offset).block()
-        bitmaps[block] = returned_offsets.marked(bitmaps.get(block), offset)
-    found = {at for at in marked | others if returned_offsets.has(bitmaps.get(ParkedPlace(TOPIC, 3, at).block()), at)}
+        bitmaps[block] = returned_offsets.mark_offset(bitmaps.get(block), offset)
+    found = {at for at in marked | others if returned_offsets.is_offset_returned(bitmaps.get(ParkedPlace(TOPIC, 3, at).block()), at)}
     assert found == marked
     for bitmap in bitmaps.values():
         returned_offsets.check(bitmap or b"")
@@ -30,7 +30,7 @@ def test_a_letter_is_returned_once_it_is_marked(marked: set[int], others: set[in
 def test_a_place_is_read_as_it_was_written(partition: int, offset: int) -> None:
     place = ParkedPlace(TOPIC, partition, offset)
     key = place.encode()
-    assert (returned_offsets.place(key), returned_offsets.is_place(key)) == (place, True)
+    assert (returned_offsets.decode_place(key), returned_offsets.is_place(key)) == (place, True)
     assert (len(key), len(place.block())) == (PLACE_BYTES, BLOCK_BYTES)
 
 
@@ -45,11 +45,11 @@ def test_each_topic_partition_and_block_has_a_bitmap_of_its_own() -> None:
 @pytest.mark.parametrize("key", [b"", b"\x12", ParkedPlace(TOPIC, 0, 1).block(), b"\x01" + ParkedPlace(TOPIC, 0, 1).encode()[1:]])
 def test_what_is_no_place_is_refused(key: bytes) -> None:
     with pytest.raises(EntryUnreadable):
-        returned_offsets.place(key)
+        returned_offsets.decode_place(key)
 
 
 def test_what_is_no_bitmap_is_refused_and_what_is_newer_is_told_apart() -> None:
-    bitmap = returned_offsets.marked(None, 5)
+    bitmap = returned_offsets.mark_offset(None, 5)
     for broken in (b"", bitmap[:-1], bitmap + b"\0"):
         with pytest.raises(EntryUnreadable):
             returned_offsets.check(broken)
@@ -59,5 +59,5 @@ def test_what_is_no_bitmap_is_refused_and_what_is_newer_is_told_apart() -> None:
 
 def test_a_place_is_told_by_the_name_of_its_topic_where_that_is_known() -> None:
     key = ParkedPlace(TOPIC, 2, 9).encode()
-    assert returned_offsets.told(key, {TOPIC.hex(): "orders.parked"}) == "orders.parked/2/9"
-    assert returned_offsets.told(key, {}) == f"{TOPIC.hex()}/2/9"
+    assert returned_offsets.describe_place(key, {TOPIC.hex(): "orders.parked"}) == "orders.parked/2/9"
+    assert returned_offsets.describe_place(key, {}) == f"{TOPIC.hex()}/2/9"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from retry.delay_queue.entry_keys import LANE_BYTES, due_at_ms, due_bound, key, key_stem, lane, lane_end
+from retry.delay_queue.entry_keys import LANE_BYTES, build_key, due_at_ms, due_bound, key_stem, lane, lane_end
 from retry.delay_queue.table.watermarks import Watermarks
 
 STEM = key_stem("letters", 0)
@@ -25,11 +25,11 @@ def test_lanes_that_are_not_due_are_not_looked_at() -> None:
     lanes, counted = Watermarks(), Counted()
     lanes._lanes = counted  # type: ignore[assignment]
     many = [lane("team", f"topic-{n}", "target") for n in range(1_000)]
-    lanes.put({of: key(10_000 + n, STEM, n, of) for n, of in enumerate(many)})
+    lanes.note_put({of: build_key(10_000 + n, STEM, n, of) for n, of in enumerate(many)})
     counted.asked = 0
-    assert lanes.due(9_999) == []
+    assert lanes.find_due_lanes(9_999) == []
     assert counted.asked == 0
-    assert lanes.due(10_002) == many[:3]
+    assert lanes.find_due_lanes(10_002) == many[:3]
     assert counted.asked == 3
 
 
@@ -42,12 +42,12 @@ def test_random_histories_tell_the_same_lanes_as_a_look_at_all() -> None:
             now_ms += draw.randrange(20)
             if draw.random() < 0.6:
                 of = draw.choice(LANES)
-                put = key(now_ms + draw.randrange(-50, 400), STEM, offset, of)
+                put = build_key(now_ms + draw.randrange(-50, 400), STEM, offset, of)
                 rows[of].add(put)
-                lanes.put({of: put})
+                lanes.note_put({of: put})
                 continue
-            found = lanes.due(now_ms)
-            waiting = lanes.waiting()
+            found = lanes.find_due_lanes(now_ms)
+            waiting = lanes.list_waiting()
             low = {of: lanes.low(of) for of in waiting}
             assert found == sorted((of for of in waiting if due_at_ms(low[of]) <= now_ms), key=lambda of: low[of][LANE_BYTES:])
             assert {of for of in LANES if rows[of] and due_at_ms(min(rows[of])) <= now_ms} <= set(found)
@@ -61,7 +61,7 @@ def _deliver(lanes: Watermarks, rows: set[bytes], of: bytes, now_ms: int, at_mos
     found = [row for row in left if row < due_bound(now_ms + 1, of)][:at_most]
     following = left[len(found)] if len(left) > len(found) else lane_end(of)
     beyond = following if following >= due_bound(now_ms + 1, of) else None
-    lanes.scanned(of, beyond or (found[-1] + b"\0" if found else lanes.low(of)), beyond if not found else None)
+    lanes.note_scan(of, beyond or (found[-1] + b"\0" if found else lanes.low(of)), beyond if not found else None)
     if found:
         rows.difference_update(found)
         lanes.forgot(of, len(found))

@@ -17,7 +17,7 @@ from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act import ENDED_MS, ActContext, Acting
 from retry.delivery.act_audit import content_digest
-from retry.delivery.acted_entry import SEALED, digest
+from retry.delivery.acted_entry import SEALED, hash_envelope
 from retry.delivery.orphaned_rows import ORPHAN_MS
 from retry.delivery.return_slice import AskParked
 from retry.delivery.sweep import ChangelogPartition
@@ -82,7 +82,7 @@ class Bench:
         """Bring the table up to the changelog."""
         new = [r for r in self.log.read("changelog") if r.offset() >= self.table.next_offset]
         rows = [(r.key() or b"", r.value()) for r in new]
-        self.table.fold(rows, self.log.bounds("changelog", [0])[0].end, NOW_MS)
+        self.table.apply_records(rows, self.log.fetch_bounds("changelog", [0])[0].end, NOW_MS)
 
     def wait(self, count: int, topic: str = "orders.DLT", **more: Any) -> list[bytes]:
         """So many letters wait; the keys of their entries."""
@@ -109,12 +109,12 @@ class Bench:
 
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
         """One step, the fold following."""
-        end = self.log.bounds("changelog", [0])[0].end
+        end = self.log.fetch_bounds("changelog", [0])[0].end
         around = ActContext(
             self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, self.ask_parked,
             shards=self.shards,
         )  # fmt: skip
-        done = self.work.step(around)
+        done = self.work.run_slice(around)
         if fold:
             self.fold()
         return done
@@ -128,7 +128,7 @@ class Bench:
         return done[:-1]
 
     def state(self, action: bytes = ACTION) -> ActionState:
-        return {state.id: state for state in action_state.states(self.table.controls)}[action]
+        return {state.id: state for state in action_state.read_states(self.table.controls)}[action]
 
     @property
     def tally(self) -> Tally:
@@ -138,18 +138,18 @@ class Bench:
         """Entries, as the changelog and the table agree."""
         folded = {r.key() or b"": r.value() for r in self.log.read("changelog")}
         live = {k: v for k, v in folded.items() if v is not None and entry_keys.FIRST_KEY <= k < entry_keys.END_KEY}
-        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        assert dict(row[1:] for row in self.table.page(b"", 1_000)) | behind == live
+        behind = {key: envelope for _, key, envelope in self.table.page_behind(b"", 1_000)}
+        assert dict(row[1:] for row in self.table.scan_entries(b"", 1_000)) | behind == live
         assert self.table.waiting == len(live)
         return live
 
     def lineages(self, *before: attempts.LineageFields) -> attempts.TeamLineages:
         """What is remembered of letters of which this was known before; all of it lies in one partition."""
         recent, told = RecentLineages(100), self.log.read("lineage")
-        recent.fold(attempts.pack("orders", before))
+        recent.apply_batch(attempts.pack("orders", before))
         assert {record.partition() for record in told} == {LINEAGES.find_partition("orders")}
         for record in told:
-            recent.fold(record.value() or b"")
+            recent.apply_batch(record.value() or b"")
         return recent.find_team("orders")
 
     def told(self) -> list[list[dict[str, Any]]]:
@@ -199,10 +199,10 @@ def test_a_letter_that_does_not_wait_under_its_key_is_gone_and_nothing_is_put_fo
 
 def test_a_letter_that_is_held_is_not_gone(bench: Bench) -> None:
     (key,) = bench.wait(1)
-    bench.write((entry_keys.held(key), bench.live()[key]), (key, None))
+    bench.write((entry_keys.make_held_key(key), bench.live()[key]), (key, None))
     bench.ask("retry", at_once([key]))
     bench.finish()
-    assert (bench.tally, list(bench.live())) == (Tally(1, 0, 0, {SEALED: 1}), [entry_keys.held(key)])
+    assert (bench.tally, list(bench.live())) == (Tally(1, 0, 0, {SEALED: 1}), [entry_keys.make_held_key(key)])
 
 
 def test_of_two_actions_about_one_letter_the_second_finds_it_gone(bench: Bench) -> None:
@@ -242,7 +242,7 @@ def test_a_slice_that_is_larger_than_a_transaction_is_done_in_parts(bench: Bench
     keys = bench.wait(3, value=b"v" * 400)
     bench.ask("retry", at_once(keys))
     assert bench.step(bytes_max=1) == 1
-    ((_, left),) = bench.table.slices(action_records.SLICE, 10)
+    ((_, left),) = bench.table.list_slices(action_records.SLICE, 10)
     assert [member.key for member in action_records.decode_slice(left).members] == keys[1:]
     assert bench.tally == Tally(0, 1, 0, {})
     assert bench.finish(bytes_max=1) == [1, 1]
@@ -307,7 +307,7 @@ def test_one_that_is_held_keeps_no_other_from_being_done(bench: Bench) -> None:
 def test_only_what_is_redirected_or_parked_goes_by_the_policy_file_that_it_names(bench: Bench, kind: str) -> None:
     key, entry = letter()
     bench.write((key, packed(entry)))
-    member = Member(key, NOW_MS, digest(packed(entry)), packed(msgspec.structs.replace(entry, value=b"2")))
+    member = Member(key, NOW_MS, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, value=b"2")))
     more: dict[str, Any] = {"target": "orders.slow", "patch": action_records.Patch({"a": "b"})}
     bench.ask(kind, [member], policies="sha of another", **more)
     waits = kind in ("redirect", "park")
@@ -362,7 +362,7 @@ def test_slices_whose_head_never_comes_are_removed_after_an_hour(bench: Bench) -
     assert bench.finish() == []
     bench.now_ms += 120_000
     bench.finish()
-    left = {action_records.action_of(key) for key, _ in bench.table.slices(action_records.SLICE, 100)}
+    left = {action_records.action_of(key) for key, _ in bench.table.list_slices(action_records.SLICE, 100)}
     assert left == {OTHER}
     assert bench.log.read(AUDIT) == []
 
@@ -412,19 +412,19 @@ def test_a_discarded_letter_of_a_queue_lets_the_next_one_go_first_and_undone_tak
     bench.finish()
     lane = entry_keys.lane_of(keys[0])
     assert [key for key in bench.table.lanes() if key == lane] == [lane]
-    assert [key for key, _ in bench.table.due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[1]]
+    assert [key for key, _ in bench.table.find_due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[1]]
     discarded = next(key for key in bench.live() if key not in keys)
     bench.now_ms += 1
     bench.ask("undo", [Member(discarded, 0)], action=OTHER, undoes=ACTION.hex())
     bench.finish()
     assert sorted(bench.live()) == sorted(keys)
-    assert [key for key, _ in bench.table.due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[0]]
+    assert [key for key, _ in bench.table.find_due(NOW_MS + HOUR_MS, 10, 1 << 20, lane)] == [keys[0]]
 
 
 def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(bench: Bench) -> None:
     key, entry = letter()
     bench.write((key, packed(entry)))
-    edit = [Member(key, 0, digest(packed(entry)), packed(entry))]
+    edit = [Member(key, 0, hash_envelope(packed(entry)), packed(entry))]
     bench.ask("discard", [Member(key, 0)])
     bench.finish()
     (discarded,) = bench.live()
@@ -441,7 +441,7 @@ def test_an_edit_that_comes_after_a_discard_and_its_undo_finds_another_letter(be
 
 def test_an_edit_of_a_letter_that_went_meanwhile_is_told_that_it_has_changed(bench: Bench) -> None:
     key, entry = letter()
-    bench.ask("edit", [Member(key, 0, digest(packed(entry)), packed(entry))])
+    bench.ask("edit", [Member(key, 0, hash_envelope(packed(entry)), packed(entry))])
     bench.finish()
     assert bench.tally == Tally(1, 0, 0, {"changed": 1})
     assert bench.audited() == [["changed"]]
@@ -453,9 +453,9 @@ def test_a_letter_that_was_changed_is_known_by_its_new_value_and_its_sends_are_c
     old, new = (attempts.fingerprint("orders.DLT", attempts.payload(b"k", value)) for value in (b'{"a":1}', b'{"a":2}'))
     bench.ask("patch", at_once(keys), patch=action_records.Patch(value='{"a":2}'))
     bench.finish()
-    known = bench.lineages(attempts.row(number, old, NOW_MS + HOUR_MS, NOW_MS, 1))
-    assert known.returned(old, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS) is None
-    found = known.returned(new, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS)
+    known = bench.lineages(attempts.build_fields(number, old, NOW_MS + HOUR_MS, NOW_MS, 1))
+    assert known.find_returned(old, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS) is None
+    found = known.find_returned(new, NOW_MS + 2 * HOUR_MS, 3 * HOUR_MS)
     assert found is not None
     assert (found.id, found.attempts) == (number, 1)
 

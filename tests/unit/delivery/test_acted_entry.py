@@ -14,8 +14,8 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, Refusal, digest
-from retry.delivery.move_entries import replaced
+from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, Refusal, hash_envelope
+from retry.delivery.move_entries import list_replacements
 from retry.delivery.redecide import Redecider
 from retry.intake.build_entry import EntryBuilder
 from retry.testing.memory_table import MemoryTable
@@ -43,7 +43,7 @@ ACTIONS = entry_actions()
 
 
 def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object) -> ActedEntry:
-    made = ACTIONS.acted(state(kind, action, **more), asked(kind, key, entry, due_at_ms), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(kind, action, **more), asked(kind, key, entry, due_at_ms), packed(entry), NOW_MS)
     assert isinstance(made, ActedEntry), made
     return made
 
@@ -51,7 +51,7 @@ def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, actio
 def asked(kind: str, key: bytes, entry: Entry, due_at_ms: int = NOW_MS) -> Member:
     if kind != action_records.EDIT:
         return member(key, due_at_ms)
-    return Member(key, due_at_ms, digest(packed(entry)), packed(msgspec.structs.replace(entry, value=b"edited")))
+    return Member(key, due_at_ms, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, value=b"edited")))
 
 
 def of(kind: str) -> dict[str, object]:
@@ -60,7 +60,7 @@ def of(kind: str) -> dict[str, object]:
 
 
 def refused(kind: str, key: bytes, entry: Entry, **more: object) -> str:
-    made = ACTIONS.acted(state(kind, **more), asked(kind, key, entry), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(kind, **more), asked(kind, key, entry), packed(entry), NOW_MS)
     assert isinstance(made, Refusal)
     return made.reason
 
@@ -76,7 +76,7 @@ def headers(entry: Entry) -> dict[str, bytes | None]:
 def test_a_retry_is_due_when_its_member_says_and_says_so_itself() -> None:
     key, entry = letter()
     new, anew = became(acted(action_records.RETRY, key, entry, due_at_ms=NOW_MS + 5))
-    assert new == entry_keys.postponed(key, NOW_MS + 5)
+    assert new == entry_keys.make_key_due_at(key, NOW_MS + 5)
     assert headers(anew) == {**headers(entry), names.DUE_MS: b"%d" % (NOW_MS + 5), names.ACTION: ACTION.hex().encode()}
     assert (anew.destination, anew.key, anew.value, anew.team) == (entry.destination, entry.key, entry.value, entry.team)
 
@@ -119,7 +119,7 @@ def test_a_letter_of_a_topic_of_before_stays_one_where_it_leaves_its_queue_and_c
     key, entry = letter("keyed.DLT", offset=entry_keys.number_letter(7, 3))
     discarded, anew = became(acted(action_records.DISCARD, key, entry))
     back, _ = became(acted(action_records.UNDO, discarded, anew, action=OTHER, undoes=ACTION.hex()))
-    assert (entry_keys.letter(discarded), back) == (entry_keys.letter(key), key)
+    assert (entry_keys.extract_letter(discarded), back) == (entry_keys.extract_letter(key), key)
 
 
 def test_what_was_discarded_by_another_action_or_not_at_all_is_not_undone() -> None:
@@ -146,17 +146,17 @@ def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_a
     key, entry = letter(topic, due_at_ms=due_at_ms)
     more = {"target": entry.destination if topic == "keyed.DLT" or same else "orders.slow"} if kind == "redirect" else of(kind)
     made = acted(kind, key, entry, due_at_ms=due_at_ms if same else wanted_ms, **more)
-    rows = replaced(MemoryTable(), [made.move])
+    rows = list_replacements(MemoryTable(), [made.move])
     assert [value is None for _, value in rows] == [False, True]
     assert rows[0][0] != rows[1][0] == key
-    assert entry_keys.letter(rows[0][0])[-len(b"orders.DLT") :] == entry_keys.letter(key)[-len(b"orders.DLT") :]
+    assert entry_keys.extract_letter(rows[0][0])[-len(b"orders.DLT") :] == entry_keys.extract_letter(key)[-len(b"orders.DLT") :]
 
 
 def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() -> None:
     key, entry = letter()
     forged = msgspec.structs.replace(entry, value=b"v2", headers=[("trace", b"2"), (names.ATTEMPT, b"99")])
-    edit = Member(key, 0, digest(packed(entry)), packed(forged))
-    made = ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS)
+    edit = Member(key, 0, hash_envelope(packed(entry)), packed(forged))
+    made = ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS)
     assert isinstance(made, ActedEntry)
     new, anew = became(made)
     assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
@@ -170,25 +170,25 @@ def test_an_edit_of_something_else_does_nothing() -> None:
     key, entry = letter()
     marked = msgspec.structs.replace(entry, headers=[*entry.headers, (names.ACTION, OTHER.hex().encode())])
     edit = asked(action_records.EDIT, key, entry)
-    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(marked), NOW_MS) == Refusal("changed")
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(marked), NOW_MS) == Refusal("changed")
 
 
 def test_an_edit_that_cannot_be_read_is_refused_and_stops_no_shard() -> None:
     key, entry = letter()
-    edit = Member(key, 0, digest(packed(entry)), b"\xc1")
-    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unreadable")
+    edit = Member(key, 0, hash_envelope(packed(entry)), b"\xc1")
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unreadable")
 
 
 def test_an_edit_that_changes_nothing_is_refused() -> None:
     key, entry = letter()
-    edit = Member(key, 0, digest(packed(entry)), packed(entry))
-    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unchanged")
+    edit = Member(key, 0, hash_envelope(packed(entry)), packed(entry))
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("unchanged")
 
 
 def test_a_letter_that_keeps_the_order_of_its_key_keeps_the_key() -> None:
     key, entry = letter("keyed.DLT")
-    edit = Member(key, 0, digest(packed(entry)), packed(msgspec.structs.replace(entry, key=b"other")))
-    assert ACTIONS.acted(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("keeps_order")
+    edit = Member(key, 0, hash_envelope(packed(entry)), packed(msgspec.structs.replace(entry, key=b"other")))
+    assert ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS) == Refusal("keeps_order")
 
 
 def test_a_patch_sets_and_removes_headers() -> None:
@@ -216,7 +216,7 @@ def test_a_value_that_is_no_json_is_not_patched(value: bytes | None) -> None:
 
 def test_what_has_a_name_is_left_to_its_own_way_in() -> None:
     _, entry = letter()
-    name = entry_keys.name("schedules", "s", b"n")
+    name = entry_keys.hash_name("schedules", "s", b"n")
     key = entry_keys.named_key(NOW_MS, name, 1, entry_keys.key_stem("s", 0), 0, entry_keys.named_lane("t", "s", "d"))
     assert key[0] == NAMED
     for kind in action_records.KINDS:
@@ -228,8 +228,8 @@ def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
     key, entry = letter(value=b'{"a":"%s"}' % (b"x" * 10_000))
     actions = entry_actions(len(packed(entry)) + 20)
     edit = msgspec.structs.replace(entry, value=(entry.value or b"")[:-3] + b'y"}')
-    member_ = Member(key, NOW_MS, digest(packed(entry)), packed(edit))
-    made = actions.acted(state(kind, **of(kind)), member_, packed(entry), NOW_MS)
+    member_ = Member(key, NOW_MS, hash_envelope(packed(entry)), packed(edit))
+    made = actions.act_on_entry(state(kind, **of(kind)), member_, packed(entry), NOW_MS)
     assert made == Refusal("too_large")
 
 
@@ -238,11 +238,11 @@ def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     key, entry = letter(value=random.Random(1).randbytes(10_000))
     packer = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
     actions = EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
-    parked = actions.acted(state(action_records.PARK), member(key), packed(entry), NOW_MS)
+    parked = actions.act_on_entry(state(action_records.PARK), member(key), packed(entry), NOW_MS)
     assert isinstance(parked, ActedEntry)
     assert parked.entry.value is None
     edited = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, OTHER.hex().encode())))
-    assert actions.acted(state(action_records.PARK), member(key), packed(edited), NOW_MS) == Refusal("too_large")
+    assert actions.act_on_entry(state(action_records.PARK), member(key), packed(edited), NOW_MS) == Refusal("too_large")
 
 
 @given(st.sampled_from([*KINDS, action_records.ERASE]), TOPICS)

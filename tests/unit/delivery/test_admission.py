@@ -50,10 +50,10 @@ class Around:
         """How many may go; `standing` are pauses, name by scope."""
         pause = control_records.encode(Pause(NOW_MS))
         asked = {control_records.pause_key(scope, name): pause for scope, name in standing.items()}
-        return self.gate.take(lane, wanted, NOW_MS + after_ms, asked)
+        return self.gate.acquire_permits(lane, wanted, NOW_MS + after_ms, asked)
 
     def why(self, lane: Lane, after_ms: int = 0) -> str | None:
-        return self.gate.blocked(NOW_MS + after_ms).get(lane)
+        return self.gate.list_blocked(NOW_MS + after_ms).get(lane)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def around() -> Around:
 
 
 def test_what_nothing_speaks_against_goes_whole(around: Around) -> None:
-    assert (around.take(FREE, 700), around.gate.blocked(NOW_MS)) == (700, {})
+    assert (around.take(FREE, 700), around.gate.list_blocked(NOW_MS)) == (700, {})
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_what_nothing_speaks_against_goes_whole(around: Around) -> None:
 def test_a_pause_stops_what_it_names_and_nothing_else(around: Around, scope: str, name: str, stopped: set[Lane]) -> None:
     lanes = (ORDERS, OTHERS, FREE, PARKED)
     assert {lane for lane in lanes if not around.take(lane, 1, **{scope: name})} == stopped
-    assert around.gate.blocked(NOW_MS) == dict.fromkeys(stopped, f"paused by {scope} {name}".rstrip())
+    assert around.gate.list_blocked(NOW_MS) == dict.fromkeys(stopped, f"paused by {scope} {name}".rstrip())
     assert [around.take(lane, 1) for lane in lanes] == [1, 1, 1, 1]
-    assert around.gate.blocked(NOW_MS) == {}
+    assert around.gate.list_blocked(NOW_MS) == {}
 
 
 def test_a_pause_with_an_end_lets_go_at_that_time(around: Around) -> None:
     ends = {control_records.pause_key("all", ""): control_records.encode(Pause(NOW_MS, until_ms=NOW_MS + 5_000))}
-    assert (around.gate.take(FREE, 1, NOW_MS + 4_999, ends), around.gate.why_not(FREE, ends, NOW_MS + 5_000)) == (0, None)
+    assert (around.gate.acquire_permits(FREE, 1, NOW_MS + 4_999, ends), around.gate.why_not(FREE, ends, NOW_MS + 5_000)) == (0, None)
     assert "until" in (around.why(FREE) or "")
-    assert (around.gate.take(FREE, 1, NOW_MS + 5_000, ends), around.why(FREE)) == (1, None)
+    assert (around.gate.acquire_permits(FREE, 1, NOW_MS + 5_000, ends), around.why(FREE)) == (1, None)
 
 
 def test_what_is_paused_counts_for_no_limit(around: Around) -> None:
@@ -160,10 +160,10 @@ def test_a_share_that_grows_fills_at_its_new_pace(around: Around) -> None:
 
 
 def test_a_topic_that_refuses_is_held_until_it_takes_a_probe(around: Around) -> None:
-    around.gate.refused("orders.retry", "too many bytes", NOW_MS)
+    around.gate.note_refused("orders.retry", "too many bytes", NOW_MS)
     assert (around.take(ORDERS), around.why(ORDERS)) == (0, "it refuses: too many bytes")
     assert (around.take(ORDERS, after_ms=5_000), around.why(ORDERS, 5_000)) == (1, None)
-    around.gate.delivered({"orders.retry"})
+    around.gate.note_delivered({"orders.retry"})
     assert around.take(ORDERS, after_ms=5_000) == 19
 
 
@@ -185,9 +185,9 @@ def test_a_probe_that_a_limit_kept_back_is_still_to_be_sent(around: Around) -> N
 
 
 def test_what_an_open_breaker_holds_counts_for_no_limit(around: Around) -> None:
-    around.gate.refused("orders.retry", "full", NOW_MS)
+    around.gate.note_refused("orders.retry", "full", NOW_MS)
     assert [around.take(ORDERS) for _ in range(5)] == [0] * 5
-    around.gate.delivered({"orders.retry"})
+    around.gate.note_delivered({"orders.retry"})
     assert around.take(ORDERS) == 20
 
 
@@ -218,7 +218,7 @@ def test_a_lane_that_is_held_is_logged_once_and_a_limit_is_no_warning(
 
 def test_another_policy_file_brings_other_limits_and_permissions(around: Around) -> None:
     assert around.take(ORDERS) == 20
-    around.gate.refused("o", "full", NOW_MS)
+    around.gate.note_refused("o", "full", NOW_MS)
     stricter = POLICIES.replace("20/s", "7/s").replace("orders.parked", "orders.rest").replace("[o]", "[p]")
     around.gate.use(parse(stricter, "p.yaml"))
     assert around.take(ORDERS) == 7
@@ -236,7 +236,7 @@ def test_whose_lanes_are_is_known_whatever_the_policy_file_says(around: Around) 
 
 def test_what_is_held_is_counted_by_reason(around: Around) -> None:
     around.closed["o"] = "no such topic"
-    around.gate.refused("broken.retry", "full", NOW_MS)
+    around.gate.note_refused("broken.retry", "full", NOW_MS)
     around.take(ORDERS, 20)
     assert [around.take(ORDERS), around.take(OTHERS, topic="others.DLT"), around.take(BROKEN), around.take(FREE)] == [0] * 4
     assert around.take(Lane("orders", "orders.DLT", "gone.retry")) == 0

@@ -49,7 +49,7 @@ class Ramped(Bench):
         self.write((action_records.head_key(ACTION), action_records.encode(head)))
 
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
-        end = self.log.bounds("changelog", [0])[0].end
+        end = self.log.fetch_bounds("changelog", [0])[0].end
 
         def passed(name: bytes, _targets: object) -> Passing | None:
             self.asked.append(name)
@@ -58,7 +58,7 @@ class Ramped(Bench):
         context = ActContext(
             self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, passed=passed
         )
-        done = self.work.step(context)
+        done = self.work.run_slice(context)
         if fold:
             self.fold()
         return done
@@ -256,9 +256,9 @@ def test_marks_of_what_nobody_knows_any_more_are_removed(ramped: Ramped) -> None
     row = ramp_records.failed_row(OTHERS, 0, 1, ramped.now_ms, team=0)
     ramped.write((row["key"], row["value"]))
     ramped.finish()
-    assert len(ramped.table.slices(ramp_records.FAILED, 10)) == 1
+    assert len(ramped.table.list_slices(ramp_records.FAILED, 10)) == 1
     ramped.later(ORPHAN_MS + 60_001)
-    assert ramped.table.slices(ramp_records.FAILED, 10) == []
+    assert ramped.table.list_slices(ramp_records.FAILED, 10) == []
 
 
 def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramped) -> None:
@@ -266,20 +266,20 @@ def test_lineages_say_which_step_put_them_until_another_action_does(ramped: Ramp
     ramped.finish()
     record, *_ = ramped.log.read("lineage")
     known, (number, *_) = RampedLineages(10), next(attempts.unpack(record.value() or b"").rows)
-    known.fold(record.key() or b"", record.value() or b"")
-    assert (known.step("orders", number), known.step("others", number), len(known)) == ((ACTION, 0), None, 1)
-    known.fold(OTHERS.hex().encode(), record.value() or b"")
-    assert known.step("orders", number) is None
+    known.apply_record(record.key() or b"", record.value() or b"")
+    assert (known.find_step("orders", number), known.find_step("others", number), len(known)) == ((ACTION, 0), None, 1)
+    known.apply_record(OTHERS.hex().encode(), record.value() or b"")
+    assert known.find_step("orders", number) is None
     for n in range(20):
-        known.fold(record.key() or b"", attempts.pack("orders", [attempts.row(n + 1, 0, 1_000, 0, 1)]))
-    assert (len(known), known.step("orders", 10), known.step("orders", 11)) == (10, None, (ACTION, 0))
+        known.apply_record(record.key() or b"", attempts.pack("orders", [attempts.build_fields(n + 1, 0, 1_000, 0, 1)]))
+    assert (len(known), known.find_step("orders", 10), known.find_step("orders", 11)) == (10, None, (ACTION, 0))
 
 
 def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramped: Ramped) -> None:
     climb(ramped, 1, 1)
     ramped.finish()
     ((key, envelope),) = ((k, v) for k, v in ramped.live().items() if names.ACTION in dict(PLAIN.decode(k, v).headers))
-    for rows in [(key, None), (entry_keys.held(key), envelope)], [(key, envelope), (entry_keys.held(key), None)]:
+    for rows in [(key, None), (entry_keys.make_held_key(key), envelope)], [(key, envelope), (entry_keys.make_held_key(key), None)]:
         ramped.write(*rows)
         ramped.later(HOUR_MS)
         assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)

@@ -14,7 +14,7 @@ from retry.testing.memory_table import MemoryTable
 from tests.support.bench import Bench
 
 NOW_MS = 1_700_000_000_000
-NAME, LANE = entry_keys.name("schedules", "schedules", b"a"), entry_keys.named_lane("schedules", "schedules", "online")
+NAME, LANE = entry_keys.hash_name("schedules", "schedules", b"a"), entry_keys.named_lane("schedules", "schedules", "online")
 
 
 def entry_key(written_ms: int, due_ms: int, partition: int = 0, offset: int = 7) -> bytes:
@@ -43,11 +43,11 @@ def table() -> Table:
 
 
 def fold(table: Table, *rows: ChangelogRow) -> None:
-    table.fold(rows, table.next_offset + len(rows), NOW_MS)
+    table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
 
 
 def overruled(table: Table, disregarded: DisregardedChanges) -> None:
-    disregarded.tell_overruled(find_overruled(table, table.superseded(100)))
+    disregarded.tell_overruled(find_overruled(table, table.list_superseded(100)))
 
 
 def test_a_cancel_that_is_older_than_the_schedule_of_another_partition_is_told_of(
@@ -72,7 +72,7 @@ def test_what_is_replaced_and_cancelled_in_its_own_partition_is_nobody_told_of(
     table: Table, disregarded: DisregardedChanges, counted: Counter[str]
 ) -> None:
     fold(table, *((entry_key(NOW_MS - n, NOW_MS, offset=9 - n), b"v") for n in range(3)), cancel(NOW_MS))
-    assert len(table.superseded(100)) == 3
+    assert len(table.list_superseded(100)) == 3
     overruled(table, disregarded)
     assert not counted
 
@@ -120,9 +120,9 @@ def test_a_cancel_that_is_folded_while_its_schedule_is_being_sent_is_told_of_onc
 ) -> None:
     key, sent = entry_key(NOW_MS - 60_000, NOW_MS), SentNames(disregarded)
     fold(table, (key, b"v"))
-    table.due(NOW_MS, 10, 1 << 20, LANE)
+    table.find_due(NOW_MS, 10, 1 << 20, LANE)
     fold(table, late := cancel(NOW_MS - 3_000))
-    table.forget([key])
+    table.delete_scanned_rows([key])
     sent.note_sent([key], table)
     sent.check([late])
     assert counted == {"late_cancel": 1}
@@ -144,7 +144,7 @@ def test_only_so_many_names_are_remembered_and_the_log_does_not_flood(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("retry.delivery.disregarded_changes._NAMES_MAX", 50)
-    names = [entry_keys.name("schedules", "schedules", b"%d" % n) for n in range(60)]
+    names = [entry_keys.hash_name("schedules", "schedules", b"%d" % n) for n in range(60)]
     stem, sent = entry_keys.key_stem("schedules", 0), SentNames(disregarded)
     written = (NOW_MS - 9) * VERSIONS_OF_MS
     sent.note_sent([entry_keys.named_key(NOW_MS, name, written, stem, n, LANE) for n, name in enumerate(names)], table)

@@ -28,7 +28,7 @@ def bench() -> Bench:
 
 
 def erased(key: bytes, entry: Entry) -> ActedEntry:
-    made = ACTIONS.acted(state(ERASE), member(key), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(ERASE), member(key), packed(entry), NOW_MS)
     assert isinstance(made, ActedEntry)
     return made
 
@@ -79,7 +79,7 @@ def test_it_counts_as_no_retry() -> None:
 
 def test_a_null_that_is_to_cancel_others_does_that_first() -> None:
     key, entry = letter()
-    made = ACTIONS.acted(state(ERASE), member(entry_keys.in_lane(key, NULLS)), packed(entry), NOW_MS)
+    made = ACTIONS.act_on_entry(state(ERASE), member(entry_keys.in_lane(key, NULLS)), packed(entry), NOW_MS)
     assert made == Refusal("parks")
 
 
@@ -87,7 +87,7 @@ def test_an_erased_letter_cannot_be_acted_on_or_brought_back() -> None:
     made = erased(*letter())
     for kind in action_records.KINDS:
         if kind != ERASE:
-            result = ACTIONS.acted(state(kind), member(made.move.packed.key), made.move.packed.envelope, NOW_MS)
+            result = ACTIONS.act_on_entry(state(kind), member(made.move.packed.key), made.move.packed.envelope, NOW_MS)
             assert result == Refusal("not_discarded" if kind == action_records.UNDO else "discarded")
 
 
@@ -128,8 +128,8 @@ def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: B
 def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> None:
     returns = LetterReturns(ACTIONS.judge.registry, ACTIONS.judge.packer, 64, DISCARDED)
     record = parked(dead(key=key))
-    left = returns.erased(state(ERASE), record, record, NOW_MS)
-    back = returns.returned(state("retry"), record, record, NOW_MS, NOW_MS)
+    left = returns.erase_letter(state(ERASE), record, record, NOW_MS)
+    back = returns.return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
     assert left is not None
     assert left.shard == back.shard
@@ -155,8 +155,8 @@ def test_what_was_erased_is_never_returned_and_what_was_returned_is_not_erased_t
 @pytest.mark.parametrize("before", [names.ERASED, names.SUPERSEDED])
 def test_what_is_left_of_an_erased_letter_is_never_returned(before: bytes) -> None:
     returns = LetterReturns(ACTIONS.judge.registry, ACTIONS.judge.packer, 2, DISCARDED)
-    assert returns.refused(parked()) is None
-    assert returns.refused(with_headers(parked(), action_before=before)) == Refusal(before.decode())
+    assert returns.find_refusal(parked()) is None
+    assert returns.find_refusal(with_headers(parked(), action_before=before)) == Refusal(before.decode())
 
 
 @pytest.mark.parametrize("reason", [b"too_large", b"by_operator", b"max_attempts", b"unreadable_headers"])

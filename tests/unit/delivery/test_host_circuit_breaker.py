@@ -11,7 +11,7 @@ HOST, OTHER = "https://a:443", "https://b:443"
 def opened(now_ms: int = 0) -> HostCircuitBreakers:
     hosts = HostCircuitBreakers()
     for _ in range(FAILURES):
-        hosts.failed(HOST, now_ms)
+        hosts.note_failure(HOST, now_ms)
     return hosts
 
 
@@ -19,16 +19,16 @@ def test_few_failures_open_nothing_and_an_answer_takes_them_back() -> None:
     hosts = HostCircuitBreakers()
     for _ in range(3):
         for _ in range(FAILURES - 1):
-            hosts.failed(HOST, 0)
+            hosts.note_failure(HOST, 0)
         assert hosts.why_not(HOST, 0) is None
-        hosts.answered(HOST)
+        hosts.note_answer(HOST)
 
 
 def test_failures_in_a_row_close_a_host_for_a_while_and_no_other() -> None:
     hosts = opened()
     assert "open" in (hosts.why_not(HOST, OPEN_MS - 1) or "")
     assert hosts.why_not(OTHER, 0) is None
-    assert hosts.states(0) == {HOST: "open"}
+    assert hosts.describe_hosts(0) == {HOST: "open"}
 
 
 def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
@@ -37,8 +37,8 @@ def test_then_one_probe_goes_and_its_answer_lets_everything_go() -> None:
     assert hosts.half_open(HOST)
     hosts.began(HOST)
     assert "probe" in (hosts.why_not(HOST, OPEN_MS) or "")
-    assert hosts.states(OPEN_MS) == {HOST: "half-open"}
-    hosts.answered(HOST)
+    assert hosts.describe_hosts(OPEN_MS) == {HOST: "half-open"}
+    hosts.note_answer(HOST)
     assert hosts.why_not(HOST, OPEN_MS) is None
     assert not hosts.half_open(HOST)
 
@@ -48,7 +48,7 @@ def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:
     for _ in range(12):
         assert hosts.why_not(HOST, now_ms) is None
         hosts.began(HOST)
-        hosts.failed(HOST, now_ms)
+        hosts.note_failure(HOST, now_ms)
         rest_ms = min(rest_ms * 2, OPEN_MS_MAX)
         assert hosts.why_not(HOST, now_ms + rest_ms - 1) is not None
         now_ms += rest_ms
@@ -58,12 +58,12 @@ def test_a_probe_that_fails_opens_it_twice_as_long_up_to_a_bound() -> None:
 def test_calls_that_were_under_way_when_it_opened_do_not_make_it_last_longer() -> None:
     hosts = opened()
     for _ in range(50):
-        hosts.failed(HOST, 10)
+        hosts.note_failure(HOST, 10)
     assert hosts.why_not(HOST, OPEN_MS) is None
 
 
 def test_a_host_that_asks_to_wait_is_left_alone_for_so_long() -> None:
     hosts = HostCircuitBreakers()
-    hosts.failed(HOST, 0, 30_000)
+    hosts.note_failure(HOST, 0, 30_000)
     assert hosts.why_not(HOST, 29_999) is not None
     assert hosts.why_not(HOST, 30_000) is None

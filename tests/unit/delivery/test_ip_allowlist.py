@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from retry.delivery.webhooks.ip_allowlist import allowed
+from retry.delivery.webhooks.ip_allowlist import is_allowed
 
 INSIDE = [
     "0.0.0.0", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254",
@@ -23,18 +23,18 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("address", INSIDE)
 def test_addresses_inside_are_not_called(address: str) -> None:
-    assert not allowed(address)
+    assert not is_allowed(address)
 
 
 @pytest.mark.parametrize("address", OUTSIDE)
 def test_public_addresses_are_called(address: str) -> None:
-    assert allowed(address)
+    assert is_allowed(address)
 
 
 def test_a_listed_network_is_called_however_its_addresses_are_written() -> None:
     listed = (ip_network("10.1.0.0/16"), ip_network("fd00:1::/32"))
-    assert allowed("10.1.2.3", listed)
-    assert allowed("::ffff:10.1.2.3", listed)
-    assert allowed("fd00:1::5", listed)
-    assert not allowed("10.2.0.1", listed)
-    assert not allowed("::1", listed)
+    assert is_allowed("10.1.2.3", listed)
+    assert is_allowed("::ffff:10.1.2.3", listed)
+    assert is_allowed("fd00:1::5", listed)
+    assert not is_allowed("10.2.0.1", listed)
+    assert not is_allowed("::1", listed)

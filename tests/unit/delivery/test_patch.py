@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.delay_queue.action_records import Patch
-from retry.delivery.patch import fault, merged
+from retry.delivery.patch import fault, merge_json
 
 # The test cases of RFC 7396, appendix A.
 EXAMPLES = [
@@ -22,12 +22,12 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("value", "patch", "expected"), EXAMPLES)
 def test_examples_of_rfc_7396(value: bytes, patch: bytes, expected: bytes) -> None:
-    assert merged(value, patch) == expected
+    assert merge_json(value, patch) == expected
 
 
 def test_what_is_not_named_stays_byte_for_byte() -> None:
     value = rb'{ "id": 123456789012345678901234567890, "price": 1.10, "deep": {"x": [1e400, "\u00e4"]} }'
-    assert merged(value, b'{ "a" : null , "new" : 2.50 }') == (
+    assert merge_json(value, b'{ "a" : null , "new" : 2.50 }') == (
         rb'{"id":123456789012345678901234567890,"price":1.10,"deep":{"x": [1e400, "\u00e4"]},"new":2.50}'
     )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retry.delay_queue import ramp_records
 from retry.delay_queue.action_records import Tally
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
-from retry.delivery.ramp import StepCounts, at_most, counted, recovering, too_few, upper_bound
+from retry.delivery.ramp import StepCounts, at_most, count_steps, recovering, too_few, upper_bound
 
 LETTERS = 20_000
 RUNS = 100
@@ -98,7 +98,7 @@ def test_of_a_step_that_was_held_and_goes_on_only_the_rest_counts() -> None:
 def test_steps_are_counted_over_all_shards() -> None:
     ramp = Ramp(0.9, [2, 3], 0, 0)
     tallies = [Tally(steps=[StepTally(1, 1, 1)]), Tally(steps=[StepTally(1, 0, 0), StepTally(3, 2, 1)]), Tally()]
-    first, second = counted(ramp, tallies, [0, 1])
+    first, second = count_steps(ramp, tallies, [0, 1])
     assert (first, second) == (StepCounts(2, 2, 1, 1, 0), StepCounts(3, 3, 2, 1, 1))
     assert (first.is_put, first.is_sent, second.is_put, second.is_sent) == (True, True, True, False)
     assert (second.recovered, StepCounts(5).is_put) == (1, False)

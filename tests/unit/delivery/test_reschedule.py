@@ -25,7 +25,7 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
-from retry.operations.reschedule_dry_run import rehearsed
+from retry.operations.reschedule_dry_run import rehearse_request
 from retry.record import Headers
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
@@ -118,11 +118,11 @@ class Bench:
         """Bring the table up to the changelog."""
         new = [r for r in self.log.read("changelog") if r.offset() >= self.table.next_offset]
         rows = [(r.key() or b"", r.value()) for r in new]
-        self.table.fold(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
+        self.table.apply_records(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        return self.work.step(MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS), rows_max, bytes_max)
+        return self.work.reschedule_batch(MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS), rows_max, bytes_max)
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
         """Batches until the request is done, the fold following each; how many there were."""
@@ -143,8 +143,8 @@ class Bench:
         """The fold of the changelog, which the table agrees with."""
         folded = {record.key() or b"": record.value() for record in self.log.read("changelog")}
         live = {key: value for key, value in folded.items() if value is not None}
-        behind = {key: envelope for _, key, envelope in self.table.behind(b"", 1_000)}
-        waiting = dict(row[1:] for row in self.table.page(b"", 1_000)) | behind
+        behind = {key: envelope for _, key, envelope in self.table.page_behind(b"", 1_000)}
+        waiting = dict(row[1:] for row in self.table.scan_entries(b"", 1_000)) | behind
         assert waiting | self.table.controls == live
         assert self.table.waiting == len(waiting)
         return live
@@ -153,7 +153,7 @@ class Bench:
         """How many retries a letter without headers has had, as a worker says that has just started."""
         recent, registry = RecentLineages(1_000), registry_of(QUICK)
         for record in self.log.read("lineage"):
-            recent.fold(record.value() or b"")
+            recent.apply_batch(record.value() or b"")
         letter = read(MemoryRecord(Entry("orders.DLT", b"key", value, [], None, ""), 0, 1_000, NOW_MS + after_ms), {})
         counter = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
         return counter.trace(letter, registry.route("orders.DLT"), NOW_MS + after_ms).made or 0
@@ -244,7 +244,7 @@ CHANGES = [
 def test_every_kind_of_change(bench: Bench, policies: str, move: Move, due_ms: int, target: str) -> None:
     bench.take()
     asked = Reschedule(NOW_MS + 1_000, policies=policies)
-    said = rehearsed(bench.table, judge(policies), asked)
+    said = rehearse_request(bench.table, judge(policies), asked)
     assert [changed for counts in said.counts.values() for changed in counts.elements()] == [move]
     bench.ask(policies, NOW_MS + 1_000)
     bench.finish(policies)
@@ -278,7 +278,7 @@ def acted_on(bench: Bench, mark: bytes = b"0a" * 8, attempt: bytes = b"1", polic
     entry = envelopes.decode(bench.live()[key])
     headers = names.set_in(entry.headers, (names.ACTION, mark))
     headers = [(name, attempt if name == names.ATTEMPT else value) for name, value in headers]
-    new = entry_keys.postponed(key, NOW_MS + 9 * HOUR_MS)
+    new = entry_keys.make_key_due_at(key, NOW_MS + 9 * HOUR_MS)
     bench.write((new, envelopes.encode(msgspec.structs.replace(entry, headers=headers))), (key, None))
     return new
 
@@ -318,7 +318,7 @@ def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK, acted=True)
-    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
+    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass
     bench.fold()
     assert list(bench.live()) == [key]
@@ -332,7 +332,7 @@ def test_what_failed_after_the_request_is_left_alone(bench: Bench) -> None:
 
 
 def test_what_is_not_of_intake_is_left_alone(bench: Bench) -> None:
-    key = entry_keys.key(NOW_MS, entry_keys.key_stem("orders.DLT", 0), 9)
+    key = entry_keys.build_key(NOW_MS, entry_keys.key_stem("orders.DLT", 0), 9)
     bench.write((key, envelopes.encode(Entry("orders.retry", None, None, [], None, "orders"))))
     bench.ask(QUICK)
     bench.finish(QUICK)
@@ -358,12 +358,12 @@ def test_the_request_is_deleted_with_the_last_batch_and_batches_are_bounded(benc
     assert not bench.step(QUICK, rows_max=3)
     assert bench.work.seen <= 3
     assert key in bench.table.controls
-    assert bench.work.about(bench.table, judge(QUICK)) == "1 entries looked at, 1 moved"
+    assert bench.work.describe_waiting(bench.table, judge(QUICK)) == "1 entries looked at, 1 moved"
     bench.fold()
     assert bench.finish(QUICK, rows_max=3) >= 7
     assert bench.table.controls == {}
     assert set(bench.due().values()) == {2_000}
-    assert bench.work.about(bench.table, judge(QUICK)) is None
+    assert bench.work.describe_waiting(bench.table, judge(QUICK)) is None
     assert not bench.step(QUICK)
 
 
@@ -403,7 +403,7 @@ def test_without_the_policy_file_that_is_asked_for_nothing_is_done_and_health_sa
     key = bench.ask("asked for")
     assert not bench.step(QUICK)
     assert (bench.due(), list(bench.table.controls)) == ({1: HOUR_MS}, [key])
-    told = bench.work.about(bench.table, judge("{}"))
+    told = bench.work.describe_waiting(bench.table, judge("{}"))
     assert told == "waits for the policy file with sha256 asked for; this worker's has {}"
 
 
@@ -467,7 +467,7 @@ def _not_dropped(bench: Bench) -> None:
     def fails(keys: Iterable[bytes], again: Iterable[tuple[bytes, bytes]] = ()) -> None:
         raise TableUnreadable("gone")
 
-    bench.table.drop = fails  # type: ignore[method-assign]
+    bench.table.delete_rows = fails  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("crash", [_aborted, _committed, _left_open, _not_dropped])
@@ -533,7 +533,7 @@ def test_a_shard_that_is_restored_from_a_compacted_changelog_keeps_the_order(ben
     last = {key: n for n, (key, _) in enumerate(records)}
     left = [(key, value) for n, (key, value) in enumerate(records) if last[key] == n and value is not None]
     bench.table = MemoryTable()
-    bench.table.fold(left, bench.log.read("changelog")[-1].offset() + 1, NOW_MS)
+    bench.table.apply_records(left, bench.log.read("changelog")[-1].offset() + 1, NOW_MS)
     assert bench.sweep(NOW_MS + HOUR_MS) == [b"1", b"2", b"3", b"4"]
 
 
@@ -554,7 +554,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     bench.take("others.DLT")
     bench.ask(QUICK)
     several = Redecider(registry_of(QUICK), judge(QUICK).packer, lineages)
-    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, several, NOW_MS), 10, 1 << 20):
+    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, several, NOW_MS), 10, 1 << 20):
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
     assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
@@ -596,16 +596,16 @@ def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_the
     bench.take()
     moving = Redecider(registry_of(ORDERED), judge(ORDERED).packer, LINEAGES, 4)
     bench.ask(ORDERED)
-    while not bench.work.step(MoveContext(bench.table, bench.writer, here, moving, NOW_MS), 10, 1 << 20):
+    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, here, moving, NOW_MS), 10, 1 << 20):
         pass
     rows = {record.partition(): (record.key(), record.value()) for record in bench.log.read("shards") if record.value()}
     ((at, (key, envelope)),) = rows.items()
     assert key is not None
     assert envelope is not None
-    assert (at, key[0], bench.table.page(b"", 10)) == (shard, entry_keys.ORDERED, [])
+    assert (at, key[0], bench.table.scan_entries(b"", 10)) == (shard, entry_keys.ORDERED, [])
     assert entry_keys.due_at_ms(key) == NOW_MS + 2_000
     request = Reschedule(NOW_MS, policies=ORDERED)
-    again = moving.decided(key, envelope, request, waits_in=shard)
+    again = moving.redecide_entry(key, envelope, request, waits_in=shard)
     assert again is not None
     assert (again.shard, entry_keys.due_at_ms(again.packed.key)) == (shard, NOW_MS + 2_000)
 
@@ -618,7 +618,7 @@ def test_a_letter_stays_where_it_is_while_its_policy_asks_for_no_order(bench: Be
 @pytest.mark.parametrize("policies", [QUICK, PARKED])
 def test_a_letter_stays_one_of_its_topic_of_before_wherever_it_is_moved(bench: Bench, policies: str) -> None:
     key = bench.take(headers=[("exception-class", b"a.Slow")], incarnation=3)
-    moved = judge(policies).decided(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
+    moved = judge(policies).redecide_entry(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
     assert moved is not None
     assert (entry_keys.identity(moved.packed.key), entry_keys.incarnation(key)) == (entry_keys.identity(key), 3)
 
@@ -628,7 +628,7 @@ def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Benc
     packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
     small = Redecider(registry_of(QUICK), packer, LINEAGES)
     bench.ask(QUICK)
-    while not bench.work.step(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
+    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass
     bench.fold()
     [envelope] = bench.live().values()

@@ -59,8 +59,8 @@ def ask(bench: Bench, *offsets: int, kind: str = "retry", **more: Any) -> None:
 
 def bitmap(bench: Bench) -> set[int]:
     """Offsets of the first block that are marked."""
-    block = bench.table.get(returned_offsets.place(place(0)).block())
-    return {n for n in range(returned_offsets.OFFSETS_A_BLOCK) if returned_offsets.has(block, n)}
+    block = bench.table.get(returned_offsets.decode_place(place(0)).block())
+    return {n for n in range(returned_offsets.OFFSETS_A_BLOCK) if returned_offsets.is_offset_returned(block, n)}
 
 
 def test_each_is_put_once_and_marked_and_told(bench: Bench) -> None:
@@ -109,12 +109,12 @@ def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
     fingerprint = attempts.fingerprint("orders.DLT", attempts.payload(b"k", b'{"a":1}'))
     # It was parked after its third retry, and is sent for the fourth time.
     known = bench.lineages(
-        attempts.row(number, fingerprint, NOW_MS, NOW_MS, 3), attempts.row(number, fingerprint, NOW_MS, NOW_MS, 0)
+        attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 3), attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 0)
     )
     found = known.sends(number)
     assert found is not None
     assert found.attempts == 4
-    assert known.returned(fingerprint, NOW_MS + 2_000, HOUR_MS) == found
+    assert known.find_returned(fingerprint, NOW_MS + 2_000, HOUR_MS) == found
 
 
 def test_of_two_actions_about_one_letter_the_second_finds_it_returned(bench: Bench) -> None:
@@ -214,7 +214,7 @@ def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Be
 
 def edit(offset: int, record: Record, value: bytes = b"2") -> Member:
     """An edit of the record at this offset, made from that one."""
-    back = returns(shards=1).returned(state("retry"), record, record, NOW_MS, NOW_MS)
+    back = returns(shards=1).return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
     edited = msgspec.structs.replace(back.entry, value=value)
     return Member(place(offset), NOW_MS, record_digest(record, PLAIN), envelopes.encode(edited))
@@ -280,12 +280,12 @@ def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: B
         bench.finish()
     assert sources(bench.live()) == [0, 1, 2, 3]
     for key in places:
-        where = returned_offsets.place(key)
-        assert returned_offsets.has(bench.table.get(where.block()), where.offset)
+        where = returned_offsets.decode_place(key)
+        assert returned_offsets.is_offset_returned(bench.table.get(where.block()), where.offset)
 
 
 def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
-    letters = [returns().returned(state("retry"), record, record, NOW_MS, NOW_MS)
+    letters = [returns().return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
                for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
     back = [letter for letter in letters if isinstance(letter, ReturnedLetter)]
     entries, shards = return_slice.puts(back, "changelog")
@@ -306,7 +306,7 @@ def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_
     assert bench.finish() == [1]
     assert bench.state(OTHER).tally.done == 1, "what names this worker's file does not wait with it"
     told = f"waits for the policy file with sha256 sha of another; this worker's has {POLICIES}"
-    assert bench.work.about(POLICIES) == f"action {ACTION.hex()} {told}"
+    assert bench.work.describe_waiting(POLICIES) == f"action {ACTION.hex()} {told}"
     bench.now_ms += WAIT_MS - 2
     assert bench.finish() == []
     # Whoever owns the shard next waits anew.
@@ -317,7 +317,7 @@ def test_it_waits_for_the_policy_file_that_it_names_and_is_held_where_that_does_
     held = bench.state().held
     assert held is not None
     assert (held.by, held.reason, held.policies, bench.tally) == ("worker", f"it {told}", POLICIES, Tally())
-    assert bench.work.about(POLICIES) == ""
+    assert bench.work.describe_waiting(POLICIES) == ""
     # To be resumed means that this file will do.
     resumed = Order("anna", bench.now_ms, hold=held.at_ms, policies=held.policies)
     bench.write((action_records.resumed_key(ACTION), action_records.encode(resumed)))

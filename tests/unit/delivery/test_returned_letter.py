@@ -25,7 +25,7 @@ LATER_MS = NOW_MS + HOUR_MS
 def returned(record: Record, kind: str = "retry", whole: Record | None = None, **more: Any) -> ReturnedLetter | Refusal:
     """What becomes of a record at NOW_MS, that is due an hour later."""
     options = {name: more.pop(name) for name in ("bytes_max", "policies") if name in more}
-    return returns(**options).returned(state(kind, **more), record, whole or record, LATER_MS, NOW_MS)
+    return returns(**options).return_letter(state(kind, **more), record, whole or record, LATER_MS, NOW_MS)
 
 
 def done(record: Record, kind: str = "retry", **more: Any) -> ReturnedLetter:
@@ -128,7 +128,7 @@ def edit_of(record: Record, **new: Any) -> bytes:
 def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
     record = parked()
     edited = edit_of(record, value=b'{"a":2}', headers=[("who", b"anna"), (names.ATTEMPT, b"0")])
-    back = returns().returned(state("edit"), record, record, LATER_MS, NOW_MS, edited)
+    back = returns().return_letter(state("edit"), record, record, LATER_MS, NOW_MS, edited)
     assert isinstance(back, ReturnedLetter)
     assert (back.entry.key, back.entry.value, back.destination) == (b"k", b'{"a":2}', "orders.retry")
     assert [header for header in back.entry.headers if header[0] not in names.OURS] == [("who", b"anna")]
@@ -140,18 +140,18 @@ def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
     assert (kept.destination, kept.key, kept.value, kept.timestamp_ms) == (DISCARDED, b"k", b'{"a":1}', NOW_MS)
     marks = {names.ACTION: ACTION.hex().encode(), names.ACTION_BEFORE: b"superseded"}
     assert dict(kept.headers) == {**dict(record.headers()), **marks}
-    assert returns().refused(Record((DISCARDED, 0, 1), kept.key, kept.value, kept.headers, (1, NOW_MS))) == Refusal("superseded")
+    assert returns().find_refusal(Record((DISCARDED, 0, 1), kept.key, kept.value, kept.headers, (1, NOW_MS))) == Refusal("superseded")
     assert done(record).kept is None
 
 
 def test_an_edit_names_the_record_that_it_was_made_from() -> None:
     digest = record_digest(parked(), PLAIN)
-    assert returns().unedited(parked(), digest) is None
-    assert returns().unedited(with_headers(parked(), due_ms=b"7"), digest) == Refusal("changed")
-    assert returns().unedited(parked(dead(value=b"2")), digest) == Refusal("changed")
-    assert returns().unedited(parked(), b"") == Refusal("changed")
+    assert returns().find_edit_refusal(parked(), digest) is None
+    assert returns().find_edit_refusal(with_headers(parked(), due_ms=b"7"), digest) == Refusal("changed")
+    assert returns().find_edit_refusal(parked(dead(value=b"2")), digest) == Refusal("changed")
+    assert returns().find_edit_refusal(parked(), b"") == Refusal("changed")
     reference = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
-    assert returns().unedited(reference, record_digest(reference, PLAIN)) == Refusal("reference")
+    assert returns().find_edit_refusal(reference, record_digest(reference, PLAIN)) == Refusal("reference")
 
 
 @pytest.mark.parametrize(("topic", "edited", "reason"), [
@@ -162,7 +162,7 @@ def test_an_edit_names_the_record_that_it_was_made_from() -> None:
 ])  # fmt: skip
 def test_an_edit_that_cannot_be_is_refused(topic: str, edited: bytes, reason: str) -> None:
     record = parked(dead(topic))
-    assert returns(2_000).returned(state("edit"), record, record, LATER_MS, NOW_MS, edited) == Refusal(reason)
+    assert returns(2_000).return_letter(state("edit"), record, record, LATER_MS, NOW_MS, edited) == Refusal(reason)
 
 
 def test_what_makes_no_sense_of_a_parked_letter_is_refused() -> None:
@@ -201,28 +201,28 @@ def test_a_null_that_cancels_others_is_not_sent() -> None:
     ({"action_before": b"superseded"}, "superseded"),
 ])  # fmt: skip
 def test_what_does_not_say_which_letter_it_was_is_refused(headers: dict[str, bytes | None], reason: str) -> None:
-    assert returns().refused(with_headers(parked(), **headers)) == Refusal(reason)
+    assert returns().find_refusal(with_headers(parked(), **headers)) == Refusal(reason)
 
 
 def test_a_record_in_the_parking_topic_of_one_team_is_no_letter_of_another() -> None:
     other = "  loans: {topics: [{dead_letters: loans.DLT, retry_to: loans.retry}]}\n"
     forged = with_headers(parked(), source=b"loans.DLT/0/7")
-    assert returns(policies=POLICIES + other).refused(forged) == Refusal("not_ours")
-    erased = returns(policies=POLICIES + other).erased(state("erase"), forged, forged, NOW_MS)
+    assert returns(policies=POLICIES + other).find_refusal(forged) == Refusal("not_ours")
+    erased = returns(policies=POLICIES + other).erase_letter(state("erase"), forged, forged, NOW_MS)
     assert erased is None
     # Where only the service writes, it is believed.
     own = Record(("parked", 0, 4), forged.key(), forged.value(), forged.headers(), forged.timestamp())
-    assert returns(policies=POLICIES + other).refused(own) is None
+    assert returns(policies=POLICIES + other).find_refusal(own) is None
 
 
 @pytest.mark.parametrize("name", [names.TASK_SOURCE, names.WEBHOOK_URL, names.SCHEDULE_SOURCE])
 def test_tasks_schedules_and_timers_are_refused(name: str) -> None:
     record = Record(("orders.parked", 0, 4), b"k", b"v", [*parked().headers(), (name, b"x")], (1, NOW_MS))
-    assert returns().refused(record) == Refusal("not_a_letter")
+    assert returns().find_refusal(record) == Refusal("not_a_letter")
 
 
 def test_nothing_speaks_against_a_letter_that_the_service_parked() -> None:
-    assert returns().refused(parked()) is None
+    assert returns().find_refusal(parked()) is None
 
 
 def test_a_letter_that_fits_only_without_its_coordinates_is_refused() -> None:
@@ -293,7 +293,7 @@ def test_what_has_headers_that_cannot_be_read_is_refused_and_ends_nothing(kind: 
     assert resting_record.is_reference(record)
     assert returned(record, kind, whole=whole, target="orders.slow", patch=Patch({"a": "b"})) == Refusal("unreadable_headers")
     stranger = unreadable(parked())
-    assert returns().refused(stranger) == Refusal("not_ours")
+    assert returns().find_refusal(stranger) == Refusal("not_ours")
     assert not resting_record.is_reference(unreadable(dead(value=None)))
 
 

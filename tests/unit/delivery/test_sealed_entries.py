@@ -12,8 +12,8 @@ from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import HELD, NULLS
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
-from retry.delivery.act_audit import audited, content_digest, content_digests
-from retry.delivery.acted_entry import SEALED, ActedEntry, Refusal, digest
+from retry.delivery.act_audit import content_digest, content_digests, make_audit_records
+from retry.delivery.acted_entry import SEALED, ActedEntry, Refusal, hash_envelope
 from retry.delivery.cancel import Cancelling
 from retry.delivery.move_entries import MoveContext
 from retry.delivery.reschedule import Rescheduling
@@ -45,7 +45,7 @@ def done(
     file: KeyFile, kind: str, key: bytes, envelope: bytes, member: Member | None = None, **more: object
 ) -> ActedEntry | Refusal:
     """What an action makes of an entry."""
-    return acted.entry_actions(codec=file.codec).acted(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
+    return acted.entry_actions(codec=file.codec).act_on_entry(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
 
 
 @pytest.mark.parametrize("topic", ["orders.DLT", "keyed.DLT"])
@@ -81,19 +81,19 @@ def test_an_edit_is_sealed_for_its_letter_and_names_the_bytes_that_it_was_made_o
     key, entry = letter()
     envelope = file.codec.encode(key, entry)
     edited = msgspec.structs.replace(entry, value=b'{"card":"canary-4711","a":2}')
-    member = Member(key, NOW_MS, digest(envelope), file.codec.encode(key, edited))
+    member = Member(key, NOW_MS, hash_envelope(envelope), file.codec.encode(key, edited))
     assert CANARY not in action_records.encode_slice([member], NOW_MS)
     made = done(file, action_records.EDIT, key, envelope, member)
     assert isinstance(made, ActedEntry)
     assert (made.entry.value, CANARY in made.move.packed.envelope) == (edited.value, False)
     # Of an equal letter that was sealed once more the digest is another: it tells nothing of what is sealed.
     again = file.codec.encode(key, entry)
-    assert digest(again) != digest(envelope)
+    assert hash_envelope(again) != hash_envelope(envelope)
     assert done(file, action_records.EDIT, key, again, member) == Refusal("changed")
     # Made for one letter, it is none for another.
     other, _ = letter(offset=8)
     envelope = file.codec.encode(other, entry)
-    foreign = Member(other, NOW_MS, digest(envelope), member.envelope)
+    foreign = Member(other, NOW_MS, hash_envelope(envelope), member.envelope)
     assert done(file, action_records.EDIT, other, envelope, foreign) == Refusal(SEALED)
 
 
@@ -111,11 +111,11 @@ def test_a_letter_that_rested_waits_sealed(file: KeyFile) -> None:
     dead = rested.dead(key=CANARY, value=VALUE)
     record = rested.parked(dead)
     returns = rested.returns(codec=file.codec)
-    made = returns.returned(acted.state(action_records.RETRY), record, record, NOW_MS, NOW_MS)
+    made = returns.return_letter(acted.state(action_records.RETRY), record, record, NOW_MS, NOW_MS)
     assert isinstance(made, ReturnedLetter)
     assert CANARY not in made.envelope
     assert file.codec.decode(made.key, made.envelope).value == VALUE
-    erased = returns.erased(acted.state(action_records.ERASE), record, record, NOW_MS)
+    erased = returns.erase_letter(acted.state(action_records.ERASE), record, record, NOW_MS)
     assert erased is not None
     assert file.codec.decode(erased.key, erased.envelope).value is None
 
@@ -124,9 +124,9 @@ def test_the_audit_has_digests_that_nobody_makes_without_the_key(file: KeyFile) 
     key, entry = letter()
     member = acted.member(key)
     asked = acted.state(action_records.PATCH, patch=Patch({}, '{"b":1}'))
-    made = acted.entry_actions(codec=file.codec).acted(asked, member, file.codec.encode(key, entry), NOW_MS)
+    made = acted.entry_actions(codec=file.codec).act_on_entry(asked, member, file.codec.encode(key, entry), NOW_MS)
     assert isinstance(made, ActedEntry)
-    (record,) = audited(asked, [(member, made)], "audit", 0, NOW_MS, file.codec)
+    (record,) = make_audit_records(asked, [(member, made)], "audit", 0, NOW_MS, file.codec)
     (told,) = orjson.loads(record.value or b"")["letters"]
     assert told["before"] == content_digest(CANARY, VALUE, entry.headers, file.codec)
     assert told["before"].startswith("old:")
@@ -163,7 +163,7 @@ class Shard(Bench):
     def follow(self, now_ms: int = NOW_MS) -> bool:
         """Follow nulls for a while; whether they were."""
         for _ in range(20):
-            ended = self.nulls.step(MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms), 100, 1 << 20, lambda: 0)
+            ended = self.nulls.cancel_batch(MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms), 100, 1 << 20, lambda: 0)
             self.fold()
             if ended:
                 return True
@@ -207,7 +207,7 @@ def test_nulls_cancel_what_is_held_and_can_be_opened_again(file: KeyFile) -> Non
     key = shard.wait(1)
     held, envelope = entry_keys.in_lane(key, HELD[key[0]]), shard.live()[key]
     # Before it lies one of another topic, which is no reason to pass over the lane.
-    stranger = entry_keys.in_lane(entry_keys.key(NOW_MS, entry_keys.key_stem("a.DLT", 0), 1), HELD[key[0]])
+    stranger = entry_keys.in_lane(entry_keys.build_key(NOW_MS, entry_keys.key_stem("a.DLT", 0), 1), HELD[key[0]])
     shard.write([(held, envelope), (key, None), (stranger, envelope)])  # type: ignore[list-item]
     shard.null(3)
     assert shard.follow()
@@ -226,7 +226,7 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
         shard.write([(request, asked)])
         work = Rescheduling()
         for _ in range(9):
-            if work.step(MoveContext(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS), 100, 1 << 20):
+            if work.reschedule_batch(MoveContext(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS), 100, 1 << 20):
                 break
         shard.fold()
         return set(keys) - set(shard.live())
@@ -235,8 +235,8 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
     assert reschedule(NOW_MS) == set()
     file.write(NEW, OLD)
     for key in keys:
-        shard.write([(entry_keys.postponed(key, NOW_MS + 9), shard.live()[key]), (key, None)])  # type: ignore[list-item]
-    keys = [entry_keys.postponed(key, NOW_MS + 9) for key in keys]
+        shard.write([(entry_keys.make_key_due_at(key, NOW_MS + 9), shard.live()[key]), (key, None)])  # type: ignore[list-item]
+    keys = [entry_keys.make_key_due_at(key, NOW_MS + 9) for key in keys]
     assert reschedule(NOW_MS + 1) == set(keys)
     assert not any(CANARY in envelope for envelope in shard.live().values())
 

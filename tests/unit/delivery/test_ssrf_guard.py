@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, host_of, listed, well_formed
+from retry.delivery.webhooks.ssrf_guard import SsrfGuard, host_of, parse_allowlist, well_formed
 from retry.errors import SettingsInvalid, UrlRefused
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
@@ -37,7 +37,7 @@ async def lookup(host: str, _team: str) -> list[str]:
 
 
 def vetted(url: str, allow: str = "") -> list[str]:
-    return asyncio.run(SsrfGuard(listed(allow), lookup).vetted(url, "team")).addresses
+    return asyncio.run(SsrfGuard(parse_allowlist(allow), lookup).vet_url(url, "team")).addresses
 
 
 REFUSED = [
@@ -144,7 +144,7 @@ def test_the_vetted_addresses_are_the_only_ones_that_are_given_to_the_connection
         return answers.pop(0)
 
     async def connected() -> list[str]:
-        found = await SsrfGuard(lookup=rebinding).vetted("https://rebound.example/", "team")
+        found = await SsrfGuard(lookup=rebinding).vet_url("https://rebound.example/", "team")
         return [each["host"] for each in await found.resolver().resolve("rebound.example", 443)]
 
     assert asyncio.run(connected()) == [PUBLIC]
@@ -160,4 +160,4 @@ def test_hosts_are_told_by_scheme_name_and_port() -> None:
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "not a host", "300.1.1.1", "https://x"])
 def test_a_list_with_a_mistake_is_refused(text: str) -> None:
     with pytest.raises(SettingsInvalid, match="RETRY_WEBHOOK_ALLOW"):
-        listed(text)
+        parse_allowlist(text)

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of, signed
+from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of, sign_body
 from retry.errors import SettingsInvalid
 
 SECRET, ID = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
@@ -17,7 +17,7 @@ BODY = b'{"test": 2432232314}'
 
 
 def test_the_vector_of_the_specification() -> None:
-    assert signed([secret_of(SECRET)], ID, 1614265330, BODY) == {
+    assert sign_body([secret_of(SECRET)], ID, 1614265330, BODY) == {
         "webhook-id": ID,
         "webhook-timestamp": "1614265330",
         "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
@@ -25,13 +25,13 @@ def test_the_vector_of_the_specification() -> None:
 
 
 def test_while_secrets_rotate_there_is_a_signature_by_each() -> None:
-    told = signed(secrets_of(f"# newest first\n{OTHER}\n\n{SECRET}\n"), ID, 1614265330, BODY)["webhook-signature"].split(" ")
+    told = sign_body(secrets_of(f"# newest first\n{OTHER}\n\n{SECRET}\n"), ID, 1614265330, BODY)["webhook-signature"].split(" ")
     by_hand = hmac.new(bytes(range(32)), b"%s.1614265330.%s" % (ID.encode(), BODY), hashlib.sha256).digest()
     assert told == ["v1," + base64.b64encode(by_hand).decode(), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="]
 
 
 def test_without_secrets_nothing_is_signed() -> None:
-    assert signed([], ID, 1, b"") == {"webhook-id": ID, "webhook-timestamp": "1"}
+    assert sign_body([], ID, 1, b"") == {"webhook-id": ID, "webhook-timestamp": "1"}
 
 
 NONE = ["", "whsec_", "whsec_c2hvcnQ=", "whsec_" + "A" * 200, SECRET.removeprefix("whsec_"), "whsec_$$$$"]

@@ -222,7 +222,7 @@ def test_letters_with_the_same_coordinates_stay_apart_when_they_are_put_back(ben
     """Parked letters that were returned may have them; their due times tell them apart."""
     key = bench.put(NOW_MS - 3, b"x" * 100, to="narrow")
     (first,) = bench.live().values()
-    bench.write([(entry_keys.postponed(key, NOW_MS - 2), first), (entry_keys.postponed(key, NOW_MS - 1), first)])
+    bench.write([(entry_keys.make_key_due_at(key, NOW_MS - 2), first), (entry_keys.make_key_due_at(key, NOW_MS - 1), first)])
     assert bench.sweep().deferred == {"narrow": 3}
     assert (bench.agrees(), len(bench.live()), bench.table.waiting) == (True, 3, 3)
     assert sorted(entry_keys.due_at_ms(key) % 1_000 for key in bench.live()) == sorted((NOW_MS - n) % 1_000 for n in (1, 2, 3))
@@ -230,11 +230,11 @@ def test_letters_with_the_same_coordinates_stay_apart_when_they_are_put_back(ben
 
 def test_one_that_is_put_back_never_takes_the_place_of_one_with_its_coordinates_that_waits(bench: Bench) -> None:
     key = bench.put(NOW_MS, b"x" * 100, to="narrow")
-    other = entry_keys.postponed(key, (NOW_MS + DEFER_MS + 999) // 1_000 * 1_000 + NOW_MS % 1_000)
+    other = entry_keys.make_key_due_at(key, (NOW_MS + DEFER_MS + 999) // 1_000 * 1_000 + NOW_MS % 1_000)
     bench.write([(other, bench.codec.encode(other, Entry("narrow", b"k", b"waits", [], None, "team")))])
     assert bench.sweep().deferred == {"narrow": 1}
     assert (bench.agrees(), len(bench.live()), bench.table.waiting) == (True, 2, 2)
-    assert sorted(bench.live()) == [other, entry_keys.postponed(other, entry_keys.due_at_ms(other) + 1_000)]
+    assert sorted(bench.live()) == [other, entry_keys.make_key_due_at(other, entry_keys.due_at_ms(other) + 1_000)]
 
 
 def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> None:
@@ -272,8 +272,8 @@ def test_what_is_larger_than_what_was_refused_goes_out_of_the_way_without_being_
     if not told:
         bench.gate.record_limits = RecordLimits(lambda _: {})
     tries: list[int] = []
-    tried = bench.writer._tried
-    monkeypatch.setattr(bench.writer, "_tried", lambda records, now_ms: tries.append(len(records)) or tried(records, now_ms))
+    tried = bench.writer._try_records
+    monkeypatch.setattr(bench.writer, "_try_records", lambda records, now_ms: tries.append(len(records)) or tried(records, now_ms))
     for size in range(100, 160):
         bench.put(NOW_MS - 1, b"x" * size, to="narrow")
     assert bench.sweep().deferred == {"narrow": 60}
@@ -331,8 +331,8 @@ def test_who_is_guilty_is_asked_before_anything_is_rehearsed(bench: Bench, monke
     bench.log.forbidden.add("gone")
     bench.put(NOW_MS, to="gone")
     bench.put(NOW_MS, to="retry")
-    monkeypatch.setattr(bench.gate, "look", lambda topics: {"gone": "gone: no WRITE right"} if "gone" in topics else {})
-    monkeypatch.setattr(bench.writer, "rehearse", lambda *_: pytest.fail("nothing is to be rehearsed"))
+    monkeypatch.setattr(bench.gate, "probe_targets", lambda topics: {"gone": "gone: no WRITE right"} if "gone" in topics else {})
+    monkeypatch.setattr(bench.writer, "rehearse_entries", lambda *_: pytest.fail("nothing is to be rehearsed"))
     assert [entry.destination for entry in bench.sweep().sent] == ["retry"]
     assert bench.gate.closed == {"gone": "gone: no WRITE right"}
 
@@ -341,9 +341,9 @@ def test_what_does_not_arrive_is_not_waited_for_when_its_target_is_gone(bench: B
     bench.put(NOW_MS, to="narrow")
     bench.put(NOW_MS, to="retry")
     arriving = iter([False, False, True])
-    monkeypatch.setattr(bench.writer, "arrived", lambda _: next(arriving))
+    monkeypatch.setattr(bench.writer, "await_arrival", lambda _: next(arriving))
     told = iter([{}, {"narrow": "narrow: no broker leads its partition 0"}])
-    monkeypatch.setattr(bench.gate, "look", lambda topics: next(told, {"narrow": "away"} if "narrow" in topics else {}))
+    monkeypatch.setattr(bench.gate, "probe_targets", lambda topics: next(told, {"narrow": "away"} if "narrow" in topics else {}))
     assert [entry.destination for entry in bench.sweep().sent] == ["retry"]
     assert (set(bench.gate.closed), bench.delivered("narrow"), len(bench.live())) == ({"narrow"}, [], 1)
     assert bench.agrees()
@@ -396,7 +396,7 @@ def test_what_is_no_entry_is_held_and_never_sent_and_all_others_go(bench: Bench,
         bench.fold()
     delivered = bench.delivered() + (bench.delivered(to) if to != "retry" else [])
     assert sorted(delivered, key=str) == [b"behind it", b"good"]
-    assert (bench.table.waiting, bench.live()) == (1, {entry_keys.held(bad): envelope})
+    assert (bench.table.waiting, bench.live()) == (1, {entry_keys.make_held_key(bad): envelope})
     assert bench.holding.held.by_key == {EntryForeign.KEY_ID: 1}
 
 

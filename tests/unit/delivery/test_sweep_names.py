@@ -35,7 +35,7 @@ def nulls(bench: Bench) -> list[bytes]:
 def ages(bench: Bench) -> bool:
     """Whether table and changelog agree once the fold has told all, and nothing waits or is to be ended."""
     bench.fold()
-    return bench.live() == {} and bench.table.waiting == 0 and bench.table.superseded(9) == []
+    return bench.live() == {} and bench.table.waiting == 0 and bench.table.list_superseded(9) == []
 
 
 def test_the_last_version_is_delivered_once_and_all_others_never(bench: Bench) -> None:
@@ -111,13 +111,13 @@ def test_what_is_superseded_while_a_batch_is_gathered_ends_with_it(bench: Bench,
     """The fold has a thread of its own: what it tells last before rows are handed out has superseded something, too."""
     first = bench.named(NOW_MS - 9, 1, b"1")
     second = bench.named(NOW_MS - 5, 2, b"2", fold=False)
-    due = bench.table.due
+    due = bench.table.find_due
 
     def folded_first(*asked: Any) -> list[tuple[bytes, bytes]]:
         bench.fold()
         return due(*asked)
 
-    monkeypatch.setattr(bench.table, "due", folded_first)
+    monkeypatch.setattr(bench.table, "find_due", folded_first)
     bench.sweep()
     assert (bench.delivered(), nulls(bench)) == ([b"2"], [first, second])
     assert ages(bench)
@@ -126,14 +126,14 @@ def test_what_is_superseded_while_a_batch_is_gathered_ends_with_it(bench: Bench,
 def test_what_is_replaced_while_it_is_handed_out_does_not_go(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     first, third = bench.named(NOW_MS - 9, 1, b"1"), bench.named(NOW_MS - 9, 1, b"3", name=b"other")
     bench.named(NOW_MS + 9, 2, b"2", fold=False)
-    due = bench.table.due
+    due = bench.table.find_due
 
     def folded_then(*asked: Any) -> list[tuple[bytes, bytes]]:
         found = due(*asked)
         bench.fold()
         return found
 
-    monkeypatch.setattr(bench.table, "due", folded_then)
+    monkeypatch.setattr(bench.table, "find_due", folded_then)
     bench.sweep()
     assert (bench.delivered(), nulls(bench)) == ([b"3"], [first, third])
     bench.sweep(NOW_MS + 9)
@@ -161,10 +161,10 @@ def test_an_entry_of_which_something_beside_is_refused_waits_and_the_others_go(b
     swept = bench.sweep()
     assert (bench.delivered(), swept.deferred) == ([b"goes"], {"retry": 2})
     assert "no " in swept.errors[0]
-    assert set(bench.live()) == {entry_keys.postponed(key, NOW_MS + DEFER_MS) for key in (stays, another)}
+    assert set(bench.live()) == {entry_keys.make_key_due_at(key, NOW_MS + DEFER_MS) for key in (stays, another)}
     assert bench.gate.closed == {}
     bench.fold()
-    assert (bench.table.waiting, bench.table.superseded(9)) == (2, [])
+    assert (bench.table.waiting, bench.table.list_superseded(9)) == (2, [])
 
 
 def test_an_entry_with_something_too_large_beside_it_is_put_back_without_being_tried_again(
@@ -211,7 +211,7 @@ def test_each_run_is_made_once_and_the_next_is_put_with_it(bench: Bench) -> None
         assert bench.sweep(now_ms - 1) is NOTHING
         assert len(bench.sweep(now_ms + 7).sent) == 1, "late by 7 ms, which the next run is not"
         live = bench.live()
-        assert list(live) == ([entry_keys.postponed(key, now_ms + SECOND_MS)] if run < 3 else [])
+        assert list(live) == ([entry_keys.make_key_due_at(key, now_ms + SECOND_MS)] if run < 3 else [])
         assert [(envelopes.decode_named(x).plan or plan).run for x in live.values()] == [run + 1] * len(live)
     assert len(bench.delivered()) == 4
     assert ages(bench)
@@ -232,7 +232,7 @@ def test_runs_that_were_missed_and_are_not_made_up_for_are_not_published(bench: 
     key = bench.named(NOW_MS, 1, plan=Recurrence(0, NOW_MS, every_ms=SECOND_MS, late_ms=500, misfire="skip"))
     swept = bench.sweep(NOW_MS + 9_600)
     assert (swept.sent, bench.delivered(), swept is NOTHING) == ([], [], False)
-    assert list(bench.live()) == [entry_keys.postponed(key, NOW_MS + 10_000)]
+    assert list(bench.live()) == [entry_keys.make_key_due_at(key, NOW_MS + 10_000)]
     assert len(bench.sweep(NOW_MS + 10_000).sent) == 1
 
 
@@ -242,7 +242,7 @@ def test_a_missed_run_that_is_too_large_is_passed_over_all_the_same(bench: Bench
     plan = Recurrence(0, NOW_MS, every_ms=SECOND_MS, late_ms=500, misfire="skip")
     key = bench.named(NOW_MS, 1, b"x" * 100, to="narrow", plan=plan)
     assert bench.sweep(NOW_MS + 9_600).deferred == {}
-    assert entry_keys.postponed(key, NOW_MS + 10_000) in bench.live()
+    assert entry_keys.make_key_due_at(key, NOW_MS + 10_000) in bench.live()
 
 
 def test_a_run_that_is_put_while_its_definition_is_replaced_never_comes(bench: Bench) -> None:
@@ -252,7 +252,7 @@ def test_a_run_that_is_put_while_its_definition_is_replaced_never_comes(bench: B
     folded = bench.table.next_offset
     bench.sweep()
     rows = [(r.key() or b"", r.value()) for r in bench.log.read("changelog") if r.partition() == 1]
-    bench.table.fold(rows[folded : folded + 1], folded + 1, NOW_MS)
+    bench.table.apply_records(rows[folded : folded + 1], folded + 1, NOW_MS)
     bench.sweep()
     bench.fold()
     bench.sweep(NOW_MS + 99 * SECOND_MS)

@@ -18,7 +18,7 @@ def breakers() -> TargetCircuitBreakers:
 
 
 def allowed(breakers: TargetCircuitBreakers, now_ms: int, target: str = T) -> int:
-    return breakers.allowed(target, now_ms)[0]
+    return breakers.count_allowed(target, now_ms)[0]
 
 
 def opened(breakers: TargetCircuitBreakers, at_ms: int = 0) -> TargetCircuitBreakers:
@@ -28,15 +28,15 @@ def opened(breakers: TargetCircuitBreakers, at_ms: int = 0) -> TargetCircuitBrea
 
 
 def test_a_closed_breaker_lets_everything_through(breakers: TargetCircuitBreakers) -> None:
-    assert (breakers.allowed(T, 0), breakers.allowed(OTHER, 0), breakers.states(0)) == ((ALL, ""), (ALL, ""), {})
+    assert (breakers.count_allowed(T, 0), breakers.count_allowed(OTHER, 0), breakers.describe_targets(0)) == ((ALL, ""), (ALL, ""), {})
 
 
 def test_enough_letters_that_come_back_open_it(breakers: TargetCircuitBreakers) -> None:
     for at_ms in (0, 10, 20):
         assert allowed(breakers, at_ms) == ALL
         breakers.came_back(T, 1, at_ms)
-    assert breakers.allowed(T, 20) == (0, "its breaker is open: 3 letters came back within 60000 ms")
-    assert (breakers.states(20), allowed(breakers, 20, OTHER)) == ({T: "open"}, ALL)
+    assert breakers.count_allowed(T, 20) == (0, "its breaker is open: 3 letters came back within 60000 ms")
+    assert (breakers.describe_targets(20), allowed(breakers, 20, OTHER)) == ({T: "open"}, ALL)
     assert allowed(breakers, 20 + OPEN_MS - 1) == 0
 
 
@@ -51,22 +51,22 @@ def test_letters_that_come_back_too_far_apart_do_not_open_it(breakers: TargetCir
 def test_no_letters_and_those_of_targets_without_a_breaker_open_nothing(breakers: TargetCircuitBreakers) -> None:
     breakers.came_back(T, 0, 0)
     breakers.came_back(OTHER, 1_000, 0)
-    assert breakers.states(0) == {}
+    assert breakers.describe_targets(0) == {}
 
 
 def test_half_open_one_probe_goes_and_no_more_while_it_is_watched(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
-    assert breakers.states(OPEN_MS) == {T: "half-open"}
+    assert breakers.describe_targets(OPEN_MS) == {T: "half-open"}
     assert [allowed(breakers, OPEN_MS + after_ms) for after_ms in (0, 0, 1, OPEN_MS - 1)] == [1, 0, 0, 0]
-    assert breakers.allowed(T, OPEN_MS + 1)[1].endswith("a probe is under way")
+    assert breakers.count_allowed(T, OPEN_MS + 1)[1].endswith("a probe is under way")
 
 
 def test_a_probe_that_stays_away_closes_it(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
-    breakers.delivered(T)
-    assert breakers.states(2 * OPEN_MS - 1) == {T: "half-open"}
-    assert (breakers.states(2 * OPEN_MS), allowed(breakers, 2 * OPEN_MS)) == ({}, ALL)
+    breakers.note_delivered(T)
+    assert breakers.describe_targets(2 * OPEN_MS - 1) == {T: "half-open"}
+    assert (breakers.describe_targets(2 * OPEN_MS), allowed(breakers, 2 * OPEN_MS)) == ({}, ALL)
     # It begins anew: one letter that comes back is only one.
     breakers.came_back(T, 1, 2 * OPEN_MS)
     assert allowed(breakers, 2 * OPEN_MS) == ALL
@@ -128,25 +128,25 @@ def test_silence_without_a_probe_closes_nothing(breakers: TargetCircuitBreakers)
 
 def test_what_is_unsent_while_it_is_closed_changes_nothing(breakers: TargetCircuitBreakers) -> None:
     breakers.unsent(T)
-    assert breakers.states(0) == {}
+    assert breakers.describe_targets(0) == {}
 
 
 # --- topics that refuse ---
 
 
 def test_a_topic_that_refuses_rests_and_then_gets_probes_until_it_takes_one(breakers: TargetCircuitBreakers) -> None:
-    breakers.refused(OTHER, "no such topic", 0)
-    assert breakers.allowed(OTHER, 4_999) == (0, "it refuses: no such topic")
+    breakers.note_refused(OTHER, "no such topic", 0)
+    assert breakers.count_allowed(OTHER, 4_999) == (0, "it refuses: no such topic")
     # Each shard may probe: none is watched.
     assert [allowed(breakers, 5_000, OTHER) for _ in range(2)] == [1, 1]
-    breakers.delivered(OTHER)
-    assert (allowed(breakers, 5_000, OTHER), breakers.states(5_000)) == (ALL, {})
+    breakers.note_delivered(OTHER)
+    assert (allowed(breakers, 5_000, OTHER), breakers.describe_targets(5_000)) == (ALL, {})
 
 
 def test_a_topic_that_goes_on_refusing_is_probed_less_and_less_often(breakers: TargetCircuitBreakers) -> None:
     now_ms, waits = 0, []
     for _ in range(9):
-        breakers.refused(OTHER, "full", now_ms)
+        breakers.note_refused(OTHER, "full", now_ms)
         begun_ms = now_ms
         while not allowed(breakers, now_ms, OTHER):
             now_ms += 1_000
@@ -156,12 +156,12 @@ def test_a_topic_that_goes_on_refusing_is_probed_less_and_less_often(breakers: T
 
 def test_shards_that_were_refused_at_the_same_time_are_refused_once(breakers: TargetCircuitBreakers) -> None:
     for shard in range(8):
-        breakers.refused(OTHER, "full", shard)
+        breakers.note_refused(OTHER, "full", shard)
     assert (allowed(breakers, 4_999, OTHER), allowed(breakers, 5_000, OTHER)) == (0, 1)
 
 
 def test_a_letter_that_comes_back_does_not_open_what_was_only_refused(breakers: TargetCircuitBreakers) -> None:
-    breakers.refused(T, "full", 0)
+    breakers.note_refused(T, "full", 0)
     assert allowed(breakers, 5_000) == 1
     breakers.came_back(T, 1, 5_000)
     assert allowed(breakers, 5_000) == 1
@@ -170,10 +170,10 @@ def test_a_letter_that_comes_back_does_not_open_what_was_only_refused(breakers: 
 def test_a_probe_that_is_refused_must_be_taken_and_stay_away_as_well(breakers: TargetCircuitBreakers) -> None:
     opened(breakers)
     assert allowed(breakers, OPEN_MS) == 1
-    breakers.refused(T, "full", OPEN_MS)
-    assert breakers.allowed(T, 3 * OPEN_MS - 1) == (0, "it refuses: full")
+    breakers.note_refused(T, "full", OPEN_MS)
+    assert breakers.count_allowed(T, 3 * OPEN_MS - 1) == (0, "it refuses: full")
     assert allowed(breakers, 3 * OPEN_MS) == 1
-    breakers.delivered(T)
+    breakers.note_delivered(T)
     assert allowed(breakers, 3 * OPEN_MS) == 0
     assert allowed(breakers, 4 * OPEN_MS) == ALL
 
@@ -181,6 +181,6 @@ def test_a_probe_that_is_refused_must_be_taken_and_stay_away_as_well(breakers: T
 def test_how_far_each_is_open_is_told_as_a_number(breakers: TargetCircuitBreakers) -> None:
     assert breakers.openness(0) == {T: 0.0}
     opened(breakers)
-    breakers.refused(OTHER, "gone", 0)
+    breakers.note_refused(OTHER, "gone", 0)
     assert breakers.openness(0) == {T: 1.0, OTHER: 1.0}
     assert breakers.openness(OPEN_MS) == {T: 0.5, OTHER: 0.5}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from retry.clock import Deadline, pause, wall_ms
 from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Call
-from retry.delivery.webhooks.delivery import step
+from retry.delivery.webhooks.delivery import advance_calls
 from retry.delivery.webhooks.http_client import HttpRequest
 from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
 from retry.delivery.webhooks.response import Answer
@@ -34,7 +34,7 @@ def await_that(what: str, holds: Callable[[], bool]) -> None:
     """As for processes, but these are threads of this one."""
     deadline = Deadline(90.0)
     while not holds():
-        assert not deadline.passed(), what
+        assert not deadline.has_passed(), what
         pause(0.0005)
 
 
@@ -84,11 +84,11 @@ class World:
         """Whether the table is the changelog's fold."""
         self.bench.fold()
         table = self.bench.table
-        return {key for _, key, _ in table.page(b"", 1_000)} | set(table.superseded(1_000)) == self.bench.live().keys()
+        return {key for _, key, _ in table.scan_entries(b"", 1_000)} | set(table.list_superseded(1_000)) == self.bench.live().keys()
 
     def put(self, timer_id: str, due_ms: int = NOW_MS, host: str = HOST, version: int = 1, policy: str = POLICY) -> bytes:
         call = Call(f"{host}/{timer_id}", "POST", timer_id, 1, policy)
-        key, entry = source.row(timer_id, "team", host, due_ms, version, b"body", [("X", b"1")], call, b"mark")
+        key, entry = source.build_timer_entry(timer_id, "team", host, due_ms, version, b"body", [("X", b"1")], call, b"mark")
         self.bench.write([(key, envelopes.encode(entry))])
         return key
 
@@ -96,7 +96,7 @@ class World:
         self.bench.write([source.cancel_row(timer_id, version)])
 
     def step(self, now_ms: int = NOW_MS) -> int:
-        return step(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, now_ms, 100).written
+        return advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, now_ms, 100).written
 
     def under_way(self, count: int) -> None:
         await_that(f"{count} are under way", lambda: self.calls.count() == count == len(self.hosts._open))
@@ -305,12 +305,12 @@ def test_whoever_leaves_begins_no_more_and_waits_for_those_that_end_soon(world: 
     world.step()
     world.under_way(1)
     world.put("t2")
-    assert world.calls.leave(0.05)
+    assert world.calls.drain_calls(0.05)
     world.hosts.answer()
-    assert world.calls.leave(90.0)
+    assert world.calls.drain_calls(90.0)
     assert world.step() == 1
     assert (world.ids(), len(world.bench.live())) == (["t1"], 1)
-    assert not world.calls.leave(5.0)
+    assert not world.calls.drain_calls(5.0)
 
 
 def test_paused_calls_are_not_made(world: World) -> None:

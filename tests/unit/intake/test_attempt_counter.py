@@ -66,12 +66,12 @@ class Service:
         """Read what was written and not read yet."""
         self.looks += 1
         for packed in self.late:
-            self.recent.fold(packed)
+            self.recent.apply_batch(packed)
         self.late.clear()
 
     def trace(self, *letters: Letter) -> list[LetterHistory]:
         """One batch, of which nothing is sent."""
-        self.tracer.begin()
+        self.tracer.begin_batch()
         return [self.tracer.trace(each, REGISTRY.route(each.topic), self.now_ms) for each in letters]
 
     def send(self, *letters: Letter) -> list[Headers]:
@@ -81,13 +81,13 @@ class Service:
         for each, trace in zip(letters, self.trace(*letters), strict=True):
             attempt = 0 if trace.made is None or trace.made >= MAX_ATTEMPTS else trace.made + 1
             first_ms = trace.first_failed_ms or self.now_ms
-            row = attempts.row(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched)
+            row = attempts.build_fields(trace.number, trace.print, due_ms, first_ms, attempt, trace.matched)
             rows.setdefault(REGISTRY.route(each.topic).team, []).append(row)
             told = {names.ID: trace.id, names.ATTEMPT: b"%d" % attempt, names.DUE_MS: b"%d" % due_ms,
                     names.FIRST_FAILED_MS: b"%d" % first_ms}  # fmt: skip
             sent.append(list(told.items()) if attempt else [])
         for team, told in rows.items():
-            self.recent.fold(attempts.pack(team, told))
+            self.recent.apply_batch(attempts.pack(team, told))
         self.now_ms = due_ms + 1_000
         return sent
 
@@ -130,7 +130,7 @@ def test_a_send_that_is_not_on_record_yet_is_looked_for(service: Service) -> Non
     (first,) = service.send(letter(place("orders", 5)))
     (traced,) = service.trace(letter(first))
     due_ms = service.now_ms - 1_000
-    service.late.append(attempts.pack("shop", [attempts.row(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
+    service.late.append(attempts.pack("shop", [attempts.build_fields(traced.number, traced.print, due_ms, NOW_MS, 2, False)]))
     second = letter([*first, (names.ATTEMPT, b"2")])
     assert [each.made for each in service.trace(second)] == [2]
     assert service.looks == 1

@@ -60,11 +60,11 @@ def test_what_fails_for_the_first_time_is_not_marked_whatever_it_says() -> None:
 def known(team: str = "shop") -> tuple[RecentLineages, RampedLineages]:
     """A ramp has put the letter, and a worker has read so."""
     print_ = attempts.fingerprint("orders.DLT", attempts.payload(b"key", b"value"))
-    row = attempts.row(LINEAGE, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
+    row = attempts.build_fields(LINEAGE, print_, NOW_MS - 5_000, NOW_MS - 60_000, 1)
     log = MemoryLog()
     for topic in ("lineage", NAMES.positions):
         log.create(topic)
-    log.put("lineage", MARK, attempts.pack(team, [row]))
+    log.add_record("lineage", MARK, attempts.pack(team, [row]))
     brokers = MemoryCluster(log, "app", "a")
     positions = ReadPositions(brokers, NAMES.positions)
     follower = LineageFollower(brokers, "lineage", 1, RecentLineages(100), positions, RampedLineages(100))

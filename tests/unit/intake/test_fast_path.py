@@ -152,7 +152,7 @@ class Both:
         for rows in by_slow.lineages.values():
             for row in rows:
                 for recent in self._recent:
-                    recent.fold(row["value"])
+                    recent.apply_batch(row["value"])
         return entries
 
     def _counting(self, prepare: Callable[..., list[Any]]) -> Callable[..., list[Any]]:

@@ -26,7 +26,7 @@ def prepared(*due_in_ms: int, first: int = 0, partition: int = 0, epoch: int = 0
     """Letters of one partition from an offset on, that are due so long from now."""
     result = BatchResult()
     for n, in_ms in enumerate(due_in_ms):
-        key = entry_keys.key(NOW_MS + in_ms, b"stem", first + n)
+        key = entry_keys.build_key(NOW_MS + in_ms, b"stem", first + n)
         result.entries[n % 2].append({"key": key, "value": b"%d" % (first + n)})
         result.families["spring"] += 1
         result.back[Retry("team", "policy", "1", 7)] += 1
@@ -43,7 +43,7 @@ def gathered(*batches: PreparedBatch) -> Gathering:
     """What was gathered of some batches that fit."""
     gathering = Gathering(lambda _batch, _later: True)
     for batch in batches:
-        gathering.add(batch)
+        gathering.add_batch(batch)
     return gathering
 
 
@@ -59,16 +59,16 @@ def test_letters_without_entries_wait_for_others() -> None:
 def test_those_that_come_later_do_not_make_the_first_wait_longer(now: list[float]) -> None:
     gathering = gathered(prepared(5_000))
     now[0] = 0.2
-    gathering.add(prepared(5_000, first=1))
+    gathering.add_batch(prepared(5_000, first=1))
     assert gathering.remaining_s() == pytest.approx(0.05)
-    gathering.add(prepared(0, first=2))
+    gathering.add_batch(prepared(0, first=2))
     assert gathering.remaining_s() == 0.0
 
 
 def test_what_is_gathered_has_all_of_each_batch_in_the_order_in_which_it_was_read() -> None:
     gathering = gathered(prepared(900, 901, first=7), prepared(800, first=9), prepared(700, first=3, partition=1))
-    taken = gathering.take()
-    assert taken is not None and gathering.take() is None
+    taken = gathering.take_batch()
+    assert taken is not None and gathering.take_batch() is None
     assert [row["value"] for row in taken.result.entries[0]] == [b"7", b"9", b"3"]
     assert [row["value"] for row in taken.result.entries[1]] == [b"8"]
     assert [row["value"] for row in taken.result.outcomes] == [b"outcomes from 7", b"outcomes from 9", b"outcomes from 3"]
@@ -82,16 +82,16 @@ def test_what_is_gathered_has_all_of_each_batch_in_the_order_in_which_it_was_rea
 def test_nothing_fits_to_what_may_not_be_one_transaction_with_it() -> None:
     gathering = Gathering(lambda batch, later: batch.epoch == later.epoch)
     assert gathering.has_room(prepared(900))
-    gathering.add(prepared(900))
+    gathering.add_batch(prepared(900))
     assert gathering.has_room(prepared(900, first=1)) and not gathering.has_room(prepared(900, first=1, epoch=1))
 
 
 def test_a_batch_waits_for_nothing_where_another_one_like_it_has_no_room() -> None:
     gathering = Gathering(lambda batch, later: batch.letters + later.letters <= 5)
-    gathering.add(prepared(3_600_000, 3_600_000))
+    gathering.add_batch(prepared(3_600_000, 3_600_000))
     assert gathering.remaining_s() == pytest.approx(0.25)
-    gathering.add(prepared(3_600_000, 3_600_000, first=2))
+    gathering.add_batch(prepared(3_600_000, 3_600_000, first=2))
     assert gathering.remaining_s() == 0.0
-    gathering.take()
-    gathering.add(prepared(*[3_600_000] * 3))
+    gathering.take_batch()
+    gathering.add_batch(prepared(*[3_600_000] * 3))
     assert gathering.remaining_s() == 0.0

@@ -29,7 +29,7 @@ class Wandering(MemoryGroupMember):
 
 
 class Wanderers(MemoryCluster):
-    def member(self, group: str, subscription: list[str], gained: Any, leaving: Any, *, reads: bool = True) -> Wandering:
+    def join_group(self, group: str, subscription: list[str], gained: Any, leaving: Any, *, reads: bool = True) -> Wandering:
         self.joined = Wandering(self._log, group, "a", subscription, gained, leaving, reads=reads)
         return self.joined
 
@@ -48,7 +48,7 @@ class Taking:
         self.taken: list[int] = []
         self.incarnations: list[int] = []
 
-    def reads(self, _topic: str) -> bool:
+    def reads_topic(self, _topic: str) -> bool:
         return True
 
     def prepare(self, messages: Any, _now_ms: int, incarnations: Mapping[Partition, int]) -> BatchResult:
@@ -82,7 +82,7 @@ class World:
 
     def put(self, count: int) -> None:
         for _ in range(count):
-            self.log.put(TOPIC, b"k", b"v", partition=0)
+            self.log.add_record(TOPIC, b"k", b"v", partition=0)
 
     def turns(self, count: int = 6) -> None:
         for _ in range(count):
@@ -252,7 +252,7 @@ def asked_to_reread(world: World, offset: int, number: int = 1, topic_id: str = 
         topic_id=topic_id, offset=offset, lowest_offset=offset, number=number, asked_at_ms=0, by="ann"
     )
     row = encode_request((TOPIC, 0), request)
-    world.log.put(POSITIONS, row["key"], row["value"], partition=PARTITION)
+    world.log.add_record(POSITIONS, row["key"], row["value"], partition=PARTITION)
 
 
 def test_letters_are_taken_in_again_where_an_operator_asks_for_that_and_only_once() -> None:

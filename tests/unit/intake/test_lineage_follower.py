@@ -46,7 +46,7 @@ def test_a_record_is_not_kept_waiting_for_the_next_one() -> None:
     recent.read()
     waited_s = brokers.made.waited_s
     for number in (1, 2, 3):
-        log.put(TOPIC, None, attempts.pack("shop", [attempts.row(number, number, 5_000, 1_000, 1, False)]))
+        log.add_record(TOPIC, None, attempts.pack("shop", [attempts.build_fields(number, number, 5_000, 1_000, 1, False)]))
         recent.read()
         recent.catch_up()
         assert len(recent.lineages) == number
@@ -60,7 +60,7 @@ def test_what_is_there_by_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     log.create(TOPIC, 2)
     recent = follower_of(Brokers(log, "app", "a"), 2)
     recent.read()
-    log.put(TOPIC, None, attempts.pack("shop", [attempts.row(7, 7, 5_000, 1_000, 2, False)]), partition=1)
+    log.add_record(TOPIC, None, attempts.pack("shop", [attempts.build_fields(7, 7, 5_000, 1_000, 2, False)]), partition=1)
     # Another thread reads it, a moment later.
     later = Timer(0.05, recent.read)
     later.start()
@@ -73,7 +73,7 @@ def test_what_nobody_reads_is_not_waited_for_for_ever() -> None:
     log = MemoryLog()
     log.create(TOPIC)
     recent = follower_of(Brokers(log, "app", "a"), 1)
-    log.put(TOPIC, None, attempts.pack("shop", [attempts.row(7, 7, 5_000, 1_000, 2, False)]))
+    log.add_record(TOPIC, None, attempts.pack("shop", [attempts.build_fields(7, 7, 5_000, 1_000, 2, False)]))
     recent.catch_up_to_now()
     assert len(recent.lineages) == 0
 
@@ -84,11 +84,11 @@ def test_positions_are_read_by_the_same_client_and_a_newer_version_stops_intake(
     recent = follower_of(Brokers(log, "app", "a"), 1)
     position = ReadPosition(topic_id="id", offset=7)
     for row in encode_positions({("orders.DLT", 0): position}):
-        log.put(POSITIONS, row["key"], row["value"])
+        log.add_record(POSITIONS, row["key"], row["value"])
     for key, value in ((b"orders.DLT/0", b"no json"), (None, b"{}"), (b"\xff/0", b"{}"), (b"orders.DLT/0", None)):
-        log.put(POSITIONS, key, value)
+        log.add_record(POSITIONS, key, value)
     recent.read()
     assert (recent.positions.find_position(("orders.DLT", 0)), recent.trouble) == (position, "")
-    log.put(POSITIONS, b"orders.DLT/0", b'{"v": 9}')
+    log.add_record(POSITIONS, b"orders.DLT/0", b'{"v": 9}')
     recent.read()
     assert "positions/5: read position version 9 was written by a newer version of this service" in recent.trouble

@@ -43,9 +43,9 @@ class Producer(MemoryTransactionalProducer):
             assert self.commits_when.wait(PATIENCE_S)
         super().commit()
 
-    def arrived(self, within_s: float) -> bool:
+    def await_arrival(self, within_s: float) -> bool:
         self.waited_for += 1
-        return self.arrive and super().arrived(within_s)
+        return self.arrive and super().await_arrival(within_s)
 
     def abort(self) -> None:
         if isinstance(self.undoes, BaseException):
@@ -68,7 +68,7 @@ class Copying:
         self.sent: list[dict[str, int]] = []
         self.fails: BaseException | None = None
 
-    def reads(self, _topic: str) -> bool:
+    def reads_topic(self, _topic: str) -> bool:
         return True
 
     def prepare(self, messages: Any, _now_ms: int, _incarnations: object) -> BatchResult:
@@ -103,7 +103,7 @@ class Worker:
     def writes(self, count: int = 2, topic: str = TOPIC) -> WrittenBatch | None:
         """A batch of so many new letters, in an open transaction."""
         for _ in range(count):
-            self.log.put(topic, b"k", b"v", partition=0)
+            self.log.add_record(topic, b"k", b"v", partition=0)
         return self.writes_on()
 
     def writes_on(self) -> WrittenBatch | None:

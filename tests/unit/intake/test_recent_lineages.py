@@ -20,17 +20,17 @@ from retry.intake.attempts import (
     LineageFields,
     RecentLineages,
     belongs_to,
+    build_fields,
     failing_consumer,
     fingerprint,
     from_header,
     from_headers,
     identity,
     lineage_of,
-    moved,
+    make_move_row,
     pack,
+    pack_records,
     payload,
-    records,
-    row,
     team_number,
     to_header,
     to_headers,
@@ -51,7 +51,7 @@ BYTES = st.none() | st.binary(max_size=4)
 def sent(
     lineage: int, print_: int, attempt: int = 1, due_ms: int = NOW_MS, first_ms: int = NOW_MS, matched: bool = False
 ) -> LineageFields:
-    return row(lineage, print_, due_ms, first_ms, attempt, matched)
+    return build_fields(lineage, print_, due_ms, first_ms, attempt, matched)
 
 
 class OneTeam(RecentLineages):
@@ -61,13 +61,13 @@ class OneTeam(RecentLineages):
         return self.find_team(TEAM).sends(lineage)
 
     def returned(self, print_: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
-        return self.find_team(TEAM).returned(print_, now_ms, window_ms, skip)
+        return self.find_team(TEAM).find_returned(print_, now_ms, window_ms, skip)
 
 
 def recorded(*rows: LineageFields, limit: int = 1_000) -> OneTeam:
     lineages = OneTeam(limit)
     for each in rows:
-        lineages.fold(pack(TEAM, [each]))
+        lineages.apply_batch(pack(TEAM, [each]))
     return lineages
 
 
@@ -155,7 +155,7 @@ ROWS = st.lists(
 
 @given(ROWS)
 def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, int, int, int, int, bool]]) -> None:
-    rows = [row(*each) for each in decided]
+    rows = [build_fields(*each) for each in decided]
     packed = pack(TEAM, rows)
     assert len(packed) == 9 + 27 * len(rows)
     told = unpack(packed)
@@ -166,7 +166,7 @@ def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, i
 def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
     lineages = RecentLineages(10)
     with pytest.raises(LineageUnreadable):
-        lineages.fold(packed)
+        lineages.apply_batch(packed)
     assert len(lineages) == 0
 
 
@@ -223,11 +223,11 @@ def test_10000_equal_letters_are_new_until_they_are_due_and_return_at_the_same_a
     lineages, due_ms = OneTeam(30_000), NOW_MS + 10_000
     for first in range(0, 10_000, 500):
         assert lineages.returned(7, NOW_MS, DAY_MS) is None
-        lineages.fold(pack(TEAM, [sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)]))
+        lineages.apply_batch(pack(TEAM, [sent(n, 7, due_ms=due_ms) for n in range(first, first + 500)]))
     for _ in range(20):
         found = [lineages.returned(7, due_ms, DAY_MS, skip) for skip in range(500)]
         assert {attempts(known) for known in found} == {1}
-        lineages.fold(pack(TEAM, [sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known]))
+        lineages.apply_batch(pack(TEAM, [sent(known.id, 7, 2, due_ms + 1_000, matched=True) for known in found if known]))
     assert lineages.returned(7, due_ms, DAY_MS) is None
     assert attempts(lineages.returned(7, due_ms + 1_000, DAY_MS, skip=9_999)) == 2
     assert lineages.returned(7, due_ms + 1_000, DAY_MS, skip=10_000) is None
@@ -239,22 +239,22 @@ def test_equal_letters_that_all_came_back_leave_nothing_outstanding() -> None:
 
 
 def moves(*rows: LineageFields) -> bytes:
-    [record] = records(TEAM, rows, moves=True)
+    [record] = pack_records(TEAM, rows, moves=True)
     return record["value"]
 
 
 def test_a_moved_send_comes_back_from_its_new_time_on_however_often_it_is_told() -> None:
     lineages = recorded(sent(1, 7, due_ms=NOW_MS + DAY_MS))
     for _ in range(2):
-        lineages.fold(moves(moved(1, 7, NOW_MS, 1)))
+        lineages.apply_batch(moves(make_move_row(1, 7, NOW_MS, 1)))
         assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
         assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
 
 
 def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> None:
     lineages = recorded(sent(1, 7), sent(1, 7, 2, due_ms=NOW_MS + DAY_MS))
-    for other in (moved(1, 7, NOW_MS, 1), moved(2, 7, NOW_MS, 2), moved(1, 8, NOW_MS, 2), moved(1, 7, None, 1)):
-        lineages.fold(moves(other))
+    for other in (make_move_row(1, 7, NOW_MS, 1), make_move_row(2, 7, NOW_MS, 2), make_move_row(1, 8, NOW_MS, 2), make_move_row(1, 7, None, 1)):
+        lineages.apply_batch(moves(other))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert attempts(lineages.returned(7, NOW_MS + DAY_MS, 2 * DAY_MS)) == 2
 
@@ -262,20 +262,20 @@ def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> 
 def test_a_send_that_is_parked_instead_is_not_counted_however_often_it_is_told() -> None:
     lineages = recorded(sent(1, 7), sent(1, 7, 2))
     for _ in range(2):
-        lineages.fold(moves(moved(1, 7, None, 2)))
+        lineages.apply_batch(moves(make_move_row(1, 7, None, 2)))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert attempts(lineages.sends(1)) == 1
 
 
 def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
     lineages = recorded(*[sent(n, 7, due_ms=NOW_MS + DAY_MS) for n in (1, 2)])
-    lineages.fold(moves(moved(1, 7, NOW_MS, 1), moved(2, 7, NOW_MS + 2 * DAY_MS, 1), moved(2, 7, None, 1)))
+    lineages.apply_batch(moves(make_move_row(1, 7, NOW_MS, 1), make_move_row(2, 7, NOW_MS + 2 * DAY_MS, 1), make_move_row(2, 7, None, 1)))
     assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
     assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
 
 
 def test_a_worker_that_knows_of_no_moves_takes_them_for_garbage_and_not_for_a_newer_version() -> None:
-    told = moves(moved(1, 7, NOW_MS, 1))
+    told = moves(make_move_row(1, 7, NOW_MS, 1))
     assert told[:1] != pack(TEAM, [])
     assert not format_versions.LINEAGE.newer(told[0])
 
@@ -285,9 +285,9 @@ def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
     with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=slots):
         ring = Ring(100)
     for lineage in range(1, 90):
-        ring.link(ring.add(lineage, 7, 1, 1, 1), 7)
+        ring.link(ring.append_row(lineage, 7, 1, 1, 1), 7)
     last = ring.of_fingerprint(7)
-    assert ring.names(last) == (89, 7)
+    assert ring.read_identity(last) == (89, 7)
     ring.unlink(last)
     assert ring.of_fingerprint(7) == 0
 
@@ -295,14 +295,14 @@ def test_of_equal_letters_only_the_last_lengthens_a_chain(slots: int) -> None:
 def test_a_row_that_is_linked_again_does_not_hide_newer_ones_when_it_goes() -> None:
     with patch("retry.intake.attempts.ring_buffer._slots_for", return_value=2):
         ring = Ring(10)
-    first = ring.add(1, 100, 1, 1, 1)
-    others = [ring.add(n, 100 * n, 1, 1, 1) for n in range(2, 11)]
+    first = ring.append_row(1, 100, 1, 1, 1)
+    others = [ring.append_row(n, 100 * n, 1, 1, 1) for n in range(2, 11)]
     for number in [first, *others]:
-        ring.link(number, ring.names(number)[1])
+        ring.link(number, ring.read_identity(number)[1])
     ring.unlink(first)
     ring.link(first, 100)
     assert ring.of_fingerprint(100) == first
-    ring.add(11, 1_100, 1, 1, 1)
+    ring.append_row(11, 1_100, 1, 1, 1)
     assert [ring.of_fingerprint(100 * n) for n in range(1, 11)] == [0, *others]
 
 
@@ -325,7 +325,7 @@ def test_what_two_workers_matched_to_one_send_counts_from_what_is_left() -> None
 def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> None:
     lineages = OneTeam(limit)
     for n in range(1, 4 * limit):
-        lineages.fold(pack(TEAM, [sent(n, n)]))
+        lineages.apply_batch(pack(TEAM, [sent(n, n)]))
         assert len(lineages) <= limit
         assert attempts(lineages.sends(max(1, n - limit + 1))) == 1
         assert lineages.sends(n - limit) is None
@@ -335,7 +335,7 @@ def test_between_half_of_the_limit_and_all_of_it_is_remembered(limit: int) -> No
 def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
     lineages = OneTeam(10)
     for n in range(1, 1_000):
-        lineages.fold(pack(TEAM, [sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
+        lineages.apply_batch(pack(TEAM, [sent(n, n), *([sent(1, 1, n // 5 + 1)] if n % 5 == 0 else [])]))
         assert attempts(lineages.sends(1)) == n // 5 + 1
     assert attempts(lineages.returned(1, NOW_MS, DAY_MS)) == 200
 
@@ -343,7 +343,7 @@ def test_a_lineage_that_something_is_sent_for_is_kept() -> None:
 def test_memory_stays_below_80_bytes_a_lineage() -> None:
     lineages, draw = OneTeam(5_000), random.Random(1).getrandbits
     for _ in range(8):
-        lineages.fold(pack(TEAM, [sent(draw(64), draw(64)) for _ in range(1_250)]))
+        lineages.apply_batch(pack(TEAM, [sent(draw(64), draw(64)) for _ in range(1_250)]))
     assert len(lineages) == 5_000
     assert lineages.bytes_used() / len(lineages) < 80
 
@@ -361,7 +361,7 @@ def test_chosen_ids_do_not_share_a_chain() -> None:
 def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
     lineages = OneTeam(100)
     for n in range(1, 100):
-        lineages.fold(pack(TEAM, [sent(2 * n, n), sent(2 * n + 1, n, 2)]))
+        lineages.apply_batch(pack(TEAM, [sent(2 * n, n), sent(2 * n + 1, n, 2)]))
         assert lineages.find_team(TEAM).level_count <= 64
     assert [n for n in range(1, 100) if lineages.returned(n, NOW_MS, DAY_MS, skip=1)] == list(range(68, 100))
 
@@ -369,8 +369,8 @@ def test_levels_are_bounded_and_the_oldest_fingerprints_go() -> None:
 def test_a_fingerprint_that_is_added_to_stays() -> None:
     levels = Levels()
     for n in range(100):
-        levels.add(n, Level(1, 1, 0, 0, n))
-        levels.add(0, Level(1, 1, 0, 0, n))
+        levels.add_sends(n, Level(1, 1, 0, 0, n))
+        levels.add_sends(0, Level(1, 1, 0, 0, n))
         if len(levels) > 10:
             levels.forget_oldest()
     assert [level.count for level in levels.by_fingerprint[0]] == [101]
@@ -379,12 +379,12 @@ def test_a_fingerprint_that_is_added_to_stays() -> None:
 def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
     levels = Levels()
     for n in range(1, LEVELS_MAX + 1):
-        levels.add(7, Level(2 * n, 1, 0, 0, n))
-    levels.add(7, Level(3, 1, 0, 0, 0))
-    levels.add(7, Level(1_000, 1, 0, 0, 0))
+        levels.add_sends(7, Level(2 * n, 1, 0, 0, n))
+    levels.add_sends(7, Level(3, 1, 0, 0, 0))
+    levels.add_sends(7, Level(1_000, 1, 0, 0, 0))
     assert len(levels) == LEVELS_MAX
     assert sum(level.count for level in levels.by_fingerprint[7]) == LEVELS_MAX + 2
-    assert [levels.take(7, 3), levels.take(7, 4), levels.take(7, 4), levels.take(7, 10**6)] == [2, 4, 4, 1_000]
+    assert [levels.take_send(7, 3), levels.take_send(7, 4), levels.take_send(7, 4), levels.take_send(7, 10**6)] == [2, 4, 4, 1_000]
 
 
 # --- a model: the same in dicts and lists, without chains ---
@@ -508,7 +508,7 @@ def few(draw: random.Random) -> LineageFields:
     """A row of few lineages, fingerprints and moments, so that they meet."""
     lineage, print_, attempt, due_s, first_s = (draw.randint(*each) for each in ((1, 6), (1, 4), (0, 4), (1, 9), (0, 9)))
     if draw.random() < 0.2:
-        return moved(lineage, print_, draw.choice((None, due_s * 1_000)), max(1, attempt))
+        return make_move_row(lineage, print_, draw.choice((None, due_s * 1_000)), max(1, attempt))
     return sent(lineage, print_, attempt, due_s * 1_000, first_s * 1_000, draw.random() < 0.5)
 
 
@@ -528,7 +528,7 @@ def compare_with_naive(draw: random.Random, limit: int) -> None:
     now_ms, window_ms, skip = draw.randint(5_000, 10_000), draw.randint(0, 10_000), draw.randint(0, 2)
     for _ in range(draw.randint(1, 30)):
         each = few(draw)
-        lineages.fold(moves(each) if each[-1] == MOVED else pack(TEAM, [each]))
+        lineages.apply_batch(moves(each) if each[-1] == MOVED else pack(TEAM, [each]))
         naive.fold(each)
         assert [lineages.sends(n) for n in range(1, 7)] == [naive.sends(n) for n in range(1, 7)]
         for n in range(1, 5):
@@ -572,7 +572,7 @@ class Loop:
                 continue
             rows.append(sent(lineage, letter.print_, attempt, self.now_ms + 1_000, NOW_MS, returned is not None))
             out.append(letter._replace(lineage=lineage, attempt=attempt))
-        self.lineages.fold(pack(TEAM, rows))
+        self.lineages.apply_batch(pack(TEAM, rows))
         self.sends += len(out)
         return out
 

@@ -35,7 +35,7 @@ def test_in_a_partition_they_grow_with_the_offsets_whatever_clocks_say_and_whoev
             positions = dict[Partition, ReadPosition]()
             fold_record(MemoryRecord(Entry("positions", row["key"], row["value"], [], None, ""), 0, n, NOW_MS), positions, {})
             versions = RecordVersions()
-            versions.begin(PLACE, positions[PLACE].version)
+            versions.set_last_version(PLACE, positions[PLACE].version)
         found.append(version(versions, NOW_MS - 100 + skew_ms, of_cancel=of_cancel))
     assert found == sorted(set(found))
 
@@ -71,6 +71,6 @@ def test_a_record_without_a_timestamp_is_as_old_as_its_reading() -> None:
 def test_positions_of_dead_letters_have_no_version() -> None:
     positions = {("orders.DLT", 0): ReadPosition(topic_id="t", offset=9)}
     versions = RecordVersions()
-    versions.begin(("orders.DLT", 0), 0)
+    versions.set_last_version(("orders.DLT", 0), 0)
     version(versions, NOW_MS, 3)
     assert versions.stamp(positions) == positions

@@ -69,9 +69,9 @@ QUESTIONS: dict[str, tuple[Callable[[Any], object], object]] = {
     "starts": (lambda admin: offset_ranges.starts(admin, TOPIC, [0]), {0: 7}),
     "places": (lambda admin: offset_ranges.partitions_of(admin, TOPIC.__eq__, 5.0), [(TOPIC, 0)]),
     "describe": (lambda admin: topics.describe(admin, [TOPIC]), {TOPIC: topics.Described("id", 1, {})}),
-    "ids": (lambda admin: TopicIds(admin).now([TOPIC]), {TOPIC: "id"}),
+    "ids": (lambda admin: TopicIds(admin).fetch_ids([TOPIC]), {TOPIC: "id"}),
     "positions": (lambda admin: consumer_groups.positions(admin, "group"), {(TOPIC, 0): 7}),
-    "members": (lambda admin: consumer_groups.members(admin, "group"), 1),
+    "members": (lambda admin: consumer_groups.count_members(admin, "group"), 1),
 }
 
 

@@ -12,7 +12,7 @@ def entry(size: int, topic: str = "t") -> Entry:
 
 def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
     """How many go together, portion by portion."""
-    assert portions.limited()
+    assert portions.has_limits()
     found = [0]
     for e in entries:
         if portions.full(e):
@@ -23,7 +23,7 @@ def portions_of(portions: BatchSizeLimits, entries: list[Entry]) -> list[int]:
 
 def test_nothing_is_limited_until_it_is_refused() -> None:
     portions = BatchSizeLimits()
-    assert not portions.limited()
+    assert not portions.has_limits()
     assert not any(portions.full(entry(1 << 20)) for _ in range(10))
     assert not portions.alone(entry(1 << 20))
 
@@ -31,7 +31,7 @@ def test_nothing_is_limited_until_it_is_refused() -> None:
 def test_what_was_refused_together_goes_in_halves() -> None:
     portions, batch = BatchSizeLimits(), [entry(100)] * 8
     for expected in ([4, 4], [2, 2, 2, 2], [1] * 8):
-        portions.refused(batch)
+        portions.note_refused(batch)
         assert portions_of(portions, batch) == expected
     assert portions.alone(entry(100))
     assert not portions.alone(entry(99))
@@ -39,19 +39,19 @@ def test_what_was_refused_together_goes_in_halves() -> None:
 
 def test_a_record_of_a_whole_portion_has_no_company() -> None:
     portions = BatchSizeLimits()
-    portions.refused([entry(100)] * 2)
+    portions.note_refused([entry(100)] * 2)
     assert portions_of(portions, [entry(30), entry(30), entry(200), entry(30), entry(30)]) == [2, 1, 2]
     assert portions.alone(entry(200))
 
 
 def test_other_topics_are_not_limited() -> None:
     portions = BatchSizeLimits()
-    portions.refused([entry(100)] * 2)
+    portions.note_refused([entry(100)] * 2)
     assert portions_of(portions, [entry(100, "other")] * 4) == [4]
 
 
 def test_a_portion_never_grows() -> None:
     portions = BatchSizeLimits()
-    portions.refused([entry(100)] * 2)
-    portions.refused([entry(100)] * 50)
+    portions.note_refused([entry(100)] * 2)
+    portions.note_refused([entry(100)] * 50)
     assert portions_of(portions, [entry(50)] * 2) == [1, 1]

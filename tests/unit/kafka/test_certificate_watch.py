@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.errors import BrokersUnreachable, SettingsInvalid
-from retry.kafka.certificate_watch import FOR_EVER, CertificateWatch, delay_s, watched
+from retry.kafka.certificate_watch import FOR_EVER, CertificateWatch, delay_s, list_watched
 from retry.settings import Settings
 from tests.support.secured import Certificates
 from tests.support.simulated_clock import Simulated, simulated_clock
@@ -67,18 +67,18 @@ def test_a_process_waits_no_longer_than_five_minutes_and_a_quarter_of_what_is_le
 
 def test_files_that_can_be_used_come_into_use_once_after_the_time_that_was_drawn(files: Files) -> None:
     watch = files.watch()
-    watch.look()
+    watch.check_files()
     files.replace("new")
     for _ in range(3):
-        watch.look()
+        watch.check_files()
     # That the brokers answer was asked once, and will be again when the time has come.
     assert (files.tried, files.renewed) == (1, 0)
     files.now.pause(LEFT_S / 8 - 3)
-    watch.look()
+    watch.check_files()
     assert (files.tried, files.renewed) == (1, 0)
     files.now.pause(6)
     for _ in range(3):
-        watch.look()
+        watch.check_files()
     assert (files.tried, files.renewed) == (2, 1)
 
 
@@ -86,7 +86,7 @@ def test_nothing_is_waited_for_once_the_old_certificate_has_ended(files: Files) 
     watch = files.watch(1.0)
     files.now.pause(LEFT_S + 1)
     files.replace("new")
-    watch.look()
+    watch.check_files()
     assert files.renewed == 1
 
 
@@ -95,20 +95,20 @@ def test_files_that_are_refused_are_told_once_and_tried_again(files: Files, capl
     files.replace("of somebody else")
     files.fault = BrokersUnreachable("b:1", "unknown ca")
     for _ in range(5):
-        watch.look()
+        watch.check_files()
     assert (files.tried, files.renewed) == (1, 0)
     files.now.pause(AGAIN_S)
-    watch.look()
+    watch.check_files()
     assert files.tried == 2
     assert caplog.text.count("what this process began with stays in use") == 1 and "unknown ca" in caplog.text
     # Others are tried at once.
     files.replace("new")
     files.fault = SettingsInvalid("RETRY_POLICIES", "it cannot be read")
-    watch.look()
+    watch.check_files()
     assert files.tried == 3 and caplog.text.count("stays in use") == 2
     files.fault = None
     files.now.pause(AGAIN_S)
-    watch.look()
+    watch.check_files()
     assert files.renewed == 1
     assert "PRIVATE" not in caplog.text
 
@@ -116,18 +116,18 @@ def test_files_that_are_refused_are_told_once_and_tried_again(files: Files, capl
 def test_what_could_be_used_is_tried_again_when_its_time_has_come(files: Files) -> None:
     watch = files.watch()
     files.replace("new")
-    watch.look()
+    watch.check_files()
     files.now.pause(LEFT_S / 8 + 1)
     files.fault = BrokersUnreachable("b:1", "timed out")
-    watch.look()
+    watch.check_files()
     assert (files.tried, files.renewed) == (2, 0)
     # All that were waiting come back with other times.
     files.fault = None
     files.now.pause(AGAIN_S)
-    watch.look()
+    watch.check_files()
     assert (files.tried, files.renewed) == (3, 0)
     files.now.pause(LEFT_S / 8)
-    watch.look()
+    watch.check_files()
     assert files.renewed == 1
 
 
@@ -137,18 +137,18 @@ def test_who_began_with_the_new_files_has_nothing_to_do(files: Files) -> None:
     begun_anew = files.watch(0.0)
     for file in (files.certificate, files.key):
         file.write_bytes(file.read_bytes())
-    begun_anew.look()
+    begun_anew.check_files()
     assert (files.tried, files.renewed) == (0, 0)
 
 
 def test_files_that_are_put_back_change_nothing(files: Files) -> None:
     watch, before = files.watch(), (files.certificate.read_bytes(), files.key.read_bytes())
     files.replace("new")
-    watch.look()
+    watch.check_files()
     files.certificate.write_bytes(before[0])
     files.key.write_bytes(before[1])
     files.now.pause(LEFT_S)
-    watch.look()
+    watch.check_files()
     assert files.renewed == 0
 
 
@@ -157,19 +157,19 @@ def test_another_authority_is_a_change_too_and_so_is_a_file_in_its_folder(files:
     folder.mkdir()
     files.settings.kafka["ssl.ca.location"] = str(folder)
     watch = files.watch(0.0)
-    watch.look()
+    watch.check_files()
     assert files.tried == 0
     (folder / "other.pem").write_bytes(files.certificates.authority.read_bytes())
-    watch.look()
+    watch.check_files()
     assert files.renewed == 1
 
 
 def test_without_tls_nothing_is_watched(files: Files) -> None:
     plain = Settings(kafka={**files.settings.kafka, "security.protocol": "sasl_plaintext"})
-    assert watched(plain) == [] and len(watched(files.settings)) == 3
+    assert list_watched(plain) == [] and len(list_watched(files.settings)) == 3
     watch = CertificateWatch(plain, files.would_start, files.renew)
     files.replace("new")
-    watch.look()
+    watch.check_files()
     assert (files.tried, watch.shown) == (0, FOR_EVER)
 
 

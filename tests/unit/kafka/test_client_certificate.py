@@ -46,7 +46,7 @@ class Files:
 
     def made(self) -> bytes:
         """The certificate of a client that is made now."""
-        client_certificate.made(self.make, self.config())
+        client_certificate.make_client(self.make, self.config())
         return self.shown[-1]
 
     def tried(self, fault: Exception | None = None) -> bytes:
@@ -56,7 +56,7 @@ class Files:
             if fault is not None:
                 raise fault
 
-        client_certificate.tried(self.make, self.config(), see)
+        client_certificate.try_client(self.make, self.config(), see)
         return self.shown[-1]
 
 
@@ -123,8 +123,8 @@ def test_another_mistake_is_named_whatever_was_usable_before(files: Files) -> No
 
 def test_a_folder_of_authorities_is_left_to_the_client(files: Files) -> None:
     config = {**files.config(), AUTHORITY: str(files.folder)}
-    client_certificate.made(files.make, config)
-    assert client_certificate._named(config) == tuple((name, config[name]) for name in (CERTIFICATE, KEY))
+    client_certificate.make_client(files.make, config)
+    assert client_certificate._list_files(config) == tuple((name, config[name]) for name in (CERTIFICATE, KEY))
 
 
 def in_memory() -> int:

@@ -42,7 +42,7 @@ def test_records_and_ends_keep_their_order_and_what_passes_is_logged_once(caplog
 def test_of_thousands_of_topics_that_are_not_there_twenty_are_named(caplog: pytest.LogCaptureFixture) -> None:
     errors = ErrorLog("group")
     for n in range(14_156):
-        errors.report(KafkaError(KafkaError._UNKNOWN_TOPIC, f"Subscribed topic not available: t{n}"), f"t{n}")
+        errors.log_error(KafkaError(KafkaError._UNKNOWN_TOPIC, f"Subscribed topic not available: t{n}"), f"t{n}")
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 21
     assert "t19" in warnings[-2]

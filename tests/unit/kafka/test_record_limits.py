@@ -23,9 +23,9 @@ def test_nothing_is_asked_or_known_until_a_record_is_met_that_is_too_large() -> 
     sizes = RecordLimits(lambda topics: asked.append(topics) or {"t": TopicLimits(500)})
     sizes.refresh()
     assert (sizes.has_limits(), sizes.find_refused([entry(1_000)], NOW_MS), asked) == (False, {}, [])
-    assert (sizes.look([entry(500), entry(900, "other")], NOW_MS), sizes.has_limits()) == ({}, False)
+    assert (sizes.probe_records([entry(500), entry(900, "other")], NOW_MS), sizes.has_limits()) == ({}, False)
     records = [entry(500), entry(501), entry(501, "other")]
-    assert set(sizes.look(records, NOW_MS)) == set(sizes.find_refused(records, NOW_MS)) == {1}
+    assert set(sizes.probe_records(records, NOW_MS)) == set(sizes.find_refused(records, NOW_MS)) == {1}
     sizes.refresh()
     assert asked[-1] == {"t"}
 
@@ -33,7 +33,7 @@ def test_nothing_is_asked_or_known_until_a_record_is_met_that_is_too_large() -> 
 def test_a_limit_that_was_raised_is_believed_at_the_next_refresh() -> None:
     limits = {"t": TopicLimits(500)}
     sizes = RecordLimits(lambda _: limits)
-    assert sizes.look([entry(600)], NOW_MS)
+    assert sizes.probe_records([entry(600)], NOW_MS)
     limits["t"] = TopicLimits(600)
     assert sizes.find_refused([entry(600)], NOW_MS)
     sizes.refresh()
@@ -56,7 +56,7 @@ def test_what_was_heard_is_forgotten_where_brokers_do_not_tell_before_anything_i
 
 def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_ever(stepped_clock: Simulated) -> None:
     sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)))
-    sizes.look([entry(600)], NOW_MS)
+    sizes.probe_records([entry(600)], NOW_MS)
     for _ in range(2):
         stepped_clock.now_s += 100.0
         sizes.refresh()
@@ -69,9 +69,9 @@ def test_a_topic_that_is_sent_nothing_too_large_any_more_is_not_asked_about_for_
 def test_the_size_of_a_record_says_nothing_where_a_producer_compresses() -> None:
     sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)), compressed=True)
     sizes.learn_refusal(entry(600), RefusedFor.SIZE, NOW_MS)
-    assert (sizes.look([entry(500)], NOW_MS), sizes.has_limits()) == ({}, False)
+    assert (sizes.probe_records([entry(500)], NOW_MS), sizes.has_limits()) == ({}, False)
     # But it is known then that another codec may do where this one does not.
-    assert sizes.look([entry(600)], NOW_MS) == {}
+    assert sizes.probe_records([entry(600)], NOW_MS) == {}
     assert sizes.needs_compression([entry(600)])
     config = client_config.producer_config(Settings(), "id")
     assert not client_config.compresses(config)
@@ -84,7 +84,7 @@ def test_what_a_topic_takes_only_compressed_is_not_refused_where_it_can_be_sent_
     sizes = RecordLimits(lambda topics: dict.fromkeys(topics, TopicLimits(500)) if told else {})
     records = [entry(400), entry(5_000)]
     if told:
-        assert sizes.look(records, NOW_MS, may_compress=True) == {}
+        assert sizes.probe_records(records, NOW_MS, may_compress=True) == {}
     else:
         sizes.learn_refusal(records[1], RefusedFor.SIZE, NOW_MS)
     assert sizes.find_refused(records, NOW_MS, may_compress=True) == {}
@@ -111,7 +111,7 @@ def test_what_is_older_than_its_topic_takes_or_lacks_the_key_that_it_needs_is_kn
     limits = RecordLimits(lambda topics: dict.fromkeys(topics - {"other"}, TopicLimits(500, 1_000, needs_key=True)))
     old, keyless = made_at(NOW_MS - 1_001), made_at(NOW_MS, key=None)
     records = [made_at(NOW_MS - 1_000), old, keyless, made_at(None), made_at(0, "other"), entry(501)]
-    found = limits.look(records, NOW_MS)
+    found = limits.probe_records(records, NOW_MS)
     assert {n: refusal.cause for n, refusal in found.items()} == {
         1: RefusedFor.TIME, 2: RefusedFor.CONTENT, 5: RefusedFor.CONTENT
     }

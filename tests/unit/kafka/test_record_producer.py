@@ -86,7 +86,7 @@ def records(made: list[Producer]) -> Any:
 async def writing(records: Records, made: list[Producer], count: int) -> list[asyncio.Task[int]]:
     """Requests that write a record each, all under way."""
     before = len(made[-1].under_way)
-    tasks = [asyncio.ensure_future(records.written("t", 0, b"%d" % n, b"v")) for n in range(count)]
+    tasks = [asyncio.ensure_future(records.write_record("t", 0, b"%d" % n, b"v")) for n in range(count)]
     while len(made[-1].under_way) < before + count:
         await asyncio.sleep(0)
     return tasks
@@ -177,7 +177,7 @@ def test_what_is_asked_for_before_another_is_opened_fails_at_once(
     made[0].fail_for_good()
     await_that("it is known", lambda: records.write("t", 0, b"k", b"v").exception(30) is not None)
     with pytest.raises(RecordUnwritten, match="out of order"):
-        asyncio.run(records.written("t", 0, b"k", b"v"))
+        asyncio.run(records.write_record("t", 0, b"k", b"v"))
     records.close()
     assert len(made) == 1
 

@@ -47,17 +47,17 @@ def test_one_that_is_answered_now_and_then_is_kept(make: Making) -> None:
     admin = admin_of(make)
     for _ in range(10):
         clock.pause(SILENT_S - 1)
-        admin.answered(all_answered=False)
-        admin.answered(all_answered=True)
+        admin.note_answered(all_answered=False)
+        admin.note_answered(all_answered=True)
     assert (admin.number, make.asked) == (0, 0)
 
 
 def test_one_that_is_not_answered_for_long_is_replaced_where_a_broker_is_there(make: Making) -> None:
     admin = admin_of(make)
     clock.pause(SILENT_S)
-    admin.answered(all_answered=False)
+    admin.note_answered(all_answered=False)
     assert (admin.number, make.asked) == (1, 1)
-    admin.answered(all_answered=False)
+    admin.note_answered(all_answered=False)
     assert make.asked == 1
 
 
@@ -66,11 +66,11 @@ def test_it_is_kept_while_a_new_one_hears_from_no_broker_either(make: Making) ->
     make.brokers = False
     for tries in range(1, 4):
         clock.pause(SILENT_S)
-        admin.answered(all_answered=False)
+        admin.note_answered(all_answered=False)
         assert (admin.number, make.asked) == (0, tries)
     make.brokers = True
     clock.pause(SILENT_S)
-    admin.answered(all_answered=False)
+    admin.note_answered(all_answered=False)
     assert admin.number == 4
 
 
@@ -78,13 +78,13 @@ def test_where_new_ones_are_not_answered_either_they_come_less_and_less_often(ma
     admin, wait_s = admin_of(make), SILENT_S
     for number in range(1, 10):
         clock.pause(wait_s - 0.1)
-        admin.answered(all_answered=False)
+        admin.note_answered(all_answered=False)
         assert make.asked == number - 1
         clock.pause(0.1)
-        admin.answered(all_answered=False)
+        admin.note_answered(all_answered=False)
         assert admin.number == number
         wait_s = min(2 * wait_s, SILENT_S_MAX)
-    admin.answered(all_answered=True)
+    admin.note_answered(all_answered=True)
     clock.pause(SILENT_S)
-    admin.answered(all_answered=False)
+    admin.note_answered(all_answered=False)
     assert admin.number == 10

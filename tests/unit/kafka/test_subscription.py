@@ -39,7 +39,7 @@ MANY = [f"g{n}.DLT" for n in range(14_156)]
 def test_of_names_that_are_few_all_are_told_and_nobody_is_asked() -> None:
     brokers = Topics()
     subscription = Subscription(brokers, MANY[:200])  # type: ignore[arg-type]
-    assert subscription.topics == MANY[:200] and not subscription.look() and brokers.asked == 0
+    assert subscription.topics == MANY[:200] and not subscription.refresh_topics() and brokers.asked == 0
 
 
 def test_of_thousands_of_names_those_of_topics_are_told_with_patterns_and_two_hundred_others() -> None:
@@ -53,7 +53,7 @@ def test_a_topic_that_is_made_later_is_told_within_seconds(now: list[float]) -> 
     brokers.names.add("g7000.DLT")
     looked = []
     for _ in range(3):
-        looked.append(subscription.look())
+        looked.append(subscription.refresh_topics())
         now[0] += 5.0
     assert sorted(looked) == [False, False, True] and "g7000.DLT" in subscription.topics
     assert subscription.topics[:201] == MANY[:201]
@@ -66,15 +66,15 @@ def test_where_nobody_says_which_topics_there_are_none_is_left_out(now: list[flo
     assert subscription.topics == MANY
     brokers.away = False
     now[0] += 5.0
-    assert subscription.look() and subscription.topics == [*MANY[:200], "g7000.DLT"]
+    assert subscription.refresh_topics() and subscription.topics == [*MANY[:200], "g7000.DLT"]
     brokers.away = True
     now[0] += 5.0
-    assert not subscription.look() and subscription.topics == [*MANY[:200], "g7000.DLT"]
+    assert not subscription.refresh_topics() and subscription.topics == [*MANY[:200], "g7000.DLT"]
 
 
 def test_a_changed_policy_file_has_its_names_chosen_anew() -> None:
     subscription = Subscription(Topics("g7000.DLT"), ["orders.DLT"])  # type: ignore[arg-type]
-    subscription.change(MANY)
+    subscription.replace_names(MANY)
     assert subscription.topics == [*MANY[:200], "g7000.DLT"]
-    subscription.change([])
+    subscription.replace_names([])
     assert subscription.topics == []

@@ -30,7 +30,7 @@ class Worker:
 
     def __init__(self, log: MemoryLog, instance: str = "w", names: list[str] = NAMES) -> None:
         self.log, self._instance, self.steps = log, instance, list[str]()
-        self.group = log.group(GROUP)
+        self.group = log.ensure_group(GROUP)
         self.session = self.group.enter(instance, [CHANGELOG])
         self.group.heartbeat(instance, self.session, [CHANGELOG], ())
         self.generation = self.group.generation
@@ -48,7 +48,7 @@ class Worker:
         return [TopicPartition(CHANGELOG, partition, 7) for partition in partitions], member
 
     def commits(self, key: bytes, target: str = "") -> None:
-        with self.producers.taken() as producer:
+        with self.producers.borrow_producer() as producer:
             assert producer is not None
             put(producer, key, target)
             producer.commit()
@@ -67,12 +67,12 @@ class Stepped(MemoryTransactionalProducer):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
         super().begin(renew_within_s)
 
-    def arrived(self, within_s: float) -> bool:
+    def await_arrival(self, within_s: float) -> bool:
         self._steps.append("arrived")
         if self.is_silent():
             self._worker.silent -= 1
             return False
-        return super().arrived(within_s)
+        return super().await_arrival(within_s)
 
     def is_silent(self) -> bool:
         return self._worker.silent > 0 or super().is_silent()
@@ -118,7 +118,7 @@ def test_a_commit_proves_whose_the_shards_are_that_it_touched_when_its_records_h
 
 
 def test_the_producer_that_compresses_proves_whose_the_shards_are_as_well(worker: Worker) -> None:
-    with worker.producers.taken() as producer:
+    with worker.producers.borrow_producer() as producer:
         assert producer is not None
         worker.log.bytes_max[TARGET] = 500
         compressing = producer.open_compressing()
@@ -133,7 +133,7 @@ def test_the_producer_that_compresses_proves_whose_the_shards_are_as_well(worker
 
 
 def test_what_touches_no_shard_needs_no_proof(worker: Worker) -> None:
-    with worker.producers.taken() as producer:
+    with worker.producers.borrow_producer() as producer:
         assert producer is not None
         producer.begin()
         producer.publish([Entry(TARGET, b"a", b"v", [], None, "")], 1)
@@ -158,11 +158,11 @@ def test_a_shard_that_was_given_up_undoes_the_transaction_and_the_producer_goes_
 
 
 def test_two_may_be_in_use_at_a_time(worker: Worker) -> None:
-    with worker.producers.taken() as first, worker.producers.taken() as second:
+    with worker.producers.borrow_producer() as first, worker.producers.borrow_producer() as second:
         assert first is not None is not second is not first
         for producer, key in ((first, b"a"), (second, b"b")):
             put(producer, key)
-        with worker.producers.taken() as third:
+        with worker.producers.borrow_producer() as third:
             assert third is None
         assert worker.producers.trouble() == ""
         second.commit()
@@ -172,7 +172,7 @@ def test_two_may_be_in_use_at_a_time(worker: Worker) -> None:
 
 def left_without_a_leader(worker: Worker, key: bytes) -> None:
     """Commit what has touched the target, whose leader goes away before it is told of that."""
-    with worker.producers.taken() as producer:
+    with worker.producers.borrow_producer() as producer:
         assert producer is not None
         put(producer, key, TARGET)
         worker.log.leaderless.add(TARGET)
@@ -187,7 +187,7 @@ def test_the_other_one_goes_on_while_a_target_without_a_leader_keeps_a_transacti
     worker.commits(b"c")
     assert (seen(worker.log), worker.log.read(TARGET)) == ([b"a", b"b", b"c"], [])
     worker.log.leaderless.clear()
-    worker.log.finish(NAMES[0])
+    worker.log.complete_transaction(NAMES[0])
     assert [record.key() for record in worker.log.read(TARGET)] == [b"a"]
 
 
@@ -213,7 +213,7 @@ def test_one_that_was_stuck_is_used_again_once_it_is_free(worker: Worker, monkey
         worker.commits(b"b")
     worker.commits(b"b")
     worker.log.leaderless.clear()
-    with worker.producers.taken() as first, worker.producers.taken() as second:
+    with worker.producers.borrow_producer() as first, worker.producers.borrow_producer() as second:
         assert None not in (first, second)
     assert seen(worker.log) == [b"a", b"b"]
 
@@ -240,7 +240,7 @@ def test_a_worker_fences_its_own_past_and_what_is_fenced_does_not_fence_back_at_
     for _ in NAMES:
         with pytest.raises(ProducerFenced):
             former.commits(b"zombie")
-    with former.producers.taken() as producer:
+    with former.producers.borrow_producer() as producer:
         assert producer is None
     assert former.producers.trouble() != ""
     present.commits(b"a")

@@ -19,7 +19,7 @@ from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
-from retry.delivery.acted_entry import EntryActions, digest
+from retry.delivery.acted_entry import EntryActions, hash_envelope
 from retry.delivery.redecide import Redecider
 from retry.errors import ActionRefused
 from retry.intake.attempts import LineageTopic, to_header
@@ -48,7 +48,7 @@ def letter(
 ) -> tuple[bytes, bytes]:
     """Key and envelope of one that waits."""
     lane = entry_keys.lane("shop", "orders.DLT", "orders.retry")
-    key = entry_keys.key(due_at_ms, entry_keys.key_stem("orders.DLT", n % 2), n, lane)
+    key = entry_keys.build_key(due_at_ms, entry_keys.key_stem("orders.DLT", n % 2), n, lane)
     first = b"%d" % (NOW_MS - HOUR_MS)
     id_, source = to_header(n, "shop"), b"orders.DLT/0/%d" % n
     ours = retry_headers.of_retry(id_, b"1", source, b"%d" % due_at_ms, b"shop/orders.DLT", first)
@@ -57,17 +57,17 @@ def letter(
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes]]], words: str, asked: Action = ASKED) -> Chosen:
-    def shards(_: Settings) -> Iterator[tuple[int, MemoryTable]]:
+    def load_shard_tables(_: Settings) -> Iterator[tuple[int, MemoryTable]]:
         for number, rows in enumerate(tables):
             table = MemoryTable()
-            table.fold(rows, len(rows), NOW_MS)
+            table.apply_records(rows, len(rows), NOW_MS)
             yield number, table
 
-    monkeypatch.setattr(waiting_entries, "shards", shards)
+    monkeypatch.setattr(waiting_entries, "load_shard_tables", load_shard_tables)
     limits = dict.fromkeys(("changelog", "parked", "orders.retry", "orders.parked"), 1 << 20)
     redecider = Redecider(REGISTRY, EntryBuilder("changelog", "parked", limits), LineageTopic("lineage", 1))
     actions = EntryActions(redecider, "discarded")
-    state = request.new(asked).state()
+    state = request.renew_action(asked).build_initial_state()
     return choose.choose(Settings(), REGISTRY, predicate(parse(words), NOW_MS), actions, state, NOW_MS)
 
 
@@ -103,16 +103,16 @@ def test_more_letters_than_fit_into_memory_are_refused(monkeypatch: pytest.Monke
 
 def test_when_letters_are_due() -> None:
     later, overdue = letter(1)[0], letter(2, NOW_MS - 5)[0]
-    assert [DueTimes().of(key, NOW_MS) for key in (later, overdue)] == [NOW_MS, NOW_MS - 5]
-    assert [DueTimes(at_ms=7).of(key, NOW_MS) for key in (later, overdue)] == [7, 7]
-    postponed = [DueTimes(postpone_ms=10).of(key, NOW_MS) for key in (later, overdue)]
+    assert [DueTimes().compute_due_time(key, NOW_MS) for key in (later, overdue)] == [NOW_MS, NOW_MS - 5]
+    assert [DueTimes(at_ms=7).compute_due_time(key, NOW_MS) for key in (later, overdue)] == [7, 7]
+    postponed = [DueTimes(postpone_ms=10).compute_due_time(key, NOW_MS) for key in (later, overdue)]
     assert postponed == [NOW_MS + HOUR_MS + 10, NOW_MS + 10]
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.integers(1, 10**9))
 def test_a_spread_is_even(sizes: list[int], spread_ms: int) -> None:
     keys = [[letter(1_000 * shard + n)[0] for n in range(size)] for shard, size in enumerate(sizes)]
-    found = request.new(ASKED, DueTimes(spread_ms=spread_ms)).members(keys, NOW_MS)
+    found = request.renew_action(ASKED, DueTimes(spread_ms=spread_ms)).build_members(keys, NOW_MS)
     members = [list(some) for some in found]
     assert [[member.key for member in some] for some in members] == keys
     due = sorted(member.due_at_ms for some in members for member in some)
@@ -125,7 +125,7 @@ def test_a_spread_is_even(sizes: list[int], spread_ms: int) -> None:
 def test_letters_that_rest_and_failed_at_the_same_coordinates_get_different_times(due: DueTimes) -> None:
     # Their topic was deleted and made anew, twice.
     sources = [1, 2, 1, 3, 2, 1, 4]
-    found = list(request.new(ASKED, due).resting([b"%d" % n for n in range(7)], sources, NOW_MS))
+    found = list(request.renew_action(ASKED, due).iterate_resting([b"%d" % n for n in range(7)], sources, NOW_MS))
     assert [member.key for member in found] == [b"%d" % n for n in range(7)]
     assert len({(source, member.due_at_ms) for source, member in zip(sources, found, strict=True)}) == 7
     if not due.spread_ms:
@@ -133,17 +133,17 @@ def test_letters_that_rest_and_failed_at_the_same_coordinates_get_different_time
 
 
 def test_a_spread_is_random() -> None:
-    (members,) = request.new(ASKED, DueTimes(spread_ms=HOUR_MS)).members([[letter(n)[0] for n in range(100)]], NOW_MS)
+    (members,) = request.renew_action(ASKED, DueTimes(spread_ms=HOUR_MS)).build_members([[letter(n)[0] for n in range(100)]], NOW_MS)
     due = [member.due_at_ms for member in members]
     assert due != sorted(due)
 
 
 def test_an_edit_names_what_it_was_made_from() -> None:
     key, envelope = letter(1)
-    asked = request.new(ASKED, edit=Edit(b'{"a": 2}', {"tenant": None, "new": "1"}))
-    member = asked.member(key, envelope, NOW_MS)
+    asked = request.renew_action(ASKED, edit=Edit(b'{"a": 2}', {"tenant": None, "new": "1"}))
+    member = asked.build_member(key, envelope, NOW_MS)
     edited = envelopes.decode(member.envelope)
-    assert member.digest == digest(envelope)
+    assert member.digest == hash_envelope(envelope)
     assert (edited.value, edited.headers[0]) == (b'{"a": 2}', ("new", b"1"))
     assert "tenant" not in dict(edited.headers)
     shown = differences(envelopes.decode(envelope), edited)
@@ -162,12 +162,12 @@ def test_an_edit_names_what_it_was_made_from() -> None:
 def test_an_edit_that_would_break_a_letter_is_refused(former: bytes, edit: Edit, why: str) -> None:
     key, envelope = letter(1, value=former)
     with pytest.raises(ActionRefused, match=why):
-        request.new(ASKED, edit=edit).member(key, envelope, NOW_MS)
+        request.renew_action(ASKED, edit=edit).build_member(key, envelope, NOW_MS)
 
 
 def test_what_is_not_json_may_become_something_else() -> None:
     key, envelope = letter(1, value=b"text")
-    edited = request.new(ASKED, edit=Edit(b"other")).member(key, envelope, NOW_MS)
+    edited = request.renew_action(ASKED, edit=Edit(b"other")).build_member(key, envelope, NOW_MS)
     assert envelopes.decode(edited.envelope).value == b"other"
 
 
@@ -206,7 +206,7 @@ class Shards:
 
 
 def test_slices_are_written_in_short_transactions_and_the_head_is_last() -> None:
-    shards, asked = Shards(3), request.new(ASKED)
+    shards, asked = Shards(3), request.renew_action(ASKED)
     sizes = [10_400, 0, 501]
     members = [[Member(letter(n)[0], NOW_MS) for n in range(size)] for size in sizes]
     action = start.start(shards, asked, [iter(some) for some in members], NOW_MS)  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_of_a_ramp_each_slice_has_members_of_one_step_and_the_first_steps_are_dr
     members = [[Member(letter(n)[0], NOW_MS + shard) for n in range(size)] for shard, size in enumerate(sizes)]
     drawn = []
     for _ in range(2):
-        shards, asked = Shards(3), request.new(msgspec.structs.replace(ASKED, ramp=ramp))
+        shards, asked = Shards(3), request.renew_action(msgspec.structs.replace(ASKED, ramp=ramp))
         action = start.start(shards, asked, [iter(some) for some in members], NOW_MS, members_in_all=10_000)  # type: ignore[arg-type]
         assert action.ramp == Ramp(0.9, [1, 2, 5, 20, 50, 200, 1_000, 5_000, 3_722], 1, 2)
         found: dict[int, list[tuple[int, bytes]]] = {}
@@ -252,13 +252,13 @@ def test_of_a_ramp_each_slice_has_members_of_one_step_and_the_first_steps_are_dr
 def test_an_old_preview_is_not_started_and_has_no_head(elapses_ms: int, records: int) -> None:
     shards = Shards(1, elapses_ms)
     with pytest.raises(ActionRefused, match="older than 50 minutes"):
-        start.start(shards, request.new(ASKED), [[Member(letter(1)[0], NOW_MS)]], NOW_MS)  # type: ignore[arg-type]
+        start.start(shards, request.renew_action(ASKED), [[Member(letter(1)[0], NOW_MS)]], NOW_MS)  # type: ignore[arg-type]
     assert len(shards.log.read("changelog")) == records
 
 
 def test_a_changelog_that_has_grown_meanwhile_is_not_written_to() -> None:
     with pytest.raises(ActionRefused, match="has 2 partitions, and had 1"):
-        start.start(Shards(2), request.new(ASKED), [[]], NOW_MS)  # type: ignore[arg-type]
+        start.start(Shards(2), request.renew_action(ASKED), [[]], NOW_MS)  # type: ignore[arg-type]
 
 
 class Standing:
@@ -294,7 +294,7 @@ class Asking(Standing):
     def now_ms(self) -> int:
         return NOW_MS + 9
 
-    def ask(self, key: bytes, value: bytes, *_: object) -> None:
+    def put_control_record(self, key: bytes, value: bytes, *_: object) -> None:
         for controls in self.controls:
             controls[key] = value
 
@@ -303,9 +303,9 @@ def test_to_resume_what_waits_for_its_policy_file_accepts_that_of_the_worker_fro
     action_id, asked = bytes(8), msgspec.structs.replace(ASKED, slices=[1], policies="named")
     held = Order("worker", NOW_MS, "it waits for the policy file", policies="another")
     shards = Asking({action_records.head_key(action_id): action_records.encode(asked)})
-    shards.ask(action_records.held_key(action_id), action_records.encode(held))
+    shards.put_control_record(action_records.held_key(action_id), action_records.encode(held))
     for hold in (held, Order("ann", NOW_MS + 1)):
-        shards.ask(action_records.held_key(action_id), action_records.encode(hold))
+        shards.put_control_record(action_records.held_key(action_id), action_records.encode(hold))
         (about,) = overview.overviews(shards)
         overview.resume(shards, about, "ann", "seen")  # type: ignore[arg-type]
         resumed = msgspec.json.decode(shards.controls[0][action_records.resumed_key(action_id)], type=Order)
@@ -313,11 +313,11 @@ def test_to_resume_what_waits_for_its_policy_file_accepts_that_of_the_worker_fro
 
 
 def test_members_of_a_group_tell_what_they_read() -> None:
-    name = format_versions.announced("worker-a.b_c")
-    assert all(format_versions.reads(name, of) for of in (format_versions.KEY, format_versions.ACTION))
-    assert not format_versions.reads("worker-a.b_c", format_versions.ACTION)
+    name = format_versions.announce_instance("worker-a.b_c")
+    assert all(format_versions.reads_format(name, of) for of in (format_versions.KEY, format_versions.ACTION))
+    assert not format_versions.reads_format("worker-a.b_c", format_versions.ACTION)
     newer = format_versions.ACTION._replace(writes=3)
-    assert not format_versions.reads(name, newer)
+    assert not format_versions.reads_format(name, newer)
     assert len(name) - len("worker-a.b_c") < 149, "an instance has up to 100 characters, and brokers take 249"
 
 

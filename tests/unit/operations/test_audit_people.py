@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.cli.audit import _line
+from retry.cli.audit import _format_record
 from retry.console.acting import audit_trail
 from retry.console.acting.audit_trail import AuditTrail
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -51,7 +51,7 @@ def test_it_is_read_as_what_workers_write_is() -> None:
     assert [(each.parked, each.letter, each.due_ms, each.result) for each in record.letters] == [
         ("orders.parked/0/9", "", None, "done"), (None, "orders.DLT/1/7", AT_MS, "done"),
     ]  # fmt: skip
-    assert _line(record) == (
+    assert _format_record(record) == (
         "2026-09-21T14:13:20.000+00:00  console           reveal by ann: a look orders.parked/0/9 orders.DLT/1/7"
     )
 
@@ -71,7 +71,7 @@ def test_what_an_earlier_version_wrote_or_reads_has_no_teams() -> None:
     assert msgspec.json.decode(by_person("pause", "ann", "", AT_MS, [], ["shop"]), type=Earlier).shard == -1
     earlier = msgspec.json.encode(Earlier("0a", "retry", "ann", AT_MS, 3, [], "why"))
     assert audit.decode_audit(earlier).teams == []
-    assert _line(AuditRecord("0a", "retry", "ann", AT_MS, 3, [])).endswith("0a  retry by ann; shard 3: ")
+    assert _format_record(AuditRecord("0a", "retry", "ann", AT_MS, 3, [])).endswith("0a  retry by ann; shard 3: ")
 
 
 class Shards:
@@ -83,7 +83,7 @@ class Shards:
     def now_ms(self) -> int:
         return AT_MS
 
-    def ask(self, *asked: Any) -> None:
+    def put_control_record(self, *asked: Any) -> None:
         self.asked.append(asked)
 
 
@@ -98,7 +98,7 @@ def test_an_order_is_in_the_audit_in_the_transaction_that_gives_it(what: str) ->
     record = audit.decode_audit(told)
     assert (record.kind, record.by, record.reason, record.shard) == (what, "bob", "the bank is away", -1)
     assert (record.action, record.teams, record.letters) == ("0a" * 8, ["shop"], [])
-    assert _line(record).endswith(f"0a0a  {what} by bob: the bank is away")
+    assert _format_record(record).endswith(f"0a0a  {what} by bob: the bank is away")
 
 
 def test_an_order_that_comes_too_late_is_none_and_the_audit_has_nothing_of_it() -> None:

@@ -15,9 +15,9 @@ from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges
 from retry.kafka.offset_ranges import Span
 from retry.operations.discover import header_guess, look, topic_words
-from retry.operations.discover.found_topic import FoundTopic, Known, found, with_rate
+from retry.operations.discover.found_topic import FoundTopic, Known, describe_topic, with_rate
 from retry.operations.discover.policy_text import policy_text
-from retry.operations.discover.proposal import ProposedTopic, proposed
+from retry.operations.discover.proposal import ProposedTopic, propose_topics
 from retry.operations.discover.topic_sample import TopicSample
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
@@ -40,18 +40,18 @@ KNOWN = Known(TOPICS, READERS, {"shop-service", "carts", "reports"})
 def sample(topic: str, *letters: Headers, value: bytes | None = b"{}", key: bytes | None = b"k") -> TopicSample:
     made = TopicSample(topic)
     for n, headers in enumerate(letters):
-        made.add(Record((topic, 0, n), key, value, headers, (1, NOW_MS - n * 60_000)))
+        made.count_letter(Record((topic, 0, n), key, value, headers, (1, NOW_MS - n * 60_000)))
     return made
 
 
 def seen(topic: str, *letters: Headers, known: Known = KNOWN, **of: bytes | None) -> FoundTopic | None:
-    return found(sample(topic, *letters, **of), known)
+    return describe_topic(sample(topic, *letters, **of), known)
 
 
 def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPICS) -> tuple[Registry, str]:
     """The file, read as `retry policies check` reads it."""
     there_all = [topic for topic in topics if topic]
-    teams = proposed(there_all, Known(there, READERS, KNOWN.groups), ["retry-changelog"])
+    teams = propose_topics(there_all, Known(there, READERS, KNOWN.groups), ["retry-changelog"])
     others = [topic for topic in there_all if not topic.attached]
     text = policy_text(teams, others, "cluster", NOW_MS, len(there))
     return parse(text, "found.yaml"), text
@@ -59,7 +59,7 @@ def written(topics: Iterable[FoundTopic | None], there: Mapping[str, int] = TOPI
 
 def one(topic: FoundTopic | None, there: Mapping[str, int] = TOPICS) -> ProposedTopic:
     assert topic is not None
-    ((only,),) = proposed([topic], Known(there, READERS, KNOWN.groups), []).values()
+    ((only,),) = propose_topics([topic], Known(there, READERS, KNOWN.groups), []).values()
     return only
 
 
@@ -105,7 +105,7 @@ def test_who_reads_a_retry_topic_that_is_there_is_said_and_else_asked() -> None:
         known = Known(there, {**READERS, "shop.carts.retry": set(groups)}, {*groups, "carts", "reports"})
         topic = seen("shop.carts.DLT", letter, known=known)
         assert topic is not None
-        ((only,),) = proposed([topic], known, []).values()
+        ((only,),) = propose_topics([topic], known, []).values()
         return only
 
     assert of().questions[-1].startswith("shop.carts.retry is there, and no group has committed in it: who reads it")
@@ -194,7 +194,7 @@ def test_headers_of_frameworks_are_no_aliases() -> None:
 
 def test_a_header_whose_name_a_policy_file_cannot_have_is_no_alias() -> None:
     topic = seen("bank.DLT", [("x-exception\n- dead_letters", b"com.acme.Refused"), ("$.x-exception", b"com.acme.Refused")])
-    assert topic and topic.aliases == {} and written([topic])[0].reads("bank.DLT")
+    assert topic and topic.aliases == {} and written([topic])[0].reads_topic("bank.DLT")
 
 
 def test_a_topic_that_is_called_origin_is_no_target() -> None:
@@ -244,7 +244,7 @@ def test_letters_a_second_are_those_of_the_shortest_time_in_which_there_were_any
 def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     there, asked = {"a.DLT", "gone.DLT"}, list[list[Span]]()
 
-    def batches(_: object, spans: Iterable[Span], records_max: int | None = None) -> Iterator[list[Record]]:
+    def read_batches(_: object, spans: Iterable[Span], records_max: int | None = None) -> Iterator[list[Record]]:
         asked.append([span for span in spans if span.start < span.stop])
         for span in asked[-1]:
             if span.topic == "gone.DLT":
@@ -252,7 +252,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out_and_nothing_is_read_twice
                 raise TopicsInvalid(["gone.DLT: unknown"], "look at the topic's name")
             yield [Record((span.topic, span.partition, n), None, None, [], (1, NOW_MS)) for n in range(span.start, span.stop)]
 
-    monkeypatch.setattr(offset_ranges, "batches", batches)
+    monkeypatch.setattr(offset_ranges, "read_batches", read_batches)
     monkeypatch.setattr(offset_ranges, "partitions_of", lambda *_: [(topic, 0) for topic in there])
     cluster: Any = SimpleNamespace(reader={}, admin=None)
     spans = [Span("a.DLT", 0, 3, 5), Span("gone.DLT", 0, 0, 5), Span("a.DLT", 1, 0, 1)]
@@ -265,7 +265,7 @@ def test_what_cannot_be_read_though_it_is_there_is_an_error(monkeypatch: pytest.
     def refused(*_: object, **_options: object) -> Iterator[list[Record]]:
         raise TopicsInvalid(["a.DLT: no answer for 30 s"], "look at the brokers, then try again")
 
-    monkeypatch.setattr(offset_ranges, "batches", refused)
+    monkeypatch.setattr(offset_ranges, "read_batches", refused)
     monkeypatch.setattr(offset_ranges, "partitions_of", lambda *_: [("a.DLT", 0)])
     cluster: Any = SimpleNamespace(reader={}, admin=None)
     with pytest.raises(TopicsInvalid, match="no answer"):
@@ -290,5 +290,5 @@ def test_whatever_letters_say_the_file_can_be_used(letters: list[list[tuple[str,
     seen_topic = seen(topic, *letters, known=known)  # type: ignore[arg-type]
     registry, text = written([seen_topic], there)
     if seen_topic and seen_topic.attached:
-        assert registry.reads(topic)
+        assert registry.reads_topic(topic)
     assert all(line.isprintable() for line in text.split("\n"))

@@ -18,15 +18,15 @@ from retry.errors import ActionRefused, RightMissing
 from retry.kafka import topics
 from retry.kafka.topics import Described
 from retry.operations.act.audit import Audit, AuditRecord
-from retry.operations.act.erase import Erasing, RestingRecords, compacted
+from retry.operations.act.erase import Erasing, RestingRecords, list_compacted
 from retry.operations.act.remnants import Remnant, remnants
-from retry.operations.letters.found_letter import parked, waiting
+from retry.operations.letters.found_letter import make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Headers, Record
 from retry.settings import Settings
 
 KEY, NOW_MS, DAY_MS = b"person-17", 1_795_300_000_000, 86_400_000
-OWN = topics.names("app")
+OWN = topics.build_topic_names("app")
 KEPT = {"cleanup.policy": "delete", "retention.ms": str(30 * DAY_MS)}
 ACTION = b"\x0c" * action_records.ACTION_BYTES
 
@@ -36,31 +36,31 @@ def rests(
     value: bytes | None = b"v", headers: Headers | None = None,
 ) -> Any:  # fmt: skip
     ours: Headers = [("retry-source", source), ("retry-id", b"7")] if headers is None else headers
-    return parked(Record((topic, 1, offset), key, value, ours, (CREATE_TIME, at_ms)), Registry())
+    return make_parked_letter(Record((topic, 1, offset), key, value, ours, (CREATE_TIME, at_ms)), Registry())
 
 
 def test_letters_with_the_key_are_meant_and_records_that_rest_are_counted() -> None:
     erasing = Erasing(KEY)
     entry = Entry("orders.retry", KEY, b"v", [], NOW_MS, "orders")
-    wait = waiting(Source(NOW_MS, "orders.DLT", 0, 7), entry, Registry(), "")
-    assert erasing.meant(wait)
-    assert [erasing.meant(rests(n, at)) for n, at in ((1, NOW_MS), (2, NOW_MS + 5), (3, NOW_MS - 5))] == [True] * 3
+    wait = make_waiting_letter(Source(NOW_MS, "orders.DLT", 0, 7), entry, Registry(), "")
+    assert erasing.matches(wait)
+    assert [erasing.matches(rests(n, at)) for n, at in ((1, NOW_MS), (2, NOW_MS + 5), (3, NOW_MS - 5))] == [True] * 3
     others = [rests(4, key=None), rests(5, key=b"person-1"), rests(6, key=b"")]
-    assert not any(map(erasing.meant, others))
+    assert not any(map(erasing.matches, others))
     assert erasing.resting == {("app-parked", 1): RestingRecords(3, NOW_MS + 5)}
 
 
 def test_of_one_topic_only_its_letters_are_meant() -> None:
     erasing = Erasing(KEY, "orders.DLT")
-    assert erasing.meant(rests(1))
-    assert not erasing.meant(rests(2, source=b"others.DLT/0/7"))
+    assert erasing.matches(rests(1))
+    assert not erasing.matches(rests(2, source=b"others.DLT/0/7"))
     assert erasing.resting == {("app-parked", 1): RestingRecords(1, NOW_MS)}
 
 
 def test_a_null_that_has_compaction_remove_them_is_no_letter() -> None:
     erasing = Erasing(KEY)
-    assert not erasing.meant(rests(1, value=None, headers=[]))
-    assert erasing.meant(rests(2, value=None))
+    assert not erasing.matches(rests(1, value=None, headers=[]))
+    assert erasing.matches(rests(2, value=None))
     assert erasing.resting == {("app-parked", 1): RestingRecords(1, NOW_MS)}
 
 
@@ -69,14 +69,14 @@ def test_a_null_that_has_compaction_remove_them_is_no_letter() -> None:
     ("person-17-b", False), ("", False),
 ])  # fmt: skip
 def test_a_text_names_the_key_as_a_word(text: str, named: bool) -> None:
-    assert Erasing(KEY).names(text) is named
+    assert Erasing(KEY).is_key_in(text) is named
 
 
 @given(st.binary(), st.text())
 def test_no_key_is_too_strange_to_be_looked_for(key: bytes, text: str) -> None:
-    assert Erasing(key).names(text) in (True, False)
+    assert Erasing(key).is_key_in(text) in (True, False)
     if key and text == key.decode(errors="replace") and "\ufffd" not in text:
-        assert Erasing(key).names(text)
+        assert Erasing(key).is_key_in(text)
 
 
 def test_the_action_does_not_name_the_key_and_neither_may_its_reason() -> None:
@@ -95,7 +95,7 @@ def told(
     configs = {OWN.changelog: {"max.compaction.lag.ms": str(DAY_MS)}, OWN.lineage: KEPT, OWN.audit: KEPT} | (config or {})
     described = {topic: Described("id", 1, of) for topic, of in configs.items()}
     monkeypatch.setattr(topics, "describe", lambda _admin, wanted: {topic: described[topic] for topic in wanted})
-    monkeypatch.setattr(Audit, "records", lambda *_: iter(audited or []))
+    monkeypatch.setattr(Audit, "read_records", lambda *_: iter(audited or []))
     shards = SimpleNamespace(admin=None, standing=lambda *_: standing or [{}])
     return remnants(Settings(app_id="app"), shards, erasing, NOW_MS)  # type: ignore[arg-type]
 
@@ -123,12 +123,12 @@ def test_records_that_rest_are_told_with_their_newest_and_its_end(
 ) -> None:
     erasing = Erasing(KEY)
     for n in range(2):
-        erasing.meant(rests(n, NOW_MS - n))
+        erasing.matches(rests(n, NOW_MS - n))
     first = told(monkeypatch, erasing, {"app-parked": config})[0]
     assert (first.where, first.newest_ms, first.until_ms) == ("app-parked/1", NOW_MS, until_ms)
     assert words in first.what
     wants_null = [("app-parked", 1)] if "compact" in config["cleanup.policy"] else []
-    assert compacted(SimpleNamespace(admin=None), erasing) == wants_null  # type: ignore[arg-type]
+    assert list_compacted(SimpleNamespace(admin=None), erasing) == wants_null  # type: ignore[arg-type]
 
 
 def test_a_configuration_that_may_not_be_seen_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

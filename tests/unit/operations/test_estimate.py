@@ -11,7 +11,7 @@ from retry.delay_queue.ramp_records import Ramp
 from retry.operations.act.choose import Chosen
 from retry.operations.act.estimate import Estimate, estimate
 from retry.operations.act.preview import Preview
-from retry.operations.act.request import DueTimes, new
+from retry.operations.act.request import DueTimes, renew_action
 from tests.support.plans import registry_of
 
 NOW_MS = 1_790_000_000_000
@@ -31,7 +31,7 @@ def found(count: int, team: str = "shop", target: str = "orders.retry", kind: st
     chosen.keys = [[b"k"] * count, []]
     chosen.groups["team"][team], chosen.groups["target"][target] = count, count
     action = Action(kind, "ann", 0, [], 0, target=more.get("to"), ramp=more.get("ramp"))
-    return Preview(new(action, more.get("due", DueTimes())), chosen, NOW_MS, [], more.get("silent", ()))
+    return Preview(renew_action(action, more.get("due", DueTimes())), chosen, NOW_MS, [], more.get("silent", ()))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import JITTERS, Constant, Exponential, Policy, RetryAt
-from backoff.calendar import parsed
-from retry.cli.letters import _line, _whole
+from backoff.calendar import parse_calendar
+from retry.cli.letters import _describe_letter, _format_letter
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Also, Entry, Named
@@ -22,7 +22,7 @@ from retry.delivery.acted_entry import ActedEntry
 from retry.operations import waiting_entries
 from retry.operations.explain import due_time, search
 from retry.operations.explain.evidence import LetterEvidence
-from retry.operations.explain.explanation import explained
+from retry.operations.explain.explanation import explain_evidence
 from retry.operations.explain.former_versions import FormerVersion
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.explain.state import LetterState
@@ -36,8 +36,8 @@ NOW_MS = 1_700_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 CALENDARS = [
     None,
-    parsed({"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "Europe/Berlin"}}),
-    parsed({"align": {"cron": "*/15 * * * *"}}),
+    parse_calendar({"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "Europe/Berlin"}}),
+    parse_calendar({"align": {"cron": "*/15 * * * *"}}),
 ]
 
 
@@ -90,10 +90,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
 def put(table: Table, due_ms: int, topic: str, partition: int, offset: int, key: bytes | None = None, target: str = "r") -> bytes:
     stem = entry_keys.key_stem(topic, partition)
     if key is not None:
-        stem = entry_keys.order("team", topic, key) + stem
-    made = entry_keys.key(due_ms, stem, offset, entry_keys.lane("team", topic, target, key is not None))
+        stem = entry_keys.hash_record_key("team", topic, key) + stem
+    made = entry_keys.build_key(due_ms, stem, offset, entry_keys.lane("team", topic, target, key is not None))
     envelope = envelopes.encode(Entry(target, key, b"%d" % offset, [], None, "team"))
-    table.fold([(made, envelope)], table.next_offset + 1, NOW_MS)
+    table.apply_records([(made, envelope)], table.next_offset + 1, NOW_MS)
     return made
 
 
@@ -143,11 +143,11 @@ def test_an_entry_tells_what_was_decided() -> None:
 )
 def test_a_place_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not TOPIC/PARTITION/OFFSET|no such"):
-        search.place(text)
+        search.parse_location(text)
 
 
 def test_a_place() -> None:
-    assert search.place("a.b/3/42") == LetterLocation("a.b", 3, 42)
+    assert search.parse_location("a.b/3/42") == LetterLocation("a.b", 3, 42)
 
 
 def evidence(**fields: object) -> LetterEvidence:
@@ -182,7 +182,7 @@ DECIDED = DecisionRecord("ab", "t", "t/a#1", 2, NOW_MS, NOW_MS, NOW_MS, "retry",
     ],
 )  # fmt: skip
 def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: str) -> None:
-    explanation = explained(evidence(**fields), None, None, NOW_MS)
+    explanation = explain_evidence(evidence(**fields), None, None, NOW_MS)
     assert explanation.state is state
     assert says in " ".join(explanation.sentences["now"])
     assert list(explanation.sentences) == ["letter", "policy", "due", "now", "next"]
@@ -190,11 +190,11 @@ def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: 
 
 def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_be_undone() -> None:
     actions, (key, entry) = acted.entry_actions(), acted.letter()
-    discarded = actions.acted(acted.state("discard"), acted.member(key), acted.packed(entry), NOW_MS)
+    discarded = actions.act_on_entry(acted.state("discard"), acted.member(key), acted.packed(entry), NOW_MS)
     assert isinstance(discarded, ActedEntry)
     packed = discarded.move.packed
     waiting = waiting_entries.WaitingEntry(packed.key, envelopes.decode(packed.envelope), None)
-    explanation = explained(evidence(position=7, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
+    explanation = explain_evidence(evidence(position=7, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
     said = " ".join(explanation.sentences["now"])
     assert f"to go to {acted.DISCARDED}" in said
     assert f"with the action {acted.ACTION.hex()}. That discarded it: until it goes there, it can be undone." in said
@@ -204,34 +204,34 @@ def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_b
 def test_former_versions_are_told_of_with_the_action_that_changed_them() -> None:
     former = [FormerVersion(LetterLocation("app-discarded", 0, 3), "0a0b")]
     sent = Delivery(LetterLocation("r", 1, 2), None, None, "0a0b")
-    explanation = explained(evidence(position=6, decision=DECIDED, delivery=sent, former=former), None, None, NOW_MS)
+    explanation = explain_evidence(evidence(position=6, decision=DECIDED, delivery=sent, former=former), None, None, NOW_MS)
     told = "As it was before the action 0a0b changed it, it is kept at app-discarded/0/3: superseded, never returned."
     assert explanation.sentences["now"][-1] == told
 
 
 def test_a_topic_that_no_team_has_is_read_by_nobody() -> None:
     registry = parse("teams: {t: {topics: [{dead_letters: b.DLT, retry_to: b}]}}", "p.yaml")
-    assert explained(evidence(), registry, None, NOW_MS).state is LetterState.UNREAD
+    assert explain_evidence(evidence(), registry, None, NOW_MS).state is LetterState.UNREAD
 
 
 def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) -> None:
     for version, due_ms in ((5, NOW_MS + 1_000), (6, NOW_MS + 60_000)):
         stem, lane = entry_keys.key_stem("tasks", 0), entry_keys.named_lane("tasks", "tasks", "out")
-        key = entry_keys.named_key(due_ms, entry_keys.name("tasks", "tasks", b"n"), version, stem, version, lane)
+        key = entry_keys.named_key(due_ms, entry_keys.hash_name("tasks", "tasks", b"n"), version, stem, version, lane)
         plan = Recurrence(2, NOW_MS, every_ms=60_000)
         named = Named("out", b"k", b"v", [], None, "tasks", also=(Also("copies", 3, None, None),), plan=plan)
-        table.fold([(key, envelopes.encode(named))], version, NOW_MS)
+        table.apply_records([(key, envelopes.encode(named))], version, NOW_MS)
     assert waiting_entries.of_source(table, "tasks", 0, 5) is None, "it is superseded"
     waiting = waiting_entries.of_source(table, "tasks", 0, 6)
-    explanation = explained(evidence(position=7, waiting=waiting), None, None, NOW_MS)
+    explanation = explain_evidence(evidence(position=7, waiting=waiting), None, None, NOW_MS)
     assert explanation.state is LetterState.WAITING
     said = " ".join(explanation.sentences["now"])
     assert "for another 1m" in said and "of which it is version 6" in said and "It recurs every 1m; what waits is run 2." in said
     [(where, entry)] = waiting_entries.entries(table)
     assert waiting_entries.find(table, where) == entry
-    letter = found_letter.waiting(where, entry, Registry(), "")
-    assert _line(letter).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
-    whole = _whole(letter, PLAIN)
+    letter = found_letter.make_waiting_letter(where, entry, Registry(), "")
+    assert _format_letter(letter).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
+    whole = _describe_letter(letter, PLAIN)
     assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
     assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000
 
@@ -239,8 +239,8 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
 def test_what_waits_longer_than_decided_was_put_off(table: Table) -> None:
     put(table, NOW_MS + 30_000, "a.DLT", 0, 5)
     waiting = waiting_entries.of_source(table, "a.DLT", 0, 5)
-    explanation = explained(evidence(position=6, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
+    explanation = explain_evidence(evidence(position=6, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
     assert explanation.state is LetterState.WAITING
     assert explanation.sentences["due"][-1].startswith("It was put off to 2023-11-14T22:13:50.000+00:00 since")
-    late = explained(evidence(position=6, waiting=waiting, decision=DECIDED, workers=0), None, None, NOW_MS + 90_000)
+    late = explain_evidence(evidence(position=6, waiting=waiting, decision=DECIDED, workers=0), None, None, NOW_MS + 90_000)
     assert (late.state, late.sentences["now"][-1]) == (LetterState.OVERDUE, "No worker runs.")

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.__main__ import main
-from retry.cli.failures import _lines
-from retry.cli.letters import _line, _row
+from retry.cli.failures import _format_group
+from retry.cli.letters import _build_row, _format_letter
 from retry.clock import iso
 from retry.dead_letters import retry_headers
 from retry.delay_queue import entry_keys, envelopes
@@ -25,10 +25,10 @@ from retry.operations import waiting_entries
 from retry.operations.explain.search import LetterLocation
 from retry.operations.letter_filter.json_path import text_at
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import latest_due_ms, predicate, states
+from retry.operations.letter_filter.predicate import latest_due_ms, list_states, predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.letters import failure_groups, found_letter
-from retry.operations.letters.failure_groups import grouped
+from retry.operations.letters.failure_groups import group_failures
 from retry.operations.letters.found_letter import FoundLetter
 from retry.operations.letters.listing import Cursor
 from retry.policies.policy_file import parse as policy_file
@@ -64,13 +64,13 @@ def entry_of(letter: dict[str, Any], reason: bytes | None = None) -> Entry:
 
 def waiting(letter: dict[str, Any], due_ms: int = NOW_MS + HOUR_MS) -> FoundLetter:
     where = Source(due_ms, letter["topic"], letter["partition"], letter["offset"])
-    return found_letter.waiting(where, entry_of(letter), Registry(), "")
+    return found_letter.make_waiting_letter(where, entry_of(letter), Registry(), "")
 
 
 def parked(letter: dict[str, Any]) -> FoundLetter:
     entry = entry_of(letter, b"rule")
     record = Record(("app-parked", 3, 7), entry.key, entry.value, entry.headers, (CREATE_TIME, letter["timestamp"]))
-    return found_letter.parked(record, Registry())
+    return found_letter.make_parked_letter(record, Registry())
 
 
 def quoted(text: str) -> str:
@@ -136,7 +136,7 @@ def test_what_a_filter_asks_of_a_letter(text: str, states_of: str) -> None:
 @given(filters)
 def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(meant: Filter) -> None:
     for each in (waiting(LETTER), parked(LETTER)):
-        assert each.state in states(meant) or not predicate(meant, NOW_MS)(each)
+        assert each.state in list_states(meant) or not predicate(meant, NOW_MS)(each)
 
 
 @given(filters, st.integers(0, 253_402_300_799_999) | st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS))
@@ -167,7 +167,7 @@ def test_how_far_what_waits_is_looked_at(text: str, latest_ms: float) -> None:
     ],
 )
 def test_states_that_are_looked_at(text: str, looked_at: set[str]) -> None:
-    assert states(parse(text)) == looked_at
+    assert list_states(parse(text)) == looked_at
 
 
 class Opaque(FoundLetter):
@@ -221,8 +221,8 @@ def test_a_parked_letter_tells_what_its_headers_tell() -> None:
     letter = parked(LETTER)
     assert (letter.name, letter.source, letter.team) == ("app-parked/3/7", LetterLocation("orders-dlt", 1, 0), "shop")
     assert (letter.attempt, letter.reason, letter.policy, letter.due_ms) == (2, "rule", "shop/orders-dlt#1", None)
-    assert _line(letter).endswith("app-parked/3/7  orders-dlt/1/0  after 2 retries  (shop/orders-dlt#1, rule, 6 bytes)")
-    assert {name: _row(letter)[name] for name in ("letter", "target", "due")} == {
+    assert _format_letter(letter).endswith("app-parked/3/7  orders-dlt/1/0  after 2 retries  (shop/orders-dlt#1, rule, 6 bytes)")
+    assert {name: _build_row(letter)[name] for name in ("letter", "target", "due")} == {
         "letter": "orders-dlt/1/0", "target": "app-parked", "due": None,
     }  # fmt: skip
 
@@ -234,10 +234,10 @@ def test_a_parked_letter_tells_what_its_headers_tell() -> None:
 def test_what_lies_among_the_discarded_tells_why_and_by_which_action(before: bytes, mark: str | None, state: str) -> None:
     headers = [*ours("orders.DLT/1/0"), ("retry-action", b"0a0b/2"), ("retry-action-before", before)]
     record = Record(("app-discarded", 3, 7), b"k", b"v", headers, (CREATE_TIME, NOW_MS))
-    letter = found_letter.parked(record, Registry(), discarded=True)
-    row = _row(letter)
+    letter = found_letter.make_parked_letter(record, Registry(), discarded=True)
+    row = _build_row(letter)
     assert (row["state"], row["mark"], row["action"]) == ("discarded", mark, "0a0b")
-    line = _line(letter)
+    line = _format_letter(letter)
     assert line.split()[0] == state
     assert line.endswith("app-discarded/3/7  orders.DLT/1/0  attempt 2  (shop/orders.DLT#1, 1 bytes, action 0a0b)")
 
@@ -247,7 +247,7 @@ def test_a_parked_record_that_says_little_is_a_letter_all_the_same() -> None:
     headers: Headers = [(retry_headers.SOURCE, b"pay.DLT/0/5"), (retry_headers.ID, b"7")]
     small = Record(("app-parked", 0, 1), None, None, headers, (0, -1))
     strange = Record(("app-parked", 0, 2), None, None, [(retry_headers.SOURCE, b"\xff/x")], (0, -1))
-    known, unknown = (found_letter.parked(record, registry) for record in (small, strange))
+    known, unknown = (found_letter.make_parked_letter(record, registry) for record in (small, strange))
     assert (known.team, known.topic, known.attempt, known.failed_ms) == ("pay", "pay.DLT", None, None)
     assert (unknown.team, unknown.topic, unknown.source, unknown.mark) == (None, None, None, "not_ours")
     assert fits("-team:* -topic:* -attempt:0..", unknown)
@@ -257,7 +257,7 @@ def test_nothing_is_believed_of_a_record_that_others_wrote_to_the_parking_topic_
     topic = "{{topics: [{{dead_letters: {0}.DLT, retry_to: {0}, park_to: {0}.parked}}]}}"
     registry = policy_file(f"teams: {{a: {topic.format('a')}, b: {topic.format('b')}}}", "p.yaml")
     records = (Record(("a.parked", 0, 1), b"k", None, ours(f"{team}.DLT/0/5", "b"), (0, -1)) for team in "ba")
-    forged, own = (found_letter.parked(record, registry) for record in records)
+    forged, own = (found_letter.make_parked_letter(record, registry) for record in records)
     assert (forged.team, forged.reason, forged.mark, forged.source, forged.topic) == ("a", "not_ours", "not_ours", None, None)
     assert (forged.policy, forged.lineage, forged.attempt, forged.first_failed_ms, forged.action) == (None,) * 5
     assert not forged.is_reference
@@ -273,16 +273,16 @@ def test_pages_follow_each_other_without_a_gap() -> None:
         ordered, topic = n % 3 == 0, ("a", "b")[n % 2]
         stem = entry_keys.key_stem(topic, n % 4)
         if ordered:
-            stem = entry_keys.order("t", topic, b"%d" % (n % 5)) + stem
-        key = entry_keys.key(NOW_MS + n % 7, stem, n, entry_keys.lane("t", topic, "r", ordered))
+            stem = entry_keys.hash_record_key("t", topic, b"%d" % (n % 5)) + stem
+        key = entry_keys.build_key(NOW_MS + n % 7, stem, n, entry_keys.lane("t", topic, "r", ordered))
         rows.append((key, envelopes.encode(Entry("r", None, b"%d" % n, [], None, "t"))))
-    table.fold(rows, 1, NOW_MS)
-    whole = [(place, where) for place, where, _ in waiting_entries.following(table, b"")]
+    table.apply_records(rows, 1, NOW_MS)
+    whole = [(place, where) for place, where, _ in waiting_entries.iterate_waiting(table, b"")]
     assert len({where for _, where in whole}) == 40
     assert [where.due_at_ms for _, where in whole] == sorted(where.due_at_ms for _, where in whole)
     assert [where for where, _ in waiting_entries.entries(table)] == [where for _, where in whole]
     for at, (place, _) in enumerate(whole):
-        assert [where for _, where, _ in waiting_entries.following(table, place)] == [where for _, where in whole[at + 1 :]]
+        assert [where for _, where, _ in waiting_entries.iterate_waiting(table, place)] == [where for _, where in whole[at + 1 :]]
         assert Cursor("due:" + place.hex()).waiting == place
 
 
@@ -301,14 +301,14 @@ def test_failures_of_one_kind_are_one_group() -> None:
 
     some = [failed(n, b"order %d of 'Ann %d' is bad" % (n, n)) for n in range(4)]
     other, silent = failed(9, b"no stock", "b.DLT"), {**failed(0, b""), "headers": []}
-    found = grouped([*map(waiting, some[:3]), parked(some[3]), parked(other), waiting(silent)])
+    found = group_failures([*map(waiting, some[:3]), parked(some[3]), parked(other), waiting(silent)])
     assert (found.unknown, found.others, [group.count for group in found.groups]) == (1, 0, [4, 1])
     first, second = found.groups
     assert (first.waiting, first.parked, first.cause, first.message) == (3, 1, "com.acme.Bad", "order # of # is bad")
     assert (first.first_ms, first.last_ms) == (NOW_MS - 3 * HOUR_MS, NOW_MS + 3)
     assert (first.topics, second.topics, first.teams) == ({"a.DLT"}, {"b.DLT"}, {"shop"})
     assert Counter(waiting(each).fingerprint for each in some) == {first.fingerprint: 4}
-    assert _lines(first) == [
+    assert _format_group(first) == [
         f"      4  {first.fingerprint}  com.acme.Bad: order # of # is bad",
         f"         3 waiting, 1 parked; {iso(NOW_MS - 3 * HOUR_MS)} to {iso(NOW_MS + 3)}; shop: a.DLT",
     ]
@@ -317,7 +317,7 @@ def test_failures_of_one_kind_are_one_group() -> None:
 def test_kinds_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_groups, "GROUPS_MAX", 2)
     letters = {letter.fingerprint: letter for letter in map(waiting, CAPTURED) if letter.fingerprint}
-    found = grouped([*letters.values(), next(iter(letters.values()))])
+    found = group_failures([*letters.values(), next(iter(letters.values()))])
     assert (len(found.groups), found.others, found.groups[0].count) == (2, len(letters) - 2, 2)
 
 

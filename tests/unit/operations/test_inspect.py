@@ -184,7 +184,7 @@ def test_no_letter_is_refused(letter: str, policies: str) -> None:
 def test_a_line_that_is_too_long_is_skipped_whole() -> None:
     told: list[tuple[int, str]] = []
     text = f'{{"topic": "a"}}\n{{"topic": "{"b" * 3_000_000}"}}\n{{"topic": "c"}}\n{"d" * 50}'
-    found = json_lines.records(io.BytesIO(text.encode()), lambda *complaint: told.append(complaint), line_bytes_max=30)
+    found = json_lines.parse_records(io.BytesIO(text.encode()), lambda *complaint: told.append(complaint), line_bytes_max=30)
     assert [record.topic() for record in found] == ["a", "c"]
     assert told == [(2, "longer than 30 bytes"), (4, "longer than 30 bytes")]
 
@@ -217,7 +217,7 @@ def test_a_policy_file_with_a_mistake_is_named() -> None:
 @pytest.mark.parametrize("path", [*CAPTURED, *LETTERS], ids=lambda path: path.stem)
 def test_captured_letters_are_told_as_they_are_read(path: Path) -> None:
     cases = [json.loads(each) for each in path.read_text().splitlines()]
-    read = [dead_letter.read(each).failure for each in json_lines.records(path.open("rb"), pytest.fail)]
+    read = [dead_letter.read(each).failure for each in json_lines.parse_records(path.open("rb"), pytest.fail)]
     found = rows(path.read_bytes())
     assert len(found) == len(cases) > 0
     for case, failure, told in zip(cases, read, found, strict=True):

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from retry.operations.act.meaning import meaning
-from retry.operations.explain.search import place
+from retry.operations.explain.search import parse_location
 
 WAITS, RESTS = "1790000000000/orders.DLT/0/1", "orders.parked/0/9"
 
 
 def letter(state: str = "waiting", team: str | None = "shop", name: str = WAITS, source: str | None = "orders.DLT/0/1") -> Any:
-    return SimpleNamespace(state=state, team=team, name=name, source=source and place(source))
+    return SimpleNamespace(state=state, team=team, name=name, source=source and parse_location(source))
 
 
 @pytest.mark.parametrize(

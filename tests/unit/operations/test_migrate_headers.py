@@ -126,16 +126,16 @@ class Garbled(Record):
 
 def test_others_are_left_with_their_place_or_moved_as_they_are() -> None:
     stranger, place = Record(("orders-retry-200", 1, 9), b"k", b"v", [("a", b"1")], (1, DUE_MS)), b"orders-retry-200/1/9"
-    assert Conversion(of_spring, "orders-dlt", others=False).letter(stranger) == (place, None, False)
-    assert Conversion(of_spring, "orders-dlt", others=True).letter(Garbled(("t", 0, 1), None, None, [], (1, 1))) == (
+    assert Conversion(of_spring, "orders-dlt", others=False).convert_record(stranger) == (place, None, False)
+    assert Conversion(of_spring, "orders-dlt", others=True).convert_record(Garbled(("t", 0, 1), None, None, [], (1, 1))) == (
         b"t/0/1", None, True,
     )  # fmt: skip
-    _, letter, _ = Conversion(of_spring, "orders-dlt", others=True).letter(stranger)
+    _, letter, _ = Conversion(of_spring, "orders-dlt", others=True).convert_record(stranger)
     assert letter is not None and letter.topic() == "orders-dlt"
     assert letter.headers() == [("a", b"1"), ("retry-migrated-from", place)]
     plan = Plan()
     for n in range(30):
-        plan.leave(b"t/0/%d" % n, "t", unreadable=n == 0)
+        plan.count_non_letter(b"t/0/%d" % n, "t", unreadable=n == 0)
     assert (plan.others["t"], plan.unreadable, len(plan.places)) == (30, 1, 20)
 
 

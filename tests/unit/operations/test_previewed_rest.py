@@ -36,12 +36,12 @@ class Rest:
         self._record = parked(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
 
     def resting(self, _after: object) -> Iterator[FoundLetter]:
-        yield found_letter.parked(self._record, registry_of(POLICIES))
+        yield found_letter.make_parked_letter(self._record, registry_of(POLICIES))
 
-    def has(self, _record: LetterLocation) -> bool:
+    def is_record_returned(self, _record: LetterLocation) -> bool:
         return False
 
-    def place(self, record: LetterLocation) -> ParkedPlace:
+    def resolve_place(self, record: LetterLocation) -> ParkedPlace:
         return ParkedPlace(TOPIC_HASH, record.partition, record.offset)
 
 
@@ -52,18 +52,18 @@ def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> Example
     chosen = Chosen(NOW_MS)
     (example,) = choose_resting.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
     assert chosen.count == 1
-    return preview._returned(Request(asked.id, asked.action), example, NOW_MS)
+    return preview._return_example(Request(asked.id, asked.action), example, NOW_MS)
 
 
 def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting | Refusal:
     """An edit of that letter, as a preview works it out."""
     (letter,) = rests.resting(None)
-    back = returns(policies=policies).returned(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
+    back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
     reference = resting_record.is_reference(letter.record)
     example = RestingExample(letter.name, letter.record, None if reference else back, None)
     asked = Request(ACTION, state("edit").action)
-    return edit_resting(asked, edit, rests.place(letter.place).encode(), example, returns(policies=policies), NOW_MS)
+    return edit_resting(asked, edit, rests.resolve_place(letter.place).encode(), example, returns(policies=policies), NOW_MS)
 
 
 def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worker_does() -> None:
@@ -71,9 +71,9 @@ def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worke
     made = edited(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
     assert isinstance(made, EditedResting)
     (letter,) = rests.resting(None)
-    assert made.member.key == rests.place(letter.place).encode()
-    assert returns().unedited(letter.record, made.member.digest) is None
-    change = preview._edited(Edit(), letter.name, made)
+    assert made.member.key == rests.resolve_place(letter.place).encode()
+    assert returns().find_edit_refusal(letter.record, made.member.digest) is None
+    change = preview._edit_example(Edit(), letter.name, made)
     assert (change.letter, change.due_at_ms, change.target) == ("orders.parked/0/4", NOW_MS, "orders.retry")
     assert [line for line in change.diff if line[0] in "+-"][2:] == ["-trace: 1", "+who: anna", '-  "a": 1', '+  "a": 2']
 
@@ -90,7 +90,7 @@ def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
     made = edited(edit := Edit(b'{"a": 2}', framing=Registry()), Rest(dead(value=framed)))
     assert isinstance(made, EditedResting)
     assert made.after.entry.value == b"\0\0\0\0\7" + b'{"a":2}'
-    diff = preview._edited(edit, "", made).diff
+    diff = preview._edit_example(edit, "", made).diff
     assert ('-  "a": 1' in diff, '+  "a": 2' in diff) == (True, True)
 
 

@@ -18,21 +18,21 @@ def records(topic_id: str) -> ReturnedRecords:
     """One record of a topic of this id was returned."""
     place = ParkedPlace(returned_offsets.topic_hash("an id"), AT.partition, AT.offset)
     nobody: Any = None
-    known = ReturnedRecords(nobody, {place.block(): returned_offsets.marked(None, AT.offset)}.get)
+    known = ReturnedRecords(nobody, {place.block(): returned_offsets.mark_offset(None, AT.offset)}.get)
     known.topic_hash = lambda _topic: returned_offsets.topic_hash(topic_id)  # type: ignore[assignment]
     return known
 
 
 def test_a_record_that_was_returned_is_known() -> None:
-    assert records("an id").has(AT)
+    assert records("an id").is_record_returned(AT)
 
 
 @pytest.mark.parametrize("other", [
     AT._replace(offset=AT.offset + 1), AT._replace(offset=3), AT._replace(partition=0), AT._replace(offset=0),
 ])  # fmt: skip
 def test_those_beside_it_are_not(other: LetterLocation) -> None:
-    assert not records("an id").has(other)
+    assert not records("an id").is_record_returned(other)
 
 
 def test_nothing_of_a_topic_that_was_made_anew_was_returned() -> None:
-    assert not records("another id").has(AT)
+    assert not records("another id").is_record_returned(AT)

@@ -10,21 +10,21 @@ import pytest
 from click.testing import CliRunner
 
 from retry.__main__ import main
-from retry.cli.letters import _line, _row
+from retry.cli.letters import _build_row, _format_letter
 from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.entry_keys import HELD, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
-from retry.delay_queue.envelope_codec import EnvelopeCodec, configured
+from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delay_queue.envelopes import Unopened
 from retry.delivery.acted_entry import SEALED
 from retry.operations import keys_in_use, waiting_entries
 from retry.operations.act import choose, request
 from retry.operations.act.erase import Erasing
 from retry.operations.explain.evidence import LetterEvidence
-from retry.operations.explain.explanation import explained
+from retry.operations.explain.explanation import explain_evidence
 from retry.operations.explain.search import LetterLocation
-from retry.operations.letters.found_letter import FoundLetter, waiting
+from retry.operations.letters.found_letter import FoundLetter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.testing.memory_table import MemoryTable
@@ -45,28 +45,28 @@ def rows(codec: EnvelopeCodec = FILE.codec, held: bool = False, offset: int = 7)
 
 def table(*folded: tuple[bytes, bytes]) -> MemoryTable:
     made = MemoryTable()
-    made.fold(folded, len(folded), NOW_MS)
+    made.apply_records(folded, len(folded), NOW_MS)
     return made
 
 
 def found(codec: EnvelopeCodec, held: bool = False) -> FoundLetter:
-    ((_, where, entry),) = waiting_entries.following(table(*rows(held=held)), b"", codec)
-    return waiting(where, entry, Registry(), "")
+    ((_, where, entry),) = waiting_entries.iterate_waiting(table(*rows(held=held)), b"", codec)
+    return make_waiting_letter(where, entry, Registry(), "")
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_letter_is_told_whole_with_its_key(held: bool) -> None:
     letter = found(FILE.codec, held)
     assert (letter.key, letter.value, letter.attempt, letter.sealed, letter.team) == (CANARY, CANARY, 1, None, "orders")
-    assert "attempt 1 to orders.retry" in _line(letter)
-    assert _row(letter)["sealed"] is None
+    assert "attempt 1 to orders.retry" in _format_letter(letter)
+    assert _build_row(letter)["sealed"] is None
 
 
 @pytest.mark.parametrize("codec", [WITHOUT_KEYS, OTHER.codec], ids=["no keys", "other keys"])
 def test_without_it_where_a_letter_goes_is_told_and_nothing_of_what_it_holds(codec: EnvelopeCodec) -> None:
     letter = found(codec)
     assert (letter.key, letter.value, letter.headers, letter.attempt, letter.team) == (None, None, [], None, "orders")
-    line, row = _line(letter), _row(letter)
+    line, row = _format_letter(letter), _build_row(letter)
     assert line.endswith(f"{NOW_MS}/orders.DLT/0/7  orders to orders.retry  (not read: {letter.sealed})")
     assert "under key old" in str(row["sealed"])
     assert (row["target"], row["bytes"], row["letter"]) == ("orders.retry", None, "orders.DLT/0/7")
@@ -81,7 +81,7 @@ def evidence(codec: EnvelopeCodec, *, held: bool, blocked: str | None = None) ->
 
 def said(codec: EnvelopeCodec, *, held: bool) -> str:
     """What `retry explain` says of where it is, ten seconds after it was due."""
-    return " ".join(explained(evidence(codec, held=held), None, None, NOW_MS + 10_000).sentences["now"])
+    return " ".join(explain_evidence(evidence(codec, held=held), None, None, NOW_MS + 10_000).sentences["now"])
 
 
 def test_explain_says_that_it_is_held_and_why() -> None:
@@ -98,10 +98,10 @@ def test_explain_says_that_it_is_held_and_why() -> None:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, meant: Any = lambda _: True) -> choose.Chosen:
-    monkeypatch.setattr(waiting_entries, "shards", lambda _: iter([(0, table(*rows(), *rows(held=True, offset=8)))]))
-    asked = request.new(action_records.Action(action_records.RETRY, "anna", NOW_MS, [], 0))
+    monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: iter([(0, table(*rows(), *rows(held=True, offset=8)))]))
+    asked = request.renew_action(action_records.Action(action_records.RETRY, "anna", NOW_MS, [], 0))
     actions = acted.entry_actions(codec=codec)
-    return choose.choose(Settings(), Registry(), meant, actions, asked.state(), NOW_MS)
+    return choose.choose(Settings(), Registry(), meant, actions, asked.build_initial_state(), NOW_MS)
 
 
 def test_only_what_can_be_opened_and_is_not_held_is_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,19 +112,19 @@ def test_only_what_can_be_opened_and_is_not_held_is_acted_on(monkeypatch: pytest
 
 def test_whoever_erases_without_all_keys_is_told_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
     erasing = Erasing(CANARY)
-    assert dict(chosen(monkeypatch, FILE.codec, erasing.meant).refused) == {SEALED: 1}, "the one that is held"
+    assert dict(chosen(monkeypatch, FILE.codec, erasing.matches).refused) == {SEALED: 1}, "the one that is held"
     assert erasing.sealed == 0
     blind = Erasing(CANARY)
-    assert chosen(monkeypatch, OTHER.codec, blind.meant).count == 0
+    assert chosen(monkeypatch, OTHER.codec, blind.matches).count == 0
     assert blind.sealed == 2
-    assert Erasing(CANARY, "other.DLT").meant(found(OTHER.codec)) is False
+    assert Erasing(CANARY, "other.DLT").matches(found(OTHER.codec)) is False
 
 
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch) -> list[MemoryTable]:
     """What lies in the changelog for commands that read it."""
     tables: list[MemoryTable] = []
-    monkeypatch.setattr(waiting_entries, "shards", lambda _: enumerate(tables))
+    monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: enumerate(tables))
     return tables
 
 
@@ -162,7 +162,7 @@ def test_a_new_key_is_a_line_for_the_file(tmp_path: Path) -> None:
     assert made.exit_code == 0
     file = tmp_path / "keys"
     file.write_text(made.output)
-    codec = configured(Settings(encryption_keys=file))
+    codec = make_codec(Settings(encryption_keys=file))
     assert codec.decode(*rows(codec)[0]).key == CANARY
     refused = CliRunner().invoke(main, ["keys", "new", "a/b"])
     assert (refused.exit_code, "does not begin with an id" in refused.output) == (1, True)
@@ -172,14 +172,14 @@ def test_a_file_of_keys_that_changes_counts_within_seconds_and_without_a_restart
     file, (key, entry) = tmp_path / "keys", acted.letter()
     file.write_text(OLD)
     with simulated_clock() as clock:
-        codec = configured(Settings(encryption_keys=file))
+        codec = make_codec(Settings(encryption_keys=file))
         envelope = codec.encode(key, entry)
         file.write_text(NEW)
         clock.pause(6)
-        assert isinstance(codec.shown(key, envelope), Unopened)
+        assert isinstance(codec.decode_to_show(key, envelope), Unopened)
         file.write_text("nonsense")
         clock.pause(6)
-        assert codec.shown(key, codec.encode(key, entry)) == entry, "what was read before stays in use"
+        assert codec.decode_to_show(key, codec.encode(key, entry)) == entry, "what was read before stays in use"
         file.write_text(f"{NEW}\n{OLD}")
         clock.pause(6)
         assert codec.decode(key, envelope) == entry

@@ -54,7 +54,7 @@ def asked(**of: object) -> SizeRequest:
 
 
 def test_the_points_that_were_measured_come_out_as_measured() -> None:
-    full = calculate.size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
+    full = calculate.compute_size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
     assert (full.waiting, full.workers) == (10_000_000, 2)
     assert full.disk_mb_a_worker == calculate.MERGING * figures.DISK.value
     assert full.restore_s == figures.RESTORE.value
@@ -67,29 +67,29 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
 
 
 def test_what_waits_is_the_rate_times_the_delay() -> None:
-    assert calculate.size(asked(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
+    assert calculate.compute_size(asked(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
 
 
 def test_one_worker_may_be_away_and_shards_are_there_for_more() -> None:
     full = figures.DRAIN.value
     for rate, workers in ((1.0, 2), (full / 2, 2), (full / 2 + 1, 3), (full * 5, 11)):
-        size = calculate.size(asked(rate=rate, peak=rate))
+        size = calculate.compute_size(asked(rate=rate, peak=rate))
         assert size.workers == workers and size.shards >= 8 and size.shards >= 4 * workers and size.shards % 8 == 0
 
 
 def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_what_was_measured() -> None:
-    small = calculate.size(asked(peak=5_000.0, delay_ms=3_600_000))
-    large = calculate.size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
+    small = calculate.compute_size(asked(peak=5_000.0, delay_ms=3_600_000))
+    large = calculate.compute_size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
     assert small.workers == 2 and large.workers > 4
     assert calculate.disk_bytes(5_000) - calculate.disk_bytes(500) == 4_500
     assert any("5,000 bytes" in each for each in large.beyond) and not any("bytes" in each for each in small.beyond)
     # Smaller ones are not taken to be faster than what was measured.
-    assert calculate.slowed(figures.DRAIN.value, 50) == figures.DRAIN.value
+    assert calculate.slow_down(figures.DRAIN.value, 50) == figures.DRAIN.value
     assert large.all_at_once_s * (large.workers - 1) >= 9 * small.all_at_once_s
 
 
 def test_standby_and_copies_cost_disk_and_network() -> None:
-    plain, safe = calculate.size(asked(copies=1)), calculate.size(asked(copies=3, standby=1))
+    plain, safe = calculate.compute_size(asked(copies=1)), calculate.compute_size(asked(copies=3, standby=1))
     assert safe.disk_mb_a_worker > plain.disk_mb_a_worker
     assert safe.changelog_mb >= 3 * plain.changelog_mb - 3
     assert plain.between_brokers_mb_s == 0 < safe.between_brokers_mb_s

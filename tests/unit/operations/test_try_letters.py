@@ -7,7 +7,7 @@ from typing import Any
 
 from retry.intake.attempts import to_header
 from retry.operations.inspect import Inspector
-from retry.operations.try_letters import OutcomeKey, Remembered, Tried, tried
+from retry.operations.try_letters import OutcomeKey, Remembered, Tried, try_letters
 from retry.policies.policy_file import parse
 from retry.record import Headers, Record, RecordLocation
 
@@ -32,7 +32,7 @@ def letter(age_ms: int, exception: str | None = None, *more: tuple[str, bytes], 
 
 
 def run(*letters: Record) -> Tried:
-    return tried(Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}), [list(letters)], NOW_MS)
+    return try_letters(Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}), [list(letters)], NOW_MS)
 
 
 def test_nothing_is_counted_where_there_are_no_letters() -> None:
@@ -57,7 +57,7 @@ def test_letters_are_counted_by_what_becomes_of_them_and_by_exception() -> None:
 
 def test_it_is_the_root_cause_that_failures_are_counted_by_where_it_is_known() -> None:
     wrapped: Headers = [("kafka_dlt-exception-fqcn", b"org.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme.Slow")]
-    result = tried(Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}), [[letter(0, None, *wrapped)]], NOW_MS)  # type: ignore[arg-type]
+    result = try_letters(Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}), [[letter(0, None, *wrapped)]], NOW_MS)  # type: ignore[arg-type]
     assert result.exceptions == {"com.acme.Slow": {None: 1}}
 
 
@@ -78,7 +78,7 @@ def test_what_a_worker_does_that_begins_now_is_told_apart() -> None:
 
 
 def test_a_letter_without_a_time_or_with_one_to_come_is_decided_as_of_now() -> None:
-    result = tried(
+    result = try_letters(
         Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}),
         [[Record(("pay.DLT", 0, 0), None, b"v", [], (0, -1)), letter(-HOUR_MS)]], NOW_MS,
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_records_that_pointers_name_are_fetched_once_and_decided_with() -> None:
     places = [[*place, ("__dlq.errors.offset", b"%d" % n)] for n in (7, 8)]
     pointers = [Record(("share.DLT", 0, n), None, None, of, (1, NOW_MS)) for n, of in enumerate(places)]
     inspector = Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}, remembered)
-    result = tried(inspector, [pointers[:1], pointers[1:]], NOW_MS, remembered.forget)
+    result = try_letters(inspector, [pointers[:1], pointers[1:]], NOW_MS, remembered.clear_records)
     assert result.counts == {OutcomeKey("pay/share.DLT#1", "retry-parked", "rule"): 2}
     assert asked == [("shop", 0, 7), ("shop", 0, 8)]
 
@@ -106,7 +106,7 @@ def test_records_that_pointers_name_are_fetched_once_and_decided_with() -> None:
 def test_what_is_counted_is_what_inspect_says_letter_by_letter() -> None:
     letters = [letter(n * MINUTE_MS, name, offset=n) for n, name in enumerate(["a.Bad", "a.Slow", None, "a.Other", "a.Bad"])]
     inspector = Inspector(parse(POLICIES, "p.yaml"), "retry", "", {})
-    said = [row for each in letters for row in inspector.rows([each], each.timestamp()[1])]
+    said = [row for each in letters for row in inspector.inspect_letters([each], each.timestamp()[1])]
     result = run(*letters)
     assert result.counts == {key: said_of(said).count(key) for key in said_of(said)}
 

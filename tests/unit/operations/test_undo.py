@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retry.delay_queue.action_records import Action
 from retry.operations.act.meaning import meaning
-from retry.operations.act.request import new
+from retry.operations.act.request import renew_action
 from retry.operations.act.undo import Undoing
 
 LETTERS = frozenset({"orders.DLT/0/1", "orders.DLT/0/2"})
@@ -12,7 +12,7 @@ UNDOES = "5f3a5f3a5f3a5f3a"
 
 
 def test_letters_for_which_an_undo_comes_too_late_are_told_with_the_command_that_returns_them() -> None:
-    undoing = Undoing(new(Action("undo", "ann", 0, [], 0, undoes=UNDOES)), LETTERS, lambda _: True)
+    undoing = Undoing(renew_action(Action("undo", "ann", 0, [], 0, undoes=UNDOES)), LETTERS, lambda _: True)
     told, _, command = undoing.too_late(1).partition(": retry act ")
     assert told == "1 of 2 letters: already discarded, or acted on since. To return those that are discarded"
     kind, *words = command.split()

@@ -15,7 +15,7 @@ from retry.operations.verify import ordered_entries
 from retry.operations.verify.checks import check_letter
 from retry.operations.verify.context import NEVER, Target, VerifiableLetters, VerifyContext
 from retry.operations.verify.findings import UNCHECKED
-from retry.operations.verify.letter_history import RecordedLetter, letters
+from retry.operations.verify.letter_history import RecordedLetter, group_rows
 from retry.operations.verify.rows import (
     UNKNOWN,
     DeliveryRow,
@@ -94,7 +94,7 @@ def on_disk(envelopes: dict[int, int]) -> list[TableRow]:
 
 def kinds_found(rows: Sequence[Row], by: VerifyContext | None = None) -> list[str]:
     """Kinds of the findings, in their order."""
-    return [kind for letter in letters(rows) for kind, _ in check_letter(by or context(), letter)]
+    return [kind for letter in group_rows(rows) for kind, _ in check_letter(by or context(), letter)]
 
 
 DELIVERED = [dead_letter(), outcome(), put(0), delete(1), sent()]
@@ -234,12 +234,12 @@ def test_the_clocks_may_differ_by_what_is_told() -> None:
 def test_of_ordered_entries_only_the_first_can_be_stuck() -> None:
     first, second = (put(n, n, offset=n, ordering_key=-5) for n in (1, 2))
     assert kinds_found([dead_letter(1), outcome(offset=1), first]) == []
-    rows = [row for each in (second, first) for row in ordered_entries.waiting(RecordedLetter([each]))]
+    rows = [row for each in (second, first) for row in ordered_entries.list_waiting(RecordedLetter([each]))]
     [(kind, says)] = ordered_entries.stuck(context(), rows)
     assert (kind, says.split(":")[0]) == ("stuck", "orders.DLT/0/1")
-    [later] = ordered_entries.waiting(RecordedLetter([first._replace(due_ms=SOON)]))
+    [later] = ordered_entries.list_waiting(RecordedLetter([first._replace(due_ms=SOON)]))
     assert list(ordered_entries.stuck(context(), [later, rows[0]])) == []
-    assert ordered_entries.waiting(RecordedLetter([first, sent(offset=1)])) == []
+    assert ordered_entries.list_waiting(RecordedLetter([first, sent(offset=1)])) == []
 
 
 @pytest.mark.parametrize(("stored", "differs"), [

@@ -13,9 +13,9 @@ from retry.delay_queue.table.interface import ChangelogRow
 from retry.operations.verify import named_entries
 from retry.operations.verify.context import VerifyContext
 from retry.operations.verify.findings import Finding, Findings
-from retry.operations.verify.letter_history import letters
+from retry.operations.verify.letter_history import group_rows
 from retry.operations.verify.records import RecordReader
-from retry.operations.verify.rows import PACK, NameTable, Row, unpacked
+from retry.operations.verify.rows import PACK, NameTable, Row, unpack_rows
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
 
 LATE_MS = NOW_MS - 60_000
@@ -24,8 +24,8 @@ LATE_MS = NOW_MS - 60_000
 class Rows(list[Row]):
     """In place of files."""
 
-    def add(self, row: Row) -> None:
-        self.append(next(unpacked(PACK[row.kind](*row))))
+    def add_row(self, row: Row) -> None:
+        self.append(next(unpack_rows(PACK[row.kind](*row))))
 
 
 class Verify:
@@ -38,10 +38,10 @@ class Verify:
         reader.scope_ends = {(CHANGELOG.topic, CHANGELOG.partition): scope_end}
         records = [record for record in bench.log.read(CHANGELOG.topic) if record.partition() == CHANGELOG.partition]
         for record in records:
-            reader.change(record)
-        for key, envelope in [row[1:] for row in bench.table.page(b"", 1_000)] if stored is None else stored:
+            reader.read_change(record)
+        for key, envelope in [row[1:] for row in bench.table.scan_entries(b"", 1_000)] if stored is None else stored:
             reader.table_row(0, CHANGELOG.partition, key, envelope)
-        self.letters = list(letters(rows))
+        self.letters = list(group_rows(rows))
         self.tables = {CHANGELOG.partition: [(0, bench.table.next_offset if complete else records[-1].offset())]}
         self.blocked: str | None = None
 
@@ -60,7 +60,7 @@ class Verify:
         return [finding for letter in self.letters for finding in named_entries.check_name(context, letter)]
 
     def waiting(self) -> int:
-        return sum(named_entries.waiting(self.context(), letter) is not None for letter in self.letters)
+        return sum(named_entries.find_waiting(self.context(), letter) is not None for letter in self.letters)
 
 
 @pytest.fixture
@@ -124,14 +124,14 @@ def damaged(rows: list[ChangelogRow], how: str) -> list[ChangelogRow]:
     return {
         "lacks a row": rows[1:],
         "has another row": [(first[0], b"?"), *rows[1:]],
-        "has a row too many": [*rows, (entry_keys.postponed(first[0], 5), first[1])],
+        "has a row too many": [*rows, (entry_keys.make_key_due_at(first[0], 5), first[1])],
     }[how]
 
 
 @pytest.mark.parametrize("how", ["lacks a row", "has another row", "has a row too many"])
 def test_a_table_that_is_not_the_fold_is_named(bench: Bench, how: str) -> None:
     lived(bench)
-    rows: list[ChangelogRow] = [row[1:] for row in bench.table.page(b"", 1_000)]
+    rows: list[ChangelogRow] = [row[1:] for row in bench.table.scan_entries(b"", 1_000)]
     [(kind, says)] = Verify(bench, stored=damaged(rows, how)).says()
     assert (kind, says.split(": of ")[0]) == ("table", f"0: {how}")
 
@@ -139,7 +139,7 @@ def test_a_table_that_is_not_the_fold_is_named(bench: Bench, how: str) -> None:
 def test_names_with_a_record_behind_the_table_are_passed_over(bench: Bench) -> None:
     bench.named(LATE_MS + 9, 1, name=b"before")
     bench.named(LATE_MS + 9, 1)
-    before = [row[1:] for row in bench.table.page(b"", 9)]
+    before = [row[1:] for row in bench.table.scan_entries(b"", 9)]
     bench.named(LATE_MS + 9, 2)
     assert Verify(bench, stored=before, complete=False).says() == []
     assert [kind for kind, _ in Verify(bench, stored=[], complete=False).says()] == ["table"]

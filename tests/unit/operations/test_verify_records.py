@@ -20,8 +20,8 @@ from retry.operations.verify.context import NEVER
 from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.findings import Findings
 from retry.operations.verify.records import RecordReader
-from retry.operations.verify.retention import RetainedOffsets, target
-from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpacked
+from retry.operations.verify.retention import RetainedOffsets, describe_target
+from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpack_rows
 from retry.policies.registry import Registry
 from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import ActionOutcome, SharedFields
@@ -57,8 +57,8 @@ class Message:
 class Rows(list[Any]):
     """In place of files."""
 
-    def add(self, row: Row) -> None:
-        self.append(next(unpacked(PACK[row.kind](*row))))
+    def add_row(self, row: Row) -> None:
+        self.append(next(unpack_rows(PACK[row.kind](*row))))
 
 
 class Read:
@@ -80,37 +80,37 @@ def test_a_delivery_says_whether_it_was_returned_from_there_since() -> None:
     states = []
     for bits, in_scope in ((2, True), (3, False), (3, True)):
         read.reader.scope_ends["changelog", 1] = 10 if in_scope else 0
-        read.reader.change(Message("changelog", block, returned_offsets.marked(None, bits)))
-        read.deliveries.committed(parked)
+        read.reader.read_change(Message("changelog", block, returned_offsets.mark_offset(None, bits)))
+        read.deliveries.add_committed(parked)
         states.append(read.rows[-1].returned)
     assert states == [Returned.NO, Returned.OUT_OF_SCOPE, Returned.YES]
     read.deliveries.topic_ids = {"orders.parked": "the id of that topic made anew"}
-    read.deliveries.committed(parked)
+    read.deliveries.add_committed(parked)
     assert read.rows[-1].returned == Returned.NO
     assert read.findings.clean()
 
 
 def test_what_is_no_bitmap_goes_back_to_no_letter() -> None:
     read = Read()
-    read.reader.change(Message("changelog", returned_offsets.ParkedPlace(b"t" * 16, 0, 0).block(), b"short"))
+    read.reader.read_change(Message("changelog", returned_offsets.ParkedPlace(b"t" * 16, 0, 0).block(), b"short"))
     assert (read.findings.counts, count_unreadable("changelog")) == ({}, 1)
 
 
 def entry_key(ordered: bool = False) -> bytes:
     stem = entry_keys.key_stem("orders.DLT", 2)
-    order = entry_keys.order("team", "orders.DLT", b"key") if ordered else b""
-    return entry_keys.key(NOW_MS, order + stem, 7, entry_keys.lane(*LANE, ordered))
+    order = entry_keys.hash_record_key("team", "orders.DLT", b"key") if ordered else b""
+    return entry_keys.build_key(NOW_MS, order + stem, 7, entry_keys.lane(*LANE, ordered))
 
 
 def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
     read = Read()
     envelope = envelopes.encode(Entry("orders.retry", b"key", b"value", [], NOW_MS, "team"))
     read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(OUTCOME)))
-    read.reader.change(Message("changelog", entry_key(), envelope))
-    read.reader.change(Message("changelog", entry_key(), None))
-    read.deliveries.committed(Message("orders.retry", b"key", b"value", OURS))
+    read.reader.read_change(Message("changelog", entry_key(), envelope))
+    read.reader.read_change(Message("changelog", entry_key(), None))
+    read.deliveries.add_committed(Message("orders.retry", b"key", b"value", OURS))
     read.reader.table_row(0, 1, entry_key(), envelope)
-    assert {read.names.letter(row) for row in read.rows} == {"orders.DLT/2/7"}
+    assert {read.names.format_letter(row) for row in read.rows} == {"orders.DLT/2/7"}
     assert [row.kind for row in read.rows] == [RowKind.OUTCOME, RowKind.PUT, RowKind.DELETE, RowKind.DELIVERY, RowKind.TABLE]
     assert all(row.in_scope for row in read.rows[:4])
     outcome, put, delete, delivery, on_disk = read.rows
@@ -121,11 +121,11 @@ def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
 
 def test_what_is_said_of_a_block_is_said_of_each_of_its_letters() -> None:
     read, (key, value) = Read(), block_of(3)
-    read.reader.change(Message("changelog", key, value))
-    read.reader.change(Message("changelog", *blocks.list_rows(key, value)[0]))
-    read.reader.change(Message("changelog", key, None))
+    read.reader.read_change(Message("changelog", key, value))
+    read.reader.read_change(Message("changelog", *blocks.list_rows(key, value)[0]))
+    read.reader.read_change(Message("changelog", key, None))
     puts, [alone], deletes = read.rows[:3], read.rows[3:4], read.rows[4:]
-    assert [read.names.letter(row) for row in puts] == [read.names.letter(row) for row in deletes]
+    assert [read.names.format_letter(row) for row in puts] == [read.names.format_letter(row) for row in deletes]
     assert [row.in_block for row in read.rows] == [True] * 3 + [False] + [True] * 3
     assert (alone.key_hash, alone.envelope_hash) == (puts[0].key_hash, puts[0].envelope_hash)
     assert [row.key_hash for row in puts] == [row.key_hash for row in deletes]
@@ -142,7 +142,7 @@ def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome
     read = Read()
     shared = SharedFields("team", "orders.DLT", 2, "team/orders.DLT", 2, None, "retry", None, "orders.slow", None, None, None)
     letters = {shared: [(b"00aa", 7, NOW_MS, NOW_MS, NOW_MS + 5)]}
-    acted = outcomes.records(defaultdict(list, letters), NOW_MS + 9, ActionOutcome("0a", "redirect"))
+    acted = outcomes.encode_outcomes(defaultdict(list, letters), NOW_MS + 9, ActionOutcome("0a", "redirect"))
     for value in (orjson.dumps(OUTCOME), *acted):
         read.reader.outcome(Message("outcomes", b"00aa", value))
     assert [row.taken_ms for row in read.rows] == [NOW_MS]
@@ -156,7 +156,7 @@ def test_what_a_group_has_committed_is_no_outcome() -> None:
     read = Read()
     sampled = offset_records.to_json(offset_records.Position("shop", "orders.retry", 0, 7, NOW_MS))
     read.reader.outcome(Message("outcomes", offset_records.KEY, sampled))
-    assert (read.rows, read.findings.counts, read.reader.aborted()) == ([], {}, 0)
+    assert (read.rows, read.findings.counts, read.reader.count_aborted()) == ([], {}, 0)
     # But a letter's own record that is none is counted.
     read.reader.outcome(Message("outcomes", b"00aa", sampled))
     assert (read.findings.counts, count_unreadable("outcomes")) == ({}, 1)
@@ -164,16 +164,16 @@ def test_what_a_group_has_committed_is_no_outcome() -> None:
 
 def test_an_ordered_entry_says_whose_queue_it_is_in() -> None:
     read = Read()
-    read.reader.change(Message("changelog", entry_key(ordered=True), b""))
+    read.reader.read_change(Message("changelog", entry_key(ordered=True), b""))
     [put] = read.rows
     assert (put.in_scope, put.version) == (True, UNKNOWN)
-    assert put.ordering_key.to_bytes(8, "big", signed=True) == entry_keys.order("team", "orders.DLT", b"key")
+    assert put.ordering_key.to_bytes(8, "big", signed=True) == entry_keys.hash_record_key("team", "orders.DLT", b"key")
 
 
 def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
     read = Read()
-    read.reader.change(Message("changelog", pause_key("all", ""), PAUSE))
-    read.reader.change(Message("changelog", b"\x77", None))
+    read.reader.read_change(Message("changelog", pause_key("all", ""), PAUSE))
+    read.reader.read_change(Message("changelog", b"\x77", None))
     assert (read.rows, read.findings.counts) == ([], {})
     assert read.reader.controls == {(1, pause_key("all", "")): PAUSE}
 
@@ -181,9 +181,9 @@ def test_controls_and_nulls_of_foreign_keys_are_no_entries() -> None:
 def test_slices_and_controls_of_actions_are_no_entries() -> None:
     read, action = Read(), action_records.new_id()
     head = action_records.encode(Action("discard", "anna", NOW_MS, [1], 1))
-    read.reader.change(Message("changelog", action_records.slice_key(action, 0, 0), action_records.encode_slice([], NOW_MS)))
-    read.reader.change(Message("changelog", action_records.slice_key(action, 0, 0), None))
-    read.reader.change(Message("changelog", action_records.head_key(action), head))
+    read.reader.read_change(Message("changelog", action_records.slice_key(action, 0, 0), action_records.encode_slice([], NOW_MS)))
+    read.reader.read_change(Message("changelog", action_records.slice_key(action, 0, 0), None))
+    read.reader.read_change(Message("changelog", action_records.head_key(action), head))
     assert (read.rows, read.findings.counts) == ([], {})
     assert read.reader.controls == {(1, action_records.head_key(action)): head}
 
@@ -191,11 +191,11 @@ def test_slices_and_controls_of_actions_are_no_entries() -> None:
 def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_one() -> None:
     read = Read()
     marks = {names.ACTION: b"0a", names.ACTION_BEFORE: names.SUPERSEDED}
-    read.deliveries.committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
-    read.deliveries.uncommitted(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
-    assert (read.rows, read.reader.aborted()) == ([], 0)
+    read.deliveries.add_committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    read.deliveries.add_uncommitted(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    assert (read.rows, read.reader.count_aborted()) == ([], 0)
     marks[names.ACTION_BEFORE] = b"%d 0 orders.retry" % NOW_MS
-    read.deliveries.committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
+    read.deliveries.add_committed(Message("app-discarded", b"key", b"value", {**OURS, **marks}))
     assert [row.kind for row in read.rows] == [RowKind.DELIVERY]
 
 
@@ -212,7 +212,7 @@ def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_o
 ])  # fmt: skip
 def test_what_no_worker_writes_is_counted_and_is_no_finding(topic: str, key: bytes | None, value: bytes | None) -> None:
     read = Read()
-    take = read.reader.change if topic == "changelog" else read.reader.outcome
+    take = read.reader.read_change if topic == "changelog" else read.reader.outcome
     take(Message(topic, key, value))
     assert (read.rows, dict(read.findings.counts), count_unreadable(topic)) == ([], {}, 1)
 
@@ -220,36 +220,36 @@ def test_what_no_worker_writes_is_counted_and_is_no_finding(topic: str, key: byt
 @pytest.mark.parametrize("headers", [None, {"x": b"y"}, {"retry-at-ms": b"5"}])
 def test_records_of_others_on_a_target_are_passed_over(headers: Mapping[str, bytes] | None) -> None:
     read = Read()
-    read.deliveries.committed(Message("orders.retry", b"", b"", headers))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", headers))
     assert (read.rows, read.findings.counts) == ([], {})
 
 
 @pytest.mark.parametrize("source", [b"nowhere", b"a/b/c", b"\xff/0/1", b"", b"/0/1", b"t/0/99999999999999999999999"])
 def test_a_source_that_no_letter_has_is_a_phantom(source: bytes) -> None:
     read = Read()
-    read.deliveries.committed(Message("orders.retry", b"", b"", {**OURS, "retry-source": source}))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", {**OURS, "retry-source": source}))
     assert (read.rows, dict(read.findings.counts)) == ([], {"phantom": 1})
 
 
 @pytest.mark.parametrize(("stamp", "wanted"), [((APPEND, 5), 5), ((CREATE, 5), UNKNOWN), ((0, -1), UNKNOWN)])
 def test_only_the_brokers_time_says_when_a_record_was_sent(stamp: tuple[int, int], wanted: int) -> None:
     read = Read()
-    read.deliveries.committed(Message("orders.retry", b"", b"", OURS, stamp))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", OURS, stamp))
     assert [row.appended_ms for row in read.rows] == [wanted]
 
 
 def test_what_was_sent_before_the_time_asked_for_is_left_out() -> None:
     read = Read(since_ms=NOW_MS + 1)
-    read.deliveries.committed(Message("orders.retry", b"", b"", OURS))
-    read.deliveries.committed(Message("orders.retry", b"", b"", OURS, (CREATE, 5)))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", OURS))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", OURS, (CREATE, 5)))
     assert [row.appended_ms for row in read.rows] == [UNKNOWN]
 
 
 def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_attempt() -> None:
     read = Read()
     large = {name: value for name, value in OURS.items() if name in ("retry-id", "retry-attempt")}
-    read.deliveries.committed(Message("orders.retry", b"", b"", large))
-    read.deliveries.committed(Message("orders.retry", b"", b"", large))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
+    read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
     read.reader.outcome(Message("outcomes", b"", orjson.dumps(OUTCOME)))
     [outcome] = read.rows
     read.deliveries.match(outcome._replace(attempt=outcome.attempt + 1))
@@ -266,15 +266,15 @@ def test_undone_is_what_only_one_of_the_readers_sees() -> None:
     read = Read()
     outcome, put = Message("outcomes", b"", orjson.dumps(OUTCOME)), Message("changelog", entry_key(), b"")
     delivery = Message("orders.retry", b"", b"", OURS)
-    for take, message in ((read.reader.outcome, outcome), (read.reader.change, put), (read.deliveries.committed, delivery)):
+    for take, message in ((read.reader.outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)):
         take(message)
     for message in (outcome, put):
-        read.reader.uncommitted(message)
-    read.deliveries.uncommitted(delivery)
-    assert read.reader.aborted() == 0
-    read.deliveries.uncommitted(delivery)
-    read.reader.uncommitted(put)
-    assert read.reader.aborted() == 2
+        read.reader.add_uncommitted(message)
+    read.deliveries.add_uncommitted(delivery)
+    assert read.reader.count_aborted() == 0
+    read.deliveries.add_uncommitted(delivery)
+    read.reader.add_uncommitted(put)
+    assert read.reader.count_aborted() == 2
 
 
 def kept(starts: dict[int, int], first_ms: dict[int, int], **config: str) -> RetainedOffsets:
@@ -298,4 +298,4 @@ def test_what_is_left_of_a_topic_that_retention_has_cut() -> None:
     (kept({0: 0}, {}), True, NEVER),
 ])  # fmt: skip
 def test_which_deliveries_can_still_be_found(about: RetainedOffsets, open_transaction: bool, since_ms: int) -> None:
-    assert target(about, NOW_MS, open_transaction=open_transaction).kept_from_ms == since_ms
+    assert describe_target(about, NOW_MS, open_transaction=open_transaction).kept_from_ms == since_ms

@@ -13,7 +13,7 @@ from retry.delay_queue.action_records import Action
 from retry.operations.act import choose
 from retry.operations.act.choose import Chosen
 from retry.operations.act.preview import Preview
-from retry.operations.act.request import new
+from retry.operations.act.request import renew_action
 from retry.operations.act.told import order_objects, order_told, preview_object
 
 NOW_MS = 1_790_000_000_000
@@ -50,9 +50,9 @@ def test_no_more_keys_are_counted_than_are_held_in_memory(monkeypatch: pytest.Mo
 
 def test_the_command_prints_whose_order_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     def shown(chosen: Chosen) -> str:
-        found = Preview(new(Action("discard", "ann", 0, [], 0)), chosen, NOW_MS, [])
+        found = Preview(renew_action(Action("discard", "ann", 0, [], 0)), chosen, NOW_MS, [])
         assert preview_object(found)["ordered"] == chosen.ordered
-        act_output.show(found, as_json=False)
+        act_output.print_preview(found, as_json=False)
         return capsys.readouterr().out
 
     told = shown(chosen_of([b"a\x1b[2J", b"a\x1b[2J", b"\xff"]))

@@ -31,9 +31,9 @@ def test_what_is_left_out_has_a_usual_value():
     assert (tasks.format, tasks.misfire, tasks.late_ms) == ("auto", "once", 60_000)
     assert (tasks.catch_up_max, tasks.shortest_ms) == (100, 100)
     assert registry.defines("task-schedules") and not registry.defines("pay.DLT")
-    assert registry.targets() == {"pay.retry", "bills", "mails"}
-    assert registry.permits("tasks", "bills")
-    assert not registry.permits("tasks", "pay.retry") and not registry.permits("pay", "bills")
+    assert registry.list_targets() == {"pay.retry", "bills", "mails"}
+    assert registry.permits_target("tasks", "bills")
+    assert not registry.permits_target("tasks", "pay.retry") and not registry.permits_target("pay", "bills")
     assert registry.retry_targets() == {"pay.retry"} and registry.parking() == set()
 
 
@@ -44,7 +44,7 @@ def test_everything_may_be_said():
     assert (tasks.park_to, tasks.format, tasks.misfire, tasks.late_ms, tasks.catch_up_max, tasks.shortest_ms) == (
         "bad-tasks", "avro", "all", 5_000, 9, 1,
     )  # fmt: skip
-    assert registry.parking() == {"bad-tasks"} and registry.permits("tasks", "bad-tasks")
+    assert registry.parking() == {"bad-tasks"} and registry.permits_target("tasks", "bad-tasks")
     assert registry.team_limits == {"tasks": (Limit(100, 1_000), Limit(9, 86_400_000))}
 
 

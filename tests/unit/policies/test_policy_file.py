@@ -102,8 +102,8 @@ def test_a_calendar_is_inherited_replaced_and_switched_off():
     rules = "[{exception: A, quiet_hours: none}, {exception: B, align: none, quiet_hours: none}]"
     topic = f"{{dead_letters: x, retry_to: y, align: {{cron: '@hourly'}}, rules: {rules}}}"
     route = parse(f"{{defaults: {{quiet_hours: [{night}]}}, teams: {{t: {{topics: [{topic}]}}}}}}", "p.yaml").route("x")
-    assert route.default_plan.policy.calendar.text() == "aligned to @hourly UTC, quiet 22:00–06:00 UTC"
-    assert plan_for(route, "A").policy.calendar.text() == "aligned to @hourly UTC"
+    assert route.default_plan.policy.calendar.describe_rules() == "aligned to @hourly UTC, quiet 22:00–06:00 UTC"
+    assert plan_for(route, "A").policy.calendar.describe_rules() == "aligned to @hourly UTC"
     assert plan_for(route, "B").policy.calendar is None
 
 
@@ -112,7 +112,7 @@ def test_patterns_are_anchored_for_librdkafka():
 
 
 def test_targets_are_every_topic_named_to_write_to():
-    assert parse(LAYERS, "p.yaml").targets() == {"a.retry", "a.slow", "a.parked", "a.odd", "z.in", "other"}
+    assert parse(LAYERS, "p.yaml").list_targets() == {"a.retry", "a.slow", "a.parked", "a.odd", "z.in", "other"}
 
 
 def test_what_a_topic_overrides_of_its_team_needs_no_permission():
@@ -123,14 +123,14 @@ def test_what_a_topic_overrides_of_its_team_needs_no_permission():
 
 def test_a_file_without_teams_reads_nothing():
     registry = parse("defaults: {max_attempts: 1}", "p.yaml")
-    assert (registry.subscription(), registry.targets()) == ([], set())
+    assert (registry.subscription(), registry.list_targets()) == ([], set())
     assert plan_for(registry.route("any"), None).policy.max_attempts == 1
 
 
 def test_load_reads_utf_8_with_or_without_a_mark(tmp_path):
     for mark in (b"", b"\xef\xbb\xbf"):
         (tmp_path / "p.yaml").write_bytes(mark + "# Grüße\n".encode() + EXAMPLE.encode())
-        assert load(tmp_path / "p.yaml").reads("payments.orders.DLT")
+        assert load(tmp_path / "p.yaml").reads_topic("payments.orders.DLT")
 
 
 @pytest.mark.parametrize(

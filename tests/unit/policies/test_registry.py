@@ -127,6 +127,6 @@ def test_a_group_is_looked_for_in_topic_team_and_defaults() -> None:
 
 
 def test_groups_are_told_with_what_they_read() -> None:
-    assert registry_of(GROUPS).groups() == {
+    assert registry_of(GROUPS).list_group_topics() == {
         "everybody": {"one.retry"}, "special": {"two.retry", "two.slow"}, "of b": {"three.in", "three.other", "one.retry"},
     }  # fmt: skip

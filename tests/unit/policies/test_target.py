@@ -34,7 +34,7 @@ def test_a_template_is_filled_in(written: str, name: str | None) -> None:
     assert template_fault(written) is None
     found = template(written, PATTERN)
     assert found is not None
-    assert found.filled(LETTER, "pay.x.DLT") == name
+    assert found.fill_name(LETTER, "pay.x.DLT") == name
 
 
 @pytest.mark.parametrize("written", ["plain.topic", "origin.retry", None])
@@ -44,29 +44,29 @@ def test_a_plain_name_is_no_template(written: str | None) -> None:
 
 @pytest.mark.parametrize("written", ["origin", "{origin}.retry", "{group}", "x{1}"])
 def test_what_a_letter_does_not_say_is_not_guessed(written: str) -> None:
-    assert template(written).filled(Failure(), "pay.x.DLT") is None  # type: ignore[union-attr]
+    assert template(written).fill_name(Failure(), "pay.x.DLT") is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
     "origin", ["", "..", "__consumer_offsets", "a b", "../x", "ä", "a\n", "a\0", "{group}", "x" * 250, "\ud800"]
 )
 def test_what_is_no_topic_name_is_no_target(origin: str) -> None:
-    assert template("origin").filled(Failure(origin_topic=origin), "d") is None  # type: ignore[union-attr]
+    assert template("origin").fill_name(Failure(origin_topic=origin), "d") is None  # type: ignore[union-attr]
 
 
 def test_braces_in_a_header_are_not_filled_in_again() -> None:
     letter = Failure(origin_topic="{group}", consumer_group="g")
-    assert template("{origin}-{group}").filled(letter, "d") is None  # type: ignore[union-attr]
+    assert template("{origin}-{group}").fill_name(letter, "d") is None  # type: ignore[union-attr]
 
 
 def test_what_a_header_completes_to_an_internal_name_is_no_target() -> None:
-    assert template("{origin}_{group}").filled(Failure(origin_topic="_", consumer_group="x"), "d") is None  # type: ignore[union-attr]
+    assert template("{origin}_{group}").fill_name(Failure(origin_topic="_", consumer_group="x"), "d") is None  # type: ignore[union-attr]
 
 
 @given(st.text(alphabet=string.ascii_letters + "{}_.0123 é", max_size=30), st.text(max_size=300), st.text(max_size=300))
 def test_any_template_gives_a_topic_name_or_nothing(written: str, origin: str, group: str) -> None:
     found = template(written, PATTERN) if template_fault(written) is None and groups_needed(written) <= 3 else None
-    name = found.filled(Failure(origin_topic=origin, consumer_group=group), "pay.x.DLT") if found else None
+    name = found.fill_name(Failure(origin_topic=origin, consumer_group=group), "pay.x.DLT") if found else None
     assert name is None or topic_fault(name) is None
 
 
@@ -100,30 +100,30 @@ teams:
 def test_a_plan_gives_the_name_that_the_pattern_implies() -> None:
     usual = parse(TEXT, "p.yaml").route("pay.a.DLT").default_plan
     assert (usual.retry_to, usual.fixed_target) == ("pay.{1}.retry", None)
-    assert usual.target(Failure(), "pay.a.DLT") == "pay.a.retry"
+    assert usual.resolve_target(Failure(), "pay.a.DLT") == "pay.a.retry"
     # Whether that is allowed is for the caller to ask.
-    assert usual.target(Failure(), "pay.zz.DLT") == "pay.zz.retry"
+    assert usual.resolve_target(Failure(), "pay.zz.DLT") == "pay.zz.retry"
 
 
 def test_a_plan_with_a_fixed_target_asks_the_letter_nothing() -> None:
     fixed = parse(TEXT, "p.yaml").route("pay.a.DLT").rules[1].plan
-    assert (fixed.fixed_target, fixed.target(Failure(origin_topic="x"), "d")) == ("pay.b.retry", "pay.b.retry")
+    assert (fixed.fixed_target, fixed.resolve_target(Failure(origin_topic="x"), "d")) == ("pay.b.retry", "pay.b.retry")
 
 
 def test_a_plan_without_a_target_has_none() -> None:
-    assert parse("", "p.yaml").route("any").default_plan.target(LETTER, "any") is None
+    assert parse("", "p.yaml").route("any").default_plan.resolve_target(LETTER, "any") is None
 
 
 def test_a_team_may_send_where_its_routes_may() -> None:
     registry = parse(TEXT, "p.yaml")
     pay = {"pay.a.retry", "pay.b.retry", "pay.spare", "pay.parked"}
     ship = {"ship.retry", "ship.slow", "ship.parked", "ship.odd", "ship.again", "ship.hand"}
-    assert {topic for topic in registry.targets() if registry.permits("pay", topic)} == pay
-    assert {topic for topic in registry.targets() if registry.permits("ship", topic)} == ship
-    assert registry.targets() == pay | ship
+    assert {topic for topic in registry.list_targets() if registry.permits_target("pay", topic)} == pay
+    assert {topic for topic in registry.list_targets() if registry.permits_target("ship", topic)} == ship
+    assert registry.list_targets() == pay | ship
     for team, target in [("pay", "ship.retry"), ("ship", "pay.parked"), ("nobody", "ship.retry"), ("pay", "pay.zz.retry"),
                          ("ship", "ship.never"), ("ship", ""), ("", ""), ("default", "ship.retry")]:  # fmt: skip
-        assert not registry.permits(team, target)
+        assert not registry.permits_target(team, target)
 
 
 def test_retries_go_to_fewer_topics_than_letters() -> None:

@@ -39,7 +39,7 @@ def test_2_7_every_service_is_a_command_of_ours_and_its_files_are_there() -> Non
     mounted = {volume.split(":")[0] for each in ours.values() for volume in each["volumes"]}
     # Tokens are made, and never in a repository.
     assert {path for path in mounted if not (FOLDER / path).exists()} == {"./tokens"}
-    assert load(FOLDER / "policies.yaml").reads("orders.DLT")
+    assert load(FOLDER / "policies.yaml").reads_topic("orders.DLT")
 
 
 def test_2_7_2_9_2_11_the_image_is_made_in_two_stages_and_runs_as_nobody_special() -> None:

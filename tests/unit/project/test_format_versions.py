@@ -17,7 +17,7 @@ from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.entry_keys import LANELESS, Source
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.changelog_records import before_newer, readable
+from retry.delay_queue.table.changelog_records import before_newer, select_readable_rows
 from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
 from retry.format_versions import FORMATS, Format
 from retry.intake import attempts
@@ -30,7 +30,7 @@ DUE_MS = 1_700_000_000_000
 SOURCE = Source(DUE_MS, "orders.DLT", 3, 7)
 WITHOUT = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments")
 LANE = entry_keys.lane("payments", "orders.DLT", "orders.retry")
-KEY = entry_keys.key(DUE_MS, entry_keys.key_stem("orders.DLT", 3), 7, LANE)
+KEY = entry_keys.build_key(DUE_MS, entry_keys.key_stem("orders.DLT", 3), 7, LANE)
 ENVELOPE = envelopes.encode(WITHOUT)
 LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
 ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
@@ -57,7 +57,7 @@ def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
 
 def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     keys = [written[name] for name in ("key", "ordered key") if name in written]
-    for key, value in readable([(key, written["envelope"]) for key in keys]).rows:
+    for key, value in select_readable_rows([(key, written["envelope"]) for key in keys]).rows:
         assert entry_keys.source(key) == SOURCE
         assert msgspec.structs.replace(envelopes.decode(value), failed_at_ms=None) == WITHOUT
 
@@ -70,7 +70,7 @@ def test_only_the_newest_of_them_tell_of_the_failure() -> None:
 
 def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
     rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
-    standing = dict(readable(rows).rows)
+    standing = dict(select_readable_rows(rows).rows)
     assert control_records.pauses(standing, DUE_MS) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
     for asked in control_records.reschedules(standing).values():
         assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
@@ -79,7 +79,7 @@ def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> No
 def test_lineages_are_read_and_those_that_name_no_team_are_told_from_them() -> None:
     told = attempts.unpack(bytes.fromhex(WRITTEN["now"]["lineages"]))
     assert told.team == attempts.team_number("payments")
-    assert list(told.rows) == [attempts.row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.row(1, 2, DUE_MS, 0, 1)]
+    assert list(told.rows) == [attempts.build_fields(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.build_fields(1, 2, DUE_MS, 0, 1)]
     with pytest.raises(LineageUnreadable, match="no rows of version 2"):
         attempts.unpack(bytes.fromhex(WRITTEN["before outcome 4"]["lineages"]))
 
@@ -103,7 +103,7 @@ def test_an_outcome_is_read_but_not_one_of_a_newer_version(written: dict[str, by
 def test_a_letter_is_found_among_those_that_are_told_of_together() -> None:
     shared = SharedFields("t", "orders.DLT", 3, "t/o", 1, None, "retry", None, "orders.retry", None, None, None)
     rows: outcomes.LetterRows = [(b"%x" % n, n, 1, 2, 3) for n in range(9)]
-    (value,) = outcomes.records(defaultdict(list, {shared: rows}), 4)
+    (value,) = outcomes.encode_outcomes(defaultdict(list, {shared: rows}), 4)
     told = read_outcome(value, LetterLocation("orders.DLT", 3, 7))
     assert told is not None
     assert (told["id"], told["source"], told["delay_ms"]) == ("7", "orders.DLT/3/7", 1)
@@ -127,26 +127,26 @@ def test_what_is_written_is_read_and_only_what_is_beyond_is_newer(each: Format) 
     assert each.writes in each.reads
     assert not any(map(each.newer, [*each.reads, 0, -1, None, "9", 1.5]))
     assert each.newer(newest + 1)
-    assert f"{each.name} {newest + 1} was written by a newer version" in each.told(newest + 1)
+    assert f"{each.name} {newest + 1} was written by a newer version" in each.describe_version(newest + 1)
 
 
 @pytest.mark.parametrize("key", NEWER_KEYS)
 def test_a_key_of_a_newer_kind_is_told_from_a_strangers(key: bytes) -> None:
     with pytest.raises(EntryNewer, match="upgrade this worker"):
-        readable([(key, ENVELOPE)])
-    assert readable([(key, None)]) == ([], [])
+        select_readable_rows([(key, ENVELOPE)])
+    assert select_readable_rows([(key, None)]) == ([], [])
 
 
 @pytest.mark.parametrize("key", STRANGERS)
 def test_a_strangers_key_is_not_called_newer(key: bytes) -> None:
-    rows, unreadable = readable([(KEY, ENVELOPE), (key, ENVELOPE)])
+    rows, unreadable = select_readable_rows([(KEY, ENVELOPE), (key, ENVELOPE)])
     assert (rows, [row.key for row in unreadable]) == ([(KEY, ENVELOPE)], [key])
 
 
 @pytest.mark.parametrize("value", [b"", b"garbage", b'{"at_ms": null}', b'{"at_ms": "\xff"}', b'{"at_ms": 1e400, "reason": ""}'])
 def test_what_was_folded_of_a_key_stands_where_a_record_of_it_cannot_be_read(value: bytes) -> None:
     key, pause = control_records.pause_key("team", "payments"), control_records.encode(Pause(DUE_MS, "why"))
-    rows, unreadable = readable([(key, pause), (key, value)])
+    rows, unreadable = select_readable_rows([(key, pause), (key, value)])
     assert (rows, [row.key for row in unreadable]) == ([(key, pause)], [key])
 
 
@@ -154,14 +154,14 @@ def test_what_was_folded_of_a_key_stands_where_a_record_of_it_cannot_be_read(val
 @pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
 def test_what_is_no_envelope_takes_the_place_of_its_key_as_after_a_restart(key: bytes, value: bytes) -> None:
     # Compaction leaves the last record of a key: whoever folds both must have what a new worker has.
-    assert [found for _, found in readable([(key, ENVELOPE), (key, value)]).rows] == [value]
+    assert [found for _, found in select_readable_rows([(key, ENVELOPE), (key, value)]).rows] == [value]
 
 
 @pytest.mark.parametrize("version", [5, 127, 128, 255, 1 << 40])
 @pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
 def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
     with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
-        readable([(key, envelope(version))])
+        select_readable_rows([(key, envelope(version))])
     with pytest.raises(EntryNewer):
         envelopes.decode(envelope(version))
 
@@ -177,15 +177,15 @@ def test_other_bytes_are_never_called_newer(value: bytes) -> None:
 
 def test_a_field_that_a_later_version_adds_at_the_end_is_no_trouble() -> None:
     longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(envelopes.encode(WITHOUT)), "more"])
-    assert readable([(KEY, longer)]) == ([(KEY, longer)], [])
+    assert select_readable_rows([(KEY, longer)]) == ([(KEY, longer)], [])
     assert envelopes.decode(longer) == WITHOUT
 
 
 @pytest.mark.parametrize(("key", "value"), NEWER_CONTROLS)
 def test_a_control_that_this_version_cannot_obey_is_newer(key: bytes, value: bytes) -> None:
     with pytest.raises(EntryNewer, match="upgrade this worker"):
-        readable([(key, value)])
-    assert readable([(key, None)]) == ([(key, None)], [])
+        select_readable_rows([(key, value)])
+    assert select_readable_rows([(key, None)]) == ([(key, None)], [])
 
 
 @pytest.mark.parametrize("version", [3, 255])
@@ -216,11 +216,11 @@ LAST = st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 48) - 1)
 
 @given(DUE, TOPIC, *LAST, st.binary(min_size=8, max_size=8))
 def test_keys_with_and_without_a_lane_are_told_apart(due_ms: int, topic: str, partition: int, offset: int, of: bytes) -> None:
-    laned = entry_keys.key(due_ms, entry_keys.key_stem(topic, partition), offset, b"\x01" + of)
+    laned = entry_keys.build_key(due_ms, entry_keys.key_stem(topic, partition), offset, b"\x01" + of)
     old = entry_keys.without_lane(laned)
     assert (entry_keys.laneless(laned), entry_keys.laneless(old)) == (False, True)
     assert entry_keys.with_lane(old, b"\x01" + of) == laned
-    [(stored, _)] = readable([(old, None)]).rows
+    [(stored, _)] = select_readable_rows([(old, None)]).rows
     assert entry_keys.lane_of(stored) == LANELESS
     assert entry_keys.without_lane(stored) == old
     assert entry_keys.source(stored) == Source(due_ms, topic, partition, offset)

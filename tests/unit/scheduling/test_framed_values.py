@@ -53,7 +53,7 @@ def former(registry: RegistryServer) -> bytes:
 
 
 def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None:
-    return Edit(given, framing=FramedValues({"url": registry.url})).applied(entry(value)).value
+    return Edit(given, framing=FramedValues({"url": registry.url})).apply_to(entry(value)).value
 
 
 def test_json_is_encoded_by_the_schema_of_the_letter(registry: RegistryServer) -> None:
@@ -103,7 +103,7 @@ def test_a_value_with_its_frame_is_taken_as_it_is_and_no_other(registry: Registr
 
 def test_without_a_registry_nothing_is_edited_by_its_schema(registry: RegistryServer) -> None:
     with pytest.raises(SchemaUnavailable, match="RETRY_REGISTRY_URL"):
-        Edit(payment(), framing=FramedValues({})).applied(entry(former(registry)))
+        Edit(payment(), framing=FramedValues({})).apply_to(entry(former(registry)))
     with pytest.raises(SchemaUnavailable, match="no schema 3"):
         edited(registry, confluent(3, b"x"), payment())
 
@@ -111,11 +111,11 @@ def test_without_a_registry_nothing_is_edited_by_its_schema(registry: RegistrySe
 def test_the_preview_tells_both_in_json(registry: RegistryServer) -> None:
     framing = FramedValues({"url": registry.url})
     before = entry(former(registry))
-    after = Edit(payment(id="other"), framing=framing).applied(before)
-    lines = differences(before, after, framing.shown)
+    after = Edit(payment(id="other"), framing=framing).apply_to(before)
+    lines = differences(before, after, framing.decode_json)
     assert [line for line in lines if line[:2] in ("- ", "+ ")] == ['-  "id": "p",', '+  "id": "other",']
 
 
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\7", confluent(7, b"\x02"), confluent(3, b"x"), confluent(9, b"x")])
 def test_what_cannot_be_told_in_json_is_shown_as_it_is(registry: RegistryServer, value: bytes) -> None:
-    assert FramedValues({"url": registry.url}).shown(value) is None
+    assert FramedValues({"url": registry.url}).decode_json(value) is None

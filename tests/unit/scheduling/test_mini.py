@@ -21,7 +21,7 @@ def filled(count: int = 3) -> Mini:
     mini = Mini()
     for n in range(count):
         at = NOW_MS // 1_000 + 10 * (n + 1)
-        mini.send(client.schedule(topic="online", key=b"k%d" % n, value=b"v%d" % n, at=at, schedule_id=f"id-{n}"), NOW_MS)
+        mini.send_record(client.schedule(topic="online", key=b"k%d" % n, value=b"v%d" % n, at=at, schedule_id=f"id-{n}"), NOW_MS)
     return mini
 
 
@@ -29,7 +29,7 @@ def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int
     """Status, headers and JSON of each."""
 
     async def asked() -> list[tuple[int, Any, Any]]:
-        sources = ScheduleSources(mini.schedules, mini.schedules, mini.history)
+        sources = ScheduleSources(mini.schedules, mini.schedules, mini.list_sent_schedules)
         rest = Rest(sources, lambda: {"hostname": "h", "address": ["10.0.0.1"]}, lambda: True, "mini", decode)
         server = HttpServer(rest.app, "rest", "127.0.0.1", 0)
         port = server.start()
@@ -47,14 +47,14 @@ def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int
 
 def test_1_20_schedules_wait_are_replaced_cancelled_and_fired_in_due_order_without_kafka() -> None:
     mini = filled()
-    mini.send(client.schedule(topic="online", key=b"new", value=b"new", at=NOW_MS // 1_000 + 5, schedule_id="id-2"), NOW_MS)
-    mini.send(client.cancel(schedule_id="id-1"), NOW_MS)
+    mini.send_record(client.schedule(topic="online", key=b"new", value=b"new", at=NOW_MS // 1_000 + 5, schedule_id="id-2"), NOW_MS)
+    mini.send_record(client.cancel(schedule_id="id-1"), NOW_MS)
     assert mini.fire(NOW_MS) == []
     sent = mini.fire(NOW_MS + 60_000)
     assert [(each.topic, each.key, each.value) for each in sent] == [("online", b"new", b"new"), ("online", b"k0", b"v0")]
     assert all(client.is_scheduled_message(each.headers) for each in sent)
     assert mini.fire(NOW_MS + 60_000) == []
-    assert [each["id"] for each in mini.history()] == ["id-2", "id-0"]
+    assert [each["id"] for each in mini.list_sent_schedules()] == ["id-2", "id-0"]
 
 
 def test_1_17_schedules_have_the_fields_of_the_go_scheduler() -> None:

@@ -29,7 +29,7 @@ def test_2_1_every_reference_leads_somewhere() -> None:
 
 
 def test_2_1_the_page_needs_nothing_from_elsewhere() -> None:
-    page = openapi.page()
+    page = openapi.render_docs()
     assert set(re.findall(r'(?:src|href)="([^"]+)"', page)) == {"/openapi.json", "/docs.js"}
     assert "<script>" not in page
     assert all(path in page for path in openapi.DOCUMENT["paths"])

@@ -12,7 +12,7 @@ STARTED_MS = 1_700_000_000_000
 
 
 def events(metrics: SchedulerMetrics) -> dict[str, float]:
-    lines = [line for line in metrics.text().decode().splitlines() if line.startswith("kafka_scheduler_event_total{")]
+    lines = [line for line in metrics.render_metrics().decode().splitlines() if line.startswith("kafka_scheduler_event_total{")]
     return {line.split('type="')[1].split('"')[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
 

@@ -51,7 +51,7 @@ class World:
     def send(self, record: Any, partition: int) -> None:
         """Write to any partition of the schedules topic, a millisecond after the record before."""
         self.written += 1
-        self.bench.log.put(record["topic"], record["key"], record["value"], record["headers"], partition=partition)
+        self.bench.log.add_record(record["topic"], record["key"], record["value"], record["headers"], partition=partition)
 
     def take_in(self, most: int, partition: int | None = None) -> None:
         """Some messages, as one transaction of intake writes them; not folded yet."""

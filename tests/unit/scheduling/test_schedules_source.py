@@ -180,13 +180,13 @@ def test_targets_are_asked_for_again_before_each_is_sent() -> None:
     source = SchedulesSource(
         ["schedules"], Rules(lambda topic: topic == "online"), "history", "parked", QueueLimits(SHARDS, 1 << 20, RecordVersions())
     )
-    assert source.permits(TEAM, "online")
-    assert not source.permits(TEAM, "elsewhere")
-    assert not source.permits("payments", "online")
+    assert source.permits_target(TEAM, "online")
+    assert not source.permits_target(TEAM, "elsewhere")
+    assert not source.permits_target("payments", "online")
 
 
 @pytest.mark.parametrize("target", ["__consumer_offsets", "__transaction_state", "app-changelog"])
 def test_what_was_scheduled_to_an_internal_topic_before_that_was_refused_is_not_sent(target: str) -> None:
     rules = Rules(lambda _: True, own=frozenset({"app-changelog"}))
     source = SchedulesSource(["schedules"], rules, "history", "parked", QueueLimits(SHARDS, 1 << 20, RecordVersions()))
-    assert not source.permits(TEAM, target)
+    assert not source.permits_target(TEAM, target)

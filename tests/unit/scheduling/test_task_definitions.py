@@ -18,7 +18,7 @@ from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.scheduling.tasks import avro
 from retry.scheduling.tasks.definition import UNITS_MS, Definition, read
 from retry.scheduling.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, form_of
-from retry.scheduling.tasks.samples import encoded, samples
+from retry.scheduling.tasks.samples import encode_sample, samples
 
 KEY = {"customerId": "acme", "taskName": "bill"}
 CONFIG = {"outputTopic": "bills", "configurations": None}
@@ -62,7 +62,7 @@ def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
 def test_0_12_the_schemas_of_the_package_are_what_reads_and_writes():
     """Where the seed generated classes when it was built, the files themselves count: a value of theirs stays what it is."""
     assert json.loads(avro.schema_text("frequency-timeunit.avsc"))["symbols"] == list(UNITS_MS)
-    for files, read_back in ((avro.KEY, reader.key), (avro.DEFINITION, reader.definition)):
+    for files, read_back in ((avro.KEY, reader.decode_key), (avro.DEFINITION, reader.definition)):
         schema = avro.package_schema(files)
         for value in generate_many(schema, 50):
             assert read_back(avro.encode(value, schema)) == value
@@ -170,7 +170,7 @@ def test_bytes_that_are_no_definition_are_refused(payload):
 
 @given(st.binary(max_size=300))
 def test_whatever_bytes_come_they_are_read_or_refused(payload):
-    for ask in (reader.key, reader.definition):
+    for ask in (reader.decode_key, reader.definition):
         with suppress(TaskInvalid, SchemaUnavailable):
             assert isinstance(ask(payload), dict)
 
@@ -179,7 +179,7 @@ def test_whatever_bytes_come_they_are_read_or_refused(payload):
 def test_a_damaged_definition_is_read_or_refused(place, number, damage):
     sample = next(islice(samples(1, ["bills"]), number, None))
     for form in (AVRO, JSON):
-        whole = encoded(sample, form)[1]
+        whole = encode_sample(sample, form)[1]
         at = place % len(whole)
         with suppress(TaskInvalid, SchemaUnavailable):
             read(sample.key, reader.definition(whole[:at] + damage + whole[at + len(damage) :]))
@@ -254,9 +254,9 @@ def test_0_13_samples_are_read_back_and_have_every_kind():
     found = []
     for sample in made:
         for form in (AVRO, JSON):
-            key, value = encoded(sample, form)
-            assert reader.key(key) == sample.key
-            found.append(read(reader.key(key), reader.definition(value)))
+            key, value = encode_sample(sample, form)
+            assert reader.decode_key(key) == sample.key
+            found.append(read(reader.decode_key(key), reader.definition(value)))
     assert {task.output_topic for task in found} == {"bills", "mails"}
     assert all(any(task.every_ms and task.every_ms % unit_ms == 0 for task in found) for unit_ms in UNITS_MS.values())
     assert any(task.cron for task in found) and any(not task.cron and not task.every_ms for task in found)

@@ -17,7 +17,7 @@ from retry.scheduling.tasks import avro
 from retry.scheduling.tasks.definition import UNITS_MS
 from retry.scheduling.tasks.entry_source import TasksSource
 from retry.scheduling.tasks.formats import AVRO, JSON, Reader
-from retry.scheduling.tasks.samples import encoded, samples
+from retry.scheduling.tasks.samples import encode_sample, samples
 from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_795_000_000_000
@@ -45,8 +45,8 @@ def result(*messages, bytes_max=1_000_000):
     into = BatchResult()
     limits = QueueLimits(SHARDS, bytes_max, RecordVersions())
     source = TasksSource(parse(TASKS, "p").tasks, Reader(no_registry), "retry-parked", limits)
-    assert list(source.topics) == ["more", "task-schedules"] and source.permits("tasks", "bills")
-    assert not source.permits("pay", "bills")
+    assert list(source.topics) == ["more", "task-schedules"] and source.permits_target("tasks", "bills")
+    assert not source.permits_target("pay", "bills")
     source.prepare(messages, NOW_MS, into)
     return into
 
@@ -82,7 +82,7 @@ def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_byte
     else:
         payloads = as_json(KEY), as_json(defined(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
-    name = entry_keys.name("tasks", "task-schedules", b'["acme","bill"]')
+    name = entry_keys.hash_name("tasks", "task-schedules", b'["acme","bill"]')
     assert (entry_keys.name_of(key), shard) == (name, entry_keys.shard_of(name, SHARDS))
     assert entry_keys.source(key) == (NOW_MS + 500, "task-schedules", 2, 7)
     assert entry_keys.lane_of(key) == entry_keys.named_lane("tasks", "task-schedules", "bills")
@@ -107,8 +107,8 @@ def test_0_10_one_door_adds_changes_finds_and_deletes_tasks_of_each_unit(unit):
 
     def found(message):
         rows = [(row["key"], row["value"]) for of_shard in result(message).entries.values() for row in of_shard]
-        table.fold(rows, table.next_offset + len(rows), NOW_MS)
-        return [envelopes.decode_named(table.get(key)).plan.every_ms for _, key, _ in table.page(b"", 10)]
+        table.apply_records(rows, table.next_offset + len(rows), NOW_MS)
+        return [envelopes.decode_named(table.get(key)).plan.every_ms for _, key, _ in table.scan_entries(b"", 10)]
 
     assert found(task({"frequencyTimeUnit": unit, "time": 1})) == [UNITS_MS[unit]]
     assert found(task({"frequencyTimeUnit": unit, "time": 3}, offset=8)) == [3 * UNITS_MS[unit]]
@@ -207,7 +207,7 @@ def test_what_cannot_be_used_is_parked_as_it_is_with_the_reason(message, reason,
     assert headers["task-source"] == b"task-schedules/2/7" and "retry-source" not in headers
     assert entry_keys.source(key) == (NOW_MS, "task-schedules", 2, 7)
     # It is nobody's definition: what was defined before stays.
-    assert entry_keys.name_of(key) != entry_keys.name("tasks", "task-schedules", b'["acme","bill"]')
+    assert entry_keys.name_of(key) != entry_keys.hash_name("tasks", "task-schedules", b'["acme","bill"]')
 
 
 def test_two_records_that_are_parked_do_not_replace_each_other():
@@ -232,14 +232,14 @@ def test_a_definition_that_fits_nowhere_is_parked_by_reference():
 
 
 def test_one_bad_record_does_not_keep_the_others_from_coming_in():
-    made = [Message(*encoded(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 50))]
+    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 50))]
     into = result(*made[:25], Message(None, b"?", offset=90), *made[25:], Message(made[0].key(), None, offset=91))
     assert into.decided == {("tasks", "schedule"): 50, ("tasks", "park"): 1, ("tasks", "cancel"): 1}
     assert sum(map(len, into.entries.values())) == 52
 
 
 def test_0_2_tasks_are_spread_over_the_shards():
-    made = [Message(*encoded(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 400))]
+    made = [Message(*encode_sample(sample), offset=n) for n, sample in enumerate(islice(samples(3, ["bills"]), 400))]
     counts = [len(rows) for rows in result(*made).entries.values()]
     assert len(counts) == SHARDS and min(counts) > 60
 

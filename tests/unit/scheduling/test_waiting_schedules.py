@@ -20,7 +20,7 @@ def record(offset: int, key: bytes | None, value: bytes | None, *headers: tuple[
 
 def waits(*records: Record) -> dict[tuple[int, bytes], int]:
     found = WaitingSchedules()
-    found.fold(records, NOW_MS)
+    found.add_records(records, NOW_MS)
     return found.offsets
 
 
@@ -44,10 +44,10 @@ def test_the_newest_record_of_a_key_waits_unless_it_was_ended(records: list[Reco
 def test_a_key_waits_once_the_newest_of_its_partitions_and_none_is_no_schedule() -> None:
     found = WaitingSchedules()
     records = [record(0, b"k", b"a"), record(1, None, b"a"), record(2, b" ", b"a"), record(3, b"k", b"b", partition=1)]
-    found.fold(records, NOW_MS)
+    found.add_records(records, NOW_MS)
     assert found.offsets == {(1, b"k"): 3}
     assert found.without_key == [("schedules", 0, 1), ("schedules", 0, 2)]
-    assert found.has(records[3]) and not found.has(records[0]) and not found.has(records[1])
+    assert found.is_waiting(records[3]) and not found.is_waiting(records[0]) and not found.is_waiting(records[1])
 
 
 @pytest.mark.parametrize("backwards", [False, True])

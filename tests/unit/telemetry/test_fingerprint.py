@@ -21,7 +21,7 @@ ALIKE = [
 
 
 def of(message: str | None) -> str | None:
-    return fingerprint.of("a.Failed", "b.Cause", message)
+    return fingerprint.compute_fingerprint("a.Failed", "b.Cause", message)
 
 
 @pytest.mark.parametrize("messages", ALIKE)
@@ -30,23 +30,23 @@ def test_what_differs_from_letter_to_letter_is_taken_out(messages: list[str]) ->
 
 
 def test_other_kinds_have_other_fingerprints() -> None:
-    kinds = [of(messages[0]) for messages in ALIKE] + [of(None), fingerprint.of("a.Failed", None, None)]
-    kinds += [fingerprint.of("a.Other", "b.Cause", None), fingerprint.of(None, "b.Cause", None)]
+    kinds = [of(messages[0]) for messages in ALIKE] + [of(None), fingerprint.compute_fingerprint("a.Failed", None, None)]
+    kinds += [fingerprint.compute_fingerprint("a.Other", "b.Cause", None), fingerprint.compute_fingerprint(None, "b.Cause", None)]
     assert len(set(kinds)) == len(kinds)
 
 
 def test_it_is_part_of_the_format_and_stays_what_it_is() -> None:
-    assert fingerprint.of("java.io.IOException", None, "order 17") == "0da0c0197e1792c7"
-    assert fingerprint.of(None, None, None) is None
+    assert fingerprint.compute_fingerprint("java.io.IOException", None, "order 17") == "0da0c0197e1792c7"
+    assert fingerprint.compute_fingerprint(None, None, None) is None
 
 
 @given(st.text(max_size=2_000), st.text(max_size=50))
 def test_every_text_has_one_and_the_cache_changes_nothing(message: str, exception: str) -> None:
-    first = fingerprint.of(exception, None, message)
+    first = fingerprint.compute_fingerprint(exception, None, message)
     assert first is not None
     assert (len(first), int(first, 16) >= 0) == (16, True)
     fingerprint._known.clear()
-    assert fingerprint.of(exception, None, message) == first
+    assert fingerprint.compute_fingerprint(exception, None, message) == first
 
 
 @given(st.text(alphabet="aZ09 1-.:'\"`_éx", max_size=60))
@@ -57,7 +57,7 @@ def test_digits_that_are_made_alike_before_change_nothing(message: str) -> None:
 
 def test_the_cache_is_bounded() -> None:
     for n in range(fingerprint._KNOWN_MAX + 10):
-        fingerprint.of(str(n), None, None)
+        fingerprint.compute_fingerprint(str(n), None, None)
     assert len(fingerprint._known) <= fingerprint._KNOWN_MAX
 
 

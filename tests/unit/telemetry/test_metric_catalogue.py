@@ -27,7 +27,7 @@ class View:
     def waiting(self) -> int:
         return 3
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return True
 
 
@@ -54,7 +54,7 @@ def test_the_api_exports_what_is_declared() -> None:
     unreadable = "retry_unreadable_records_total"
     # Nothing was passed over yet.
     declared[unreadable] = "counter", ()
-    assert exported(prometheus.page(web.registry)) == declared
+    assert exported(prometheus.render_metrics(web.registry)) == declared
 
 
 def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> None:
@@ -65,7 +65,7 @@ def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> No
         told.tell_back({Retry("a", "a/x", "1", NOW_MS // 60_000): 1}, NOW_MS)
         told.tell_parked({("a", "a/x", "rule"): 1})
         told.tell_put_back(Counter({"t": 1}))
-        pages.append(exported(told.text().decode()))
+        pages.append(exported(told.render_metrics().decode()))
     for name, (kind, labels) in pages[1].items():
         assert kind == metric_catalogue.DECLARED[name].type
         assert labels in ((), known(metric_catalogue.DECLARED[name])[1])

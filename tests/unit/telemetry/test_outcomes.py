@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.telemetry import outcomes
-from retry.telemetry.outcomes import ActionOutcome, LettersByShared, Outcome, SharedFields, read, records
+from retry.telemetry.outcomes import ActionOutcome, LettersByShared, Outcome, SharedFields, encode_outcomes, read
 
 DOCS = Path(__file__).parents[3] / "docs"
 TAKEN_MS = 1_700_000_000_000
@@ -55,12 +55,12 @@ def expected(rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | 
 def test_every_letter_is_read_once_as_it_was_written(
     rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None
 ) -> None:
-    found = [letter for value in records(letters_of(rows), TAKEN_MS, by) for letter in read(value)]
+    found = [letter for value in encode_outcomes(letters_of(rows), TAKEN_MS, by) for letter in read(value)]
     assert found == expected(rows, by)
 
 
 def test_a_batch_of_plain_letters_is_few_small_records() -> None:
-    values = list(records(letters_of({PLAIN: plain(4_800)}), TAKEN_MS))
+    values = list(encode_outcomes(letters_of({PLAIN: plain(4_800)}), TAKEN_MS))
     assert [len(read(value)) for value in values] == [500] * 9 + [300]
     # One letter a record took 390 bytes each, and the overhead of a record.
     assert sum(map(len, values)) < 100 * 4_800
@@ -68,19 +68,19 @@ def test_a_batch_of_plain_letters_is_few_small_records() -> None:
 
 def test_letters_that_share_nothing_are_told_together_up_to_a_size() -> None:
     rows = {PLAIN._replace(exception=f"{n:05d}" + "x" * 20_000): plain(1) for n in range(50)}
-    values = list(records(letters_of(rows), TAKEN_MS))
+    values = list(encode_outcomes(letters_of(rows), TAKEN_MS))
     assert [letter for value in values for letter in read(value)] == expected(rows)
     assert max(map(len, values)) < 200_100 and len(values) < 10
 
 
 def test_no_letter_is_no_record() -> None:
-    assert list(records(letters_of({PLAIN: []}), TAKEN_MS)) == []
+    assert list(encode_outcomes(letters_of({PLAIN: []}), TAKEN_MS)) == []
 
 
 @pytest.mark.parametrize("by", [None, ACTION])
 def test_the_reader_of_the_docs_reads_what_is_written(by: ActionOutcome | None) -> None:
     rows = {PLAIN: plain(3), PLAIN._replace(partition=4, decision="park", reason="rule"): [(b"00", 7, 1, 2, None)]}
-    (value,) = records(letters_of(rows), TAKEN_MS, by)
+    (value,) = encode_outcomes(letters_of(rows), TAKEN_MS, by)
     (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "reference" / "outcomes.md").read_text(encoding="utf-8"), re.DOTALL)
     space: dict[str, object] = {}
     exec(code, space)  # What a reader of the page would do with it.
@@ -114,7 +114,7 @@ def test_what_is_no_outcome_is_an_error(value: bytes) -> None:
 
 
 def test_lists_of_different_lengths_are_an_error() -> None:
-    (value,) = records(letters_of({PLAIN: plain(2)}), TAKEN_MS)
+    (value,) = encode_outcomes(letters_of({PLAIN: plain(2)}), TAKEN_MS)
     record = orjson.loads(value)
     record["letters"][0]["offset"].append(9)
     with pytest.raises(ValueError, match="are no outcome"):

@@ -12,7 +12,7 @@ from retry.dead_letters.retry_headers import labels_of_retries, labels_of_retry
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Entry, Named
-from retry.delivery.transaction_batch import decoded
+from retry.delivery.transaction_batch import decode_batch
 from retry.record import Headers
 from retry.telemetry import recovery_ratio
 from retry.telemetry.metrics import Metrics
@@ -29,33 +29,33 @@ def retry(minutes_ago: int, attempt: str = "1") -> Retry:
 
 def test_a_retry_counts_once_its_settle_time_is_over() -> None:
     seen = Window()
-    seen.sent({retry(10): 5, retry(11): 3, retry(70): 2, retry(71): 100, retry(-1): 100}, NOW_MS)
+    seen.count_sent({retry(10): 5, retry(11): 3, retry(70): 2, retry(71): 100, retry(-1): 100}, NOW_MS)
     seen.back({retry(11): 1, retry(9): 4}, NOW_MS)
-    assert seen.settled(NOW_MS) == {KEY: (5, 1)}
-    assert seen.settled(NOW_MS + MINUTE_MS) == {KEY: (8, 1)}
-    assert seen.settled(NOW_MS + 80 * MINUTE_MS) == {}
+    assert seen.count_settled(NOW_MS) == {KEY: (5, 1)}
+    assert seen.count_settled(NOW_MS + MINUTE_MS) == {KEY: (8, 1)}
+    assert seen.count_settled(NOW_MS + 80 * MINUTE_MS) == {}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-2, 80), st.sampled_from(["1", "2"]), st.integers(1, 9)), max_size=40))
 def test_what_is_settled_is_what_a_plain_list_says(told: list[tuple[bool, int, str, int]]) -> None:
     seen = Window()
     for back, ago, attempt, count in told:
-        (seen.back if back else seen.sent)({retry(ago, attempt): count}, NOW_MS)
+        (seen.back if back else seen.count_sent)({retry(ago, attempt): count}, NOW_MS)
     for attempt in ("1", "2"):
         counted = [(back, count) for back, ago, of, count in told if of == attempt and 10 < ago <= 70]
         expected = (sum(n for back, n in counted if not back), sum(n for back, n in counted if back))
-        assert seen.settled(NOW_MS).get(("a", "a/x", attempt), (0, 0)) == expected
+        assert seen.count_settled(NOW_MS).get(("a", "a/x", attempt), (0, 0)) == expected
 
 
 def test_memory_is_bounded_by_keys_and_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery_ratio, "_KEYS_MAX", 20)
     seen = Window()
     for n in range(100):
-        seen.sent({Retry("a", f"p{n}", "1", NOW - ago): 1 for ago in range(-5, 200)}, NOW_MS)
+        seen.count_sent({Retry("a", f"p{n}", "1", NOW - ago): 1 for ago in range(-5, 200)}, NOW_MS)
     assert len(seen._minutes) == 20
     assert max(map(len, seen._minutes.values())) == 71
     # An hour later there is room for others.
-    seen.sent({Retry("a", "new", "1", NOW + 100): 1}, NOW_MS + 100 * MINUTE_MS)
+    seen.count_sent({Retry("a", "new", "1", NOW + 100): 1}, NOW_MS + 100 * MINUTE_MS)
     assert list(seen._minutes) == [("a", "new", "1")]
 
 
@@ -75,13 +75,13 @@ def test_retries_are_told_from_what_is_parked_or_comes_by_a_door() -> None:
     named = Named("t", None, None, ours(b"1", b"a header of somebody"), None, "a")
     parked: Headers = [*ours(b"2"), ("retry-parked-reason", b"rule")]
     lane = entry_keys.named_lane("a", "t", "t")
-    keys = {Entry: entry_keys.key(1, b"t", 1), Named: entry_keys.named_key(1, bytes(16), 1, b"t", 1, lane)}
+    keys = {Entry: entry_keys.build_key(1, b"t", 1), Named: entry_keys.named_key(1, bytes(16), 1, b"t", 1, lane)}
     sent = [
         entry(foreign + ours(b"2")), entry(ours(b"2")), entry(ours(b"17")), entry(parked), entry([]),
         entry([*foreign, *ours(b"2")[:2], ours(b"2")[-1]]), named,
     ]  # fmt: skip
     due_ms = [NOW_MS, NOW_MS, NOW_MS - MINUTE_MS, *[NOW_MS] * 4]
-    batch = decoded([], [(keys[type(e)], envelopes.encode(e)) for e in sent], PLAIN)
+    batch = decode_batch([], [(keys[type(e)], envelopes.encode(e)) for e in sent], PLAIN)
     assert batch.entries == sent
     assert [each is not None for each in batch.labels] == [is_retry(e) for e in sent]
     counted = count_retries(batch.entries, batch.labels, due_ms)
@@ -104,7 +104,7 @@ def test_the_page_has_counters_at_once_and_the_ratio_when_it_is_certain(monkeypa
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS)
     samples = {
         (s.name, s.labels["attempt"]): s.value
-        for family in text_string_to_metric_families(told.text().decode())
+        for family in text_string_to_metric_families(told.render_metrics().decode())
         for s in family.samples
         if "attempt" in s.labels and not s.name.endswith("_created")
     }

@@ -33,7 +33,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 def told(spans: InMemorySpanExporter, sent: list[Entry], due_ms: list[int]) -> tuple[ReadableSpan, ...]:
     traces = Traces("app", spans)
-    traces.tell(sent, due_ms, NOW_MS)
+    traces.record_spans(sent, due_ms, NOW_MS)
     traces.close()
     return spans.get_finished_spans()
 
@@ -100,6 +100,6 @@ def test_two_workers_make_the_same_ids(spans: InMemorySpanExporter) -> None:
 
 def test_without_the_extra_an_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "retry.telemetry.tracing", None)
-    assert composition._traced(Settings()) is None
+    assert composition._make_tracer(Settings()) is None
     with pytest.raises(SettingsInvalid, match=r"RETRY_TRACES.*dead-letter-retry\[otel\]"):
-        composition._traced(Settings(traces=1))
+        composition._make_tracer(Settings(traces=1))

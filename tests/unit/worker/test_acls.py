@@ -117,14 +117,14 @@ def test_every_name_that_a_pattern_matches_has_its_right(pattern: str, name: str
     except re.error:
         return
     if compiled.fullmatch(name):
-        assert acls.is_in(name, acls.begin(pattern))
+        assert acls.is_in(name, acls.extract_prefix(pattern))
 
 
 def test_no_need_is_listed_twice_and_what_a_read_or_a_write_includes_is_not_asked_for_beside_it() -> None:
     registry = parse(POLICIES, "policies")
     parts = {need.who for need in acls.NEEDS}
     for part in parts:
-        rights = [line.right for line in acls.lines([part], acls.names("app", registry))]
+        rights = [line.right for line in acls.list_rights([part], acls.resolve_names("app", registry))]
         assert len(rights) == len(set(rights))
         strong = {right[:2] for right in rights if right.operation in ("read", "write")}
         assert not [right for right in rights if right.operation == "describe" and right[:2] in strong]
@@ -132,5 +132,5 @@ def test_no_need_is_listed_twice_and_what_a_read_or_a_write_includes_is_not_aske
 
 @pytest.mark.parametrize("word", sorted({need.of for need in acls.NEEDS}))
 def test_every_word_of_the_table_is_a_name(word: str) -> None:
-    names = {*acls.names("app", parse(POLICIES, "policies")), *OF_OPTIONS}
+    names = {*acls.resolve_names("app", parse(POLICIES, "policies")), *OF_OPTIONS}
     assert word in names

@@ -57,7 +57,7 @@ def skew(hand: Hand) -> TrustedClock:
     """A clock that was right at the start."""
     skew = TrustedClock(hand.ask)
     assert skew.now_ms() is None
-    skew.look()
+    skew.check_skew()
     assert (skew.now_ms(), skew.trouble) == (hand.wall, None)
     return skew
 
@@ -70,13 +70,13 @@ def test_a_step_holds_everything_until_the_clock_is_right_again(hand: Hand, skew
     said = f"the clock is 3600 s {'ahead of' if step_ms > 0 else 'behind'} the brokers'"
     for _ in range(3):
         hand.goes_on(2)
-        skew.look()
+        skew.check_skew()
         assert (skew.now_ms(), skew.trouble) == (None, said)
         assert skew.known_ms() == hand.brokers, "letters are taken in by the brokers' time"
     hand.wall -= step_ms
     assert (skew.now_ms(), skew.known_ms()) == (None, hand.brokers), "the brokers have not been asked"
     hand.goes_on(2)
-    skew.look()
+    skew.check_skew()
     assert (skew.now_ms(), skew.trouble) == (hand.wall, None)
 
 
@@ -87,7 +87,7 @@ def test_a_step_that_makes_the_clock_right_is_believed(hand: Hand, skew: Trusted
     hand.wall += step_ms
     hand.brokers += step_ms
     assert skew.now_ms() is None
-    skew.look()
+    skew.check_skew()
     assert skew.now_ms() == hand.wall
 
 
@@ -97,7 +97,7 @@ def test_a_step_that_makes_the_clock_right_is_believed(hand: Hand, skew: Trusted
 def test_a_clock_that_is_wrong_from_the_start_is_not_believed(hand: Hand, ahead_ms: int, believed: bool) -> None:
     hand.wall += ahead_ms
     skew = TrustedClock(hand.ask)
-    skew.look()
+    skew.check_skew()
     assert (skew.now_ms() == hand.wall, skew.trouble is None) == (believed, believed)
 
 
@@ -111,16 +111,16 @@ def test_small_steps_are_let_pass_and_add_up(hand: Hand, skew: TrustedClock) -> 
 def test_the_clock_of_the_machine_goes_on_without_brokers_but_is_not_begun_with(hand: Hand, skew: TrustedClock) -> None:
     hand.fails = TimeoutError("nobody")
     hand.goes_on(HOUR_MS)
-    skew.look()
+    skew.check_skew()
     assert skew.now_ms() == hand.wall
     fresh = TrustedClock(hand.ask)
-    fresh.look()
+    fresh.check_skew()
     assert (fresh.now_ms(), fresh.trouble) == (None, "the clock cannot be compared with the brokers': nobody")
     hand.fails = None
-    fresh.look()
+    fresh.check_skew()
     assert fresh.now_ms() is None, "asked every two seconds"
     hand.goes_on(2)
-    fresh.look()
+    fresh.check_skew()
     assert fresh.now_ms() == hand.wall
 
 
@@ -130,5 +130,5 @@ def test_an_answer_that_took_long_says_nothing(hand: Hand) -> None:
         return hand.brokers - 6_000
 
     skew = TrustedClock(slow)
-    skew.look()
+    skew.check_skew()
     assert skew.now_ms() is None

@@ -66,15 +66,15 @@ def seen(cluster: Cluster) -> list[tuple[str, str, int, int]]:
 def test_only_what_is_read_of_retries_is_written_and_only_when_it_changed() -> None:
     cluster = Cluster()
     sampled = cluster.positions()
-    sampled.look()
+    sampled.sample_groups()
     assert seen(cluster) == [("bank", "pay.slow", 0, 7), ("shop", "orders.retry", 0, 5), ("shop", "orders.retry", 1, 0)]
-    sampled.look()
+    sampled.sample_groups()
     cluster.committed["shop"]["orders.retry", 0] = 6
-    sampled.look()
+    sampled.sample_groups()
     assert seen(cluster) == [("shop", "orders.retry", 0, 6)]
     # A group that was reset is told of, too.
     cluster.committed["shop"]["orders.retry", 0] = 2
-    sampled.look()
+    sampled.sample_groups()
     assert seen(cluster) == [("shop", "orders.retry", 0, 2)]
     assert cluster.told == [(3, 0), (0, 0), (1, 0), (1, 0)]
 
@@ -85,30 +85,30 @@ def test_what_cannot_be_asked_or_written_is_counted_and_comes_again(monkeypatch:
     cluster = Cluster()
     sampled = cluster.positions()
     cluster.failing = {"bank": "no answer in time"}
-    sampled.look()
+    sampled.sample_groups()
     now_s[0] = 130.0
     assert (len(seen(cluster)), cluster.told.pop(), sampled.lag_s()) == (2, (2, 1), 30.0)
-    sampled.look()
+    sampled.sample_groups()
     # Whoever was not sampled for longest is asked first.
     cluster.failing, cluster.refusing = {}, True
     cluster.committed["shop"]["orders.retry", 1] = 1
-    sampled.look()
+    sampled.sample_groups()
     assert (seen(cluster), cluster.told[-1], cluster.asked, sampled.lag_s()) == ([], (0, 2), ["bank", "shop"], 30.0)
     cluster.refusing = False
-    sampled.look()
+    sampled.sample_groups()
     assert (len(seen(cluster)), cluster.told[-1], sampled.lag_s()) == (2, (2, 0), 0.0)
 
 
 def test_a_group_that_is_given_up_is_forgotten() -> None:
     cluster = Cluster()
     sampled = cluster.positions()
-    sampled.look()
+    sampled.sample_groups()
     cluster.groups = {}
-    sampled.look()
+    sampled.sample_groups()
     assert (cluster.asked, sampled.lag_s()) == ([], 0.0)
     cluster.groups = dict(GROUPS)
     seen(cluster)
-    sampled.look()
+    sampled.sample_groups()
     assert len(seen(cluster)) == 3
 
 
@@ -120,7 +120,7 @@ def test_one_round_is_bounded_and_the_rest_comes_with_the_next(monkeypatch: pyte
     cluster.committed = {f"g{n}": {("t", 0): n} for n in range(5)}
     sampled = cluster.positions()
     for _ in range(4):
-        sampled.look()
+        sampled.sample_groups()
     assert {place[0] for place in seen(cluster)} == set(cluster.groups)
     assert max(written for written, _ in cluster.told) == 2
 
@@ -141,7 +141,7 @@ def test_up_to_when_all_of_a_topic_is_passed_is_written_once_it_is_committed(mon
 
     def look(at_ms: int) -> list[tuple[str, int | None]]:
         now_ms[0] = at_ms
-        sampled.look()
+        sampled.sample_groups()
         return passed(cluster)
 
     assert look(100_000) == [("shop", None), ("shop", None)], "one record of partition 0 is not read"

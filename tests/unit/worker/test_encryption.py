@@ -15,7 +15,7 @@ from retry.settings import Settings
 from retry.worker import encryption
 from tests.support.sealed import NEW
 
-NOW, BEFORE = format_versions.announced("a"), "b.reads.key-3.envelope-1.control-1.action-2"
+NOW, BEFORE = format_versions.announce_instance("a"), "b.reads.key-3.envelope-1.control-1.action-2"
 NOBODY: Any = None
 
 
@@ -27,14 +27,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def members(monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
-    monkeypatch.setattr(consumer_groups, "names", lambda _admin, group: list(ids) if group == "retry-table" else None)
+    monkeypatch.setattr(consumer_groups, "list_members", lambda _admin, group: list(ids) if group == "retry-table" else None)
 
 
 def test_without_keys_nobody_is_asked() -> None:
     assert encryption.codec(Settings(), NOBODY) is PLAIN
 
 
-@pytest.mark.parametrize("ids", [(), (NOW,), (NOW, format_versions.announced("c"))])
+@pytest.mark.parametrize("ids", [(), (NOW,), (NOW, format_versions.announce_instance("c"))])
 def test_where_all_workers_read_it_it_is_written(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, ids: tuple[str, ...]
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_worker_that_does_not_is_named_and_nothing_begins(
 
 
 def test_whoever_may_not_know_the_workers_does_not_begin(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_groups, "names", lambda *_: None)
+    monkeypatch.setattr(consumer_groups, "list_members", lambda *_: None)
     with pytest.raises(RightMissing, match="retry-table"):
         encryption.codec(settings, NOBODY)
 

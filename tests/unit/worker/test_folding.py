@@ -36,7 +36,7 @@ class FakeEngine:
         self.folded: list[tuple[str, bool]] = []
         self.before: dict[str, Callable[[], object]] = {}
 
-    def fold(self, portions: Any) -> None:
+    def apply_portions(self, portions: Any) -> None:
         name = portions[0][0]
         self.before.get(name, bool)()
         self.folded.append((name, threading.current_thread() is threading.main_thread()))
@@ -70,14 +70,14 @@ def read(name: str, records: int) -> Any:
 def test_few_are_folded_by_who_reads_and_many_beside_it_in_their_order(folding: _Folding, engine: FakeEngine) -> None:
     read_on = threading.Event()
     engine.before["b"] = lambda: read_on.wait(PATIENCE_S)
-    assert folding.fold(read("a", FEW)) is None
-    assert folding.fold(read("b", MANY)) is None
+    assert folding.submit_portions(read("a", FEW)) is None
+    assert folding.submit_portions(read("b", MANY)) is None
     # Few that come behind many are folded behind them; and there is room for more once the many are folded.
-    room = folding.fold(read("c", FEW))
+    room = folding.submit_portions(read("c", FEW))
     assert room is not None and not room.done()
     read_on.set()
-    folding.finish()
-    assert room.done() and folding.fold(read("d", FEW)) is None
+    folding.await_folds()
+    assert room.done() and folding.submit_portions(read("d", FEW)) is None
     assert engine.folded == [("a", True), ("b", False), ("c", False), ("d", True)]
 
 
@@ -86,7 +86,7 @@ def test_what_fails_beside_who_reads_ends_the_process(folding: _Folding, engine:
         raise SystemError
 
     engine.before["a"] = broken
-    folding.fold(read("a", MANY))
+    folding.submit_portions(read("a", MANY))
     assert app.has_ended.wait(PATIENCE_S)
     assert [type(error) for error in app.ended] == [SystemError]
 
@@ -97,4 +97,4 @@ def test_what_fails_of_few_fails_whoever_reads(folding: _Folding, engine: FakeEn
 
     engine.before["a"] = broken
     with pytest.raises(SystemError):
-        folding.fold(read("a", FEW))
+        folding.submit_portions(read("a", FEW))

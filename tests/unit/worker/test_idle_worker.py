@@ -56,7 +56,7 @@ def test_what_is_folded_is_looked_for_at_once() -> None:
     async def folding() -> None:
         threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
         await looked(threads, 2)
-        threads.folded()
+        threads.note_fold()
         await looked(threads, 2)
 
     asyncio.run(folding())
@@ -68,7 +68,7 @@ def test_what_is_folded_during_a_look_is_not_overlooked() -> None:
 
     async def folding() -> None:
         threads = _Threads(FakeApp(), engine)  # type: ignore[arg-type]
-        engine.meanwhile = threads.folded
+        engine.meanwhile = threads.note_fold
         await looked(threads, 3)
 
     asyncio.run(folding())
@@ -78,14 +78,14 @@ def test_what_is_folded_during_a_look_is_not_overlooked() -> None:
 def test_the_timer_rests_until_something_is_folded() -> None:
     async def resting() -> None:
         threads = _Threads(FakeApp(), FakeEngine(HOUR_S))  # type: ignore[arg-type]
-        await threads.rest(0.001)
+        await threads.rest_between_sweeps(0.001)
         await looked(threads, 1)
-        rest = asyncio.ensure_future(threads.rest(0.001))
+        rest = asyncio.ensure_future(threads.rest_between_sweeps(0.001))
         done, _ = await asyncio.wait([rest], timeout=0.1)
         assert not done
-        threads.folded()
+        threads.note_fold()
         await asyncio.wait_for(rest, 30)
-        await asyncio.wait_for(threads.rest(0.001), 30)
+        await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
 
     asyncio.run(resting())
 
@@ -94,7 +94,7 @@ def test_the_timer_does_not_rest_for_longer_than_nothing_is_due() -> None:
     async def resting() -> None:
         threads = _Threads(FakeApp(), FakeEngine(0.05))  # type: ignore[arg-type]
         await looked(threads, 1)
-        await asyncio.wait_for(threads.rest(0.001), 30)
+        await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
 
     asyncio.run(resting())
 
@@ -126,10 +126,10 @@ def test_few_that_were_sent_are_followed_by_those_of_a_while() -> None:
         # The first one at once, and of all that is folded meanwhile nothing is looked for before the time is over.
         await looked(threads, 1)
         assert engine.looks == 1
-        threads.folded()
+        threads.note_fold()
         await looked(threads, 5)
         assert engine.looks == 1 or monotonic_s() - begun_s >= _PACE_S
-        await asyncio.wait_for(threads.rest(0.001), 30)
+        await asyncio.wait_for(threads.rest_between_sweeps(0.001), 30)
         assert monotonic_s() - begun_s >= _PACE_S
         await looked(threads, 1)
 

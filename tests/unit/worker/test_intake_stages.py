@@ -109,7 +109,7 @@ async def taken_in(engine: FakeEngine, app: FakeApp) -> None:
     for batch in range(BATCHES):
         await taking.take_in(batch)
     deadline = Deadline(PATIENCE_S)
-    while ("commit done", BATCHES - 1) not in engine.steps and not app.ended and not deadline.passed():
+    while ("commit done", BATCHES - 1) not in engine.steps and not app.ended and not deadline.has_passed():
         await asyncio.sleep(0.001)
 
 

@@ -47,8 +47,8 @@ class World:
         lane, table = entry_keys.lane(team, "orders.DLT", to), self.shards[shard].table
         stem, first = entry_keys.key_stem("orders.DLT", shard), table.next_offset
         envelope = envelopes.encode(Entry(to, b"k", value, [], None, team))
-        rows = [(entry_keys.key(NOW_MS, stem, first + n, lane), envelope) for n in range(entries)]
-        table.fold(rows, first + entries, NOW_MS)
+        rows = [(entry_keys.build_key(NOW_MS, stem, first + n, lane), envelope) for n in range(entries)]
+        table.apply_records(rows, first + entries, NOW_MS)
 
     def sweep(self) -> list[Swept]:
         """One, of all shards, those first that were swept longest ago."""
@@ -60,7 +60,7 @@ class World:
         return Counter(record.partition() for record in self.log.read("changelog"))
 
     def waiting(self) -> list[int]:
-        return [shard.waiting() for shard in self.shards]
+        return [shard.count_waiting() for shard in self.shards]
 
 
 def raising(error: type[Exception]) -> Callable[..., None]:
@@ -118,7 +118,7 @@ def test_bytes_bound_a_batch_over_all_shards(world: World) -> None:
 def test_a_shard_that_another_sweep_has_is_passed_over(world: World) -> None:
     for shard in range(4):
         world.put(shard, 1)
-    assert world.shards[1].hold()
+    assert world.shards[1].acquire_sweep_lock()
     world.sweep()
     world.shards[1].release()
     assert world.waiting() == [0, 1, 0, 0]
@@ -140,7 +140,7 @@ def test_a_shard_that_cannot_be_read_holds_up_no_other(
 ) -> None:
     for shard in range(4):
         world.put(shard, 1)
-    monkeypatch.setattr(world.shards[0].table, "due", raising(error))
+    monkeypatch.setattr(world.shards[0].table, "find_due", raising(error))
     world.sweep()
     assert (world.waiting(), [shard.phase for shard in world.shards]) == ([1, 0, 0, 0], [phase] + [Phase.READY] * 3)
 
@@ -150,7 +150,7 @@ def test_a_table_that_fails_after_the_commit_is_opened_again_and_the_others_let_
 ) -> None:
     for shard in range(4):
         world.put(shard, 1)
-    monkeypatch.setattr(world.shards[1].table, "forget", raising(TableUnreadable))
+    monkeypatch.setattr(world.shards[1].table, "delete_scanned_rows", raising(TableUnreadable))
     world.sweep()
     assert (world.waiting(), world.shards[1].phase, len(world.log.read("retry"))) == ([0, 1, 0, 0], Phase.BROKEN, 4)
 
@@ -215,17 +215,17 @@ def test_a_transaction_that_runs_out_of_time_is_tried_again_with_half_as_much_an
     pace = TransactionPace("deliveries", 1 << 20)
     world.around = world.around._replace(pace=pace)
     world.put(0, 40, value=b"x" * 10_000)
-    arrived = world.writer.arrived
+    arrived = world.writer.await_arrival
 
     def run_out(_within_s: float) -> bool:
         stepped_clock.now_s += 0.5
         return False
 
-    monkeypatch.setattr(world.writer, "arrived", run_out)
-    monkeypatch.setattr(world.writer, "rehearse", lambda *_: pytest.fail("no record is to blame"))
+    monkeypatch.setattr(world.writer, "await_arrival", run_out)
+    monkeypatch.setattr(world.writer, "rehearse_entries", lambda *_: pytest.fail("no record is to blame"))
     assert world.sweep() == []
     assert pace.bytes_max == pytest.approx(200_000, rel=0.05)
-    monkeypatch.setattr(world.writer, "arrived", arrived)
+    monkeypatch.setattr(world.writer, "await_arrival", arrived)
     # Two shards share a sweep: each may have half of its bytes.
     assert [len(each.sent) for each in world.sweep()] == [10]
     assert not world.log.under_way

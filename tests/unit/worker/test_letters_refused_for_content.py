@@ -37,7 +37,7 @@ class Opened:
 
     topics = ("schedules",)
 
-    def permits(self, team: str, destination: str) -> bool:
+    def permits_target(self, team: str, destination: str) -> bool:
         return True
 
 
@@ -81,31 +81,31 @@ class World:
         """A letter that waits, due now; its key."""
         offset, stem = len(self.log.read("changelog")), entry_keys.key_stem("orders.DLT", 0)
         if ordered:
-            stem = entry_keys.order("shop", "orders.DLT", key or b"") + stem
+            stem = entry_keys.hash_record_key("shop", "orders.DLT", key or b"") + stem
         ours = names.of_retry(b"%016x" % offset, b"1", b"orders.DLT/0/%d" % offset, b"%d" % NOW_MS, b"shop/orders.DLT", b"1")
         ours += [(names.PARKED_REASON, reason)] if reason else []
         entry = Entry(to, key, value, [("own", b"1"), *ours], timestamp_ms, "shop", NOW_MS)
-        entry_key = entry_keys.key(self.now_ms, stem, offset, entry_keys.lane("shop", "orders.DLT", to, ordered))
+        entry_key = entry_keys.build_key(self.now_ms, stem, offset, entry_keys.lane("shop", "orders.DLT", to, ordered))
         self._write(entry_key, entry)
         return entry_key
 
     def put_named(self, value: bytes, **named: Any) -> bytes:
         """A schedule that waits, due now; its key."""
-        name, stem = entry_keys.name("door", "schedules", b"n"), entry_keys.key_stem("schedules", 0)
+        name, stem = entry_keys.hash_name("door", "schedules", b"n"), entry_keys.key_stem("schedules", 0)
         lane = entry_keys.named_lane("door", "schedules", "retry")
         key = entry_keys.named_key(self.now_ms, name, 7, stem, 7, lane)
         self._write(key, Named("retry", b"k", value, [], None, "door", **named))
         return key
 
     def _write(self, key: bytes, entry: Entry) -> None:
-        self.log.put("changelog", key, encode(entry), partition=0)
+        self.log.add_record("changelog", key, encode(entry), partition=0)
         self.fold()
 
     def fold(self) -> None:
         """Bring the table up to the changelog."""
         table = self.shard.table
         new = [r for r in self.log.read("changelog") if r.offset() >= table.next_offset]
-        table.fold([(r.key() or b"", r.value()) for r in new], self.log.topics["changelog"][0].end, self.now_ms)
+        table.apply_records([(r.key() or b"", r.value()) for r in new], self.log.topics["changelog"][0].end, self.now_ms)
 
     def sweep(self, later_ms: int = 0) -> list[bytes | None]:
         """Sweep until nothing is sent any more, so much later; the values that were."""
@@ -131,8 +131,8 @@ class World:
         folded = {r.key() or b"": r.value() for r in self.log.read("changelog")}
         live = {key: value for key, value in folded.items() if value is not None}
         table = self.shard.table
-        behind = {key: envelope for _, key, envelope in table.behind(b"", 1_000)}
-        assert dict(row[1:] for row in table.page(b"", 1_000)) | behind == live
+        behind = {key: envelope for _, key, envelope in table.page_behind(b"", 1_000)}
+        assert dict(row[1:] for row in table.scan_entries(b"", 1_000)) | behind == live
         return live
 
 
@@ -159,7 +159,7 @@ def test_what_is_refused_is_put_back_then_parked_with_the_reason_and_all_others_
     good = [value for value in values if value != b"bad"]
     assert world.sweep() == good
     assert set(world.refused()) == {"orders.DLT/0/3", "orders.DLT/0/11"}
-    assert not world.gate.blocked(world.now_ms)
+    assert not world.gate.list_blocked(world.now_ms)
     assert world.sweep(DEFER_MS - 1) == []
     assert world.sweep(1) == [b"bad", b"bad"]
     parked = world.read("parking")
@@ -265,7 +265,7 @@ def test_a_topic_that_refuses_the_time_of_now_refuses_everything() -> None:
     world.log.age_ms_max["retry"] = OLD_MS - 1
     world.put(b"v")
     assert world.sweep() == []
-    assert (next(iter(world.gate.blocked(world.now_ms).values())).startswith("it refuses"), world.refused()) == (True, {})
+    assert (next(iter(world.gate.list_blocked(world.now_ms).values())).startswith("it refuses"), world.refused()) == (True, {})
 
 
 def test_an_ordered_letter_leaves_its_place_to_the_next_one_only_once_it_is_parked() -> None:

@@ -48,17 +48,17 @@ AT = ("orders.parked", 0, PARKED_AT)
 def test_a_record_is_found_and_is_whole() -> None:
     record = parked()
     topics = Topics({AT: record})
-    assert topics.letters.look(PARKING, [place()]) == {place(): (record, record)}
+    assert topics.letters.read_records(PARKING, [place()]) == {place(): (record, record)}
 
 
 def test_what_lies_nowhere_is_gone() -> None:
-    assert Topics({}).letters.look(PARKING, [place()]) == {place(): "gone"}
+    assert Topics({}).letters.read_records(PARKING, [place()]) == {place(): "gone"}
 
 
 @pytest.mark.parametrize("ids", [{}, {"orders.parked": "id of a topic made anew"}])
 def test_a_topic_that_is_another_one_now_is_not_read(ids: dict[str, str]) -> None:
     topics = Topics({AT: parked()}, ids)
-    assert topics.letters.look(PARKING, [place()]) == {place(): "gone"}
+    assert topics.letters.read_records(PARKING, [place()]) == {place(): "gone"}
     assert topics.asked == []
 
 
@@ -66,13 +66,13 @@ def test_a_reference_is_fetched_whole_from_where_it_failed() -> None:
     whole = dead(value=b"v" * 5_000)
     record = parked(whole, made=0, bytes_max=1_000)
     topics = Topics({AT: record, ("orders.DLT", 0, 7): whole})
-    assert topics.letters.look(PARKING, [place()]) == {place(): (record, whole)}
+    assert topics.letters.read_records(PARKING, [place()]) == {place(): (record, whole)}
     assert topics.asked == [{AT}, {("orders.DLT", 0, 7)}]
 
 
 def test_a_reference_whose_letter_is_gone_is_never_a_null() -> None:
     record = parked(dead(value=b"v" * 5_000), made=0, bytes_max=1_000)
-    assert Topics({AT: record}).letters.look(PARKING, [place()]) == {place(): "source_gone"}
+    assert Topics({AT: record}).letters.read_records(PARKING, [place()]) == {place(): "source_gone"}
 
 
 @pytest.mark.parametrize(("proven", "told"), [(False, "not_ours"), (None, "source_unreadable")])
@@ -87,7 +87,7 @@ def test_a_reference_of_which_no_outcome_tells_is_not_followed(proven: bool | No
         return [proven] * len(claims)
 
     letters = parked_letters(topics.fetch, lambda _topics: IDS, prove)
-    assert letters.look(PARKING, [place()]) == {place(): told}
+    assert letters.read_records(PARKING, [place()]) == {place(): told}
     # Nothing is read from where it says that it failed.
     assert topics.asked == [{AT}]
     assert asked == [ReferenceClaim("orders.DLT/0/7", ID, "orders.parked", NOW_MS)]
@@ -101,7 +101,7 @@ def test_a_reference_is_not_followed_where_the_outcomes_cannot_be_read(error: Ex
         raise error
 
     letters = parked_letters(topics.fetch, lambda _topics: IDS, prove)
-    assert letters.look(PARKING, [place()]) == {place(): "source_unreadable"}
+    assert letters.read_records(PARKING, [place()]) == {place(): "source_unreadable"}
 
 
 def test_of_large_letters_only_the_first_are_read() -> None:
@@ -109,21 +109,21 @@ def test_of_large_letters_only_the_first_are_read() -> None:
     places = [place(n) for n in range(120)]
     for record, questions in ((small, [50, 70]), (large, [50])):
         topics = Topics({("orders.parked", 0, n): record for n in range(120)})
-        assert list(topics.letters.look(PARKING, places)) == places[: sum(questions)]
+        assert list(topics.letters.read_records(PARKING, places)) == places[: sum(questions)]
         assert [len(asked) for asked in topics.asked] == questions
 
 
 def test_small_letters_are_asked_for_twice_as_many_at_a_time() -> None:
     topics = Topics({("orders.parked", 0, n): parked() for n in range(500)})
-    assert len(topics.letters.look(PARKING, [place(n) for n in range(500)])) == 500
+    assert len(topics.letters.read_records(PARKING, [place(n) for n in range(500)])) == 500
     assert [len(asked) for asked in topics.asked] == [50, 100, 200, 150]
 
 
 def answered(letters: ParkedLetters, *places: bytes) -> Any:
     """The answer, when it is there."""
     deadline = Deadline(30.0)
-    while (found := letters.ask(PARKING, places)) is None:
-        assert not deadline.passed()
+    while (found := letters.request_records(PARKING, places)) is None:
+        assert not deadline.has_passed()
         pause(0.001)
     return found
 
@@ -131,10 +131,10 @@ def answered(letters: ParkedLetters, *places: bytes) -> Any:
 def test_whoever_asks_comes_back_for_the_answer_and_each_answer_is_given_once() -> None:
     record = parked()
     topics = Topics({AT: record})
-    assert topics.letters.ask(PARKING, [place()]) is None
+    assert topics.letters.request_records(PARKING, [place()]) is None
     assert answered(topics.letters, place()) == {place(): (record, record)}
-    other = ParkedPlace(returned_offsets.place(place()).topic, 0, PARKED_AT + 1).encode()
-    assert topics.letters.ask(PARKING, [other]) is None
+    other = ParkedPlace(returned_offsets.decode_place(place()).topic, 0, PARKED_AT + 1).encode()
+    assert topics.letters.request_records(PARKING, [other]) is None
     assert answered(topics.letters, other) == {other: "gone"}
     assert len(topics.asked) == 2
     topics.letters.close()
@@ -150,7 +150,7 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
     with pytest.raises(OSError, match="no broker"):
         answered(letters, place())
     # The next question is a new one.
-    assert letters.ask(PARKING, [place()]) is None
+    assert letters.request_records(PARKING, [place()]) is None
     letters.close()
 
 
@@ -191,10 +191,10 @@ def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> 
     letters = parked_letters(topics.fetch, lambda _topics: IDS, again_s=3_600.0)
     deadline = Deadline(30.0)
     while not topics.asked:
-        assert letters.ask(PARKING, [place()]) is None
-        assert not deadline.passed()
+        assert letters.request_records(PARKING, [place()]) is None
+        assert not deadline.has_passed()
     for _ in range(50):
-        assert letters.ask(PARKING, [place()]) is None
+        assert letters.request_records(PARKING, [place()]) is None
         pause(0.001)
     assert len(topics.asked) == 1
     other = place(PARKED_AT + 1)

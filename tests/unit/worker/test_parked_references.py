@@ -45,6 +45,6 @@ def test_an_outcome_proves_only_what_it_says_was_parked() -> None:
     letters = outcomes.LettersByShared(list)
     letters[shared].append((b"7", 7, 1, 2, None))
     letters[shared._replace(decision="retry", reason=None, target="orders.retry")].append((b"8", 8, 1, 2, 3))
-    (value,) = outcomes.records(letters, NOW_MS)
+    (value,) = outcomes.encode_outcomes(letters, NOW_MS)
     assert list(parked_references._read_parked(value)) == [ReferenceClaim("orders.DLT/0/7", "7", "orders.parked", None)]
     assert list(parked_references._read_parked(b"no json")) == []

@@ -44,45 +44,45 @@ def cluster() -> Cluster:
 
 
 def test_a_group_has_passed_what_lay_there_when_that_was_asked_first(cluster: Cluster) -> None:
-    look = lambda: cluster.letters.look(b"a/0", ["orders.retry"])  # noqa: E731
+    look = lambda: cluster.letters.measure_progress(b"a/0", ["orders.retry"])  # noqa: E731
     assert look() == Passing(reached=False, silent=[])
     cluster.end[PLACE] = 20
     # The record at 8 is read, and at 9 lies the end of its transaction.
     cluster.committed["billing"][PLACE] = 9
     assert look() == Passing(reached=True, silent=[])
-    assert cluster.letters.look(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
     cluster.records.add(("orders.retry", 0, 15))
-    assert cluster.letters.look(b"a/1", ["orders.retry"]) == Passing(reached=False, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=False, silent=[])
     cluster.committed["billing"][PLACE] = 20
-    assert cluster.letters.look(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
 
 
 def test_a_group_that_has_committed_nothing_has_passed_nothing(cluster: Cluster) -> None:
     cluster.committed.clear()
-    assert not cluster.letters.look(b"a/0", ["orders.retry"]).reached
+    assert not cluster.letters.measure_progress(b"a/0", ["orders.retry"]).reached
     cluster.records.clear()
-    assert cluster.letters.look(b"a/0", ["orders.retry"]).reached
+    assert cluster.letters.measure_progress(b"a/0", ["orders.retry"]).reached
 
 
 def test_each_group_that_is_named_must_have_passed(cluster: Cluster) -> None:
     cluster.named["second"] = {"orders.retry"}
     cluster.committed["billing"][PLACE] = 10
-    assert not cluster.letters.look(b"a/0", ["orders.retry"]).reached
+    assert not cluster.letters.measure_progress(b"a/0", ["orders.retry"]).reached
     cluster.committed["second"] = {PLACE: 10}
-    assert cluster.letters.look(b"a/0", ["orders.retry"]).reached
+    assert cluster.letters.measure_progress(b"a/0", ["orders.retry"]).reached
 
 
 def test_topics_without_a_group_and_those_that_may_not_be_read_are_silent(cluster: Cluster) -> None:
-    assert cluster.letters.look(b"a/0", ["slow.retry"]) == Passing(reached=True, silent=["slow.retry"])
+    assert cluster.letters.measure_progress(b"a/0", ["slow.retry"]) == Passing(reached=True, silent=["slow.retry"])
     cluster.refuses = True
-    both = cluster.letters.look(b"a/1", ["orders.retry", "slow.retry"])
+    both = cluster.letters.measure_progress(b"a/1", ["orders.retry", "slow.retry"])
     assert both == Passing(reached=True, silent=["orders.retry", "slow.retry"])
 
 
 def test_whoever_asks_does_not_wait_and_is_told_later(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
-    ask: Any = lambda: cluster.letters.ask(b"a/0", ["orders.retry"])  # noqa: E731
+    ask: Any = lambda: cluster.letters.request_progress(b"a/0", ["orders.retry"])  # noqa: E731
     assert ask() is None
     await_that("it is known", lambda: ask() == Passing(reached=False, silent=[]))
     cluster.committed["billing"][PLACE] = 10
@@ -110,7 +110,7 @@ def test_what_goes_wrong_is_asked_again(cluster: Cluster, monkeypatch: pytest.Mo
 
     def later() -> bool:
         now_s[0] += 2.0
-        return cluster.letters.ask(b"a/0", ["orders.retry"]) is not None
+        return cluster.letters.request_progress(b"a/0", ["orders.retry"]) is not None
 
     await_that("it is known", later)
     assert failures == []

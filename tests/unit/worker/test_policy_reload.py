@@ -19,8 +19,8 @@ def used_after(path: Path, first: str, second: str, *, allow_empty: bool = False
     path.write_text(first)
     file, used = PolicyFile(Settings(policies=path), allow_empty=allow_empty), list[Registry]()
     path.write_text(second)
-    file.ask()
-    file.look(used.append)
+    file.request_reload()
+    file.refresh_registry(used.append)
     return file, used
 
 
@@ -28,10 +28,10 @@ def used_after(path: Path, first: str, second: str, *, allow_empty: bool = False
 def test_an_empty_file_does_not_take_the_place_of_one_with_teams_unless_that_is_allowed(tmp_path: Path, empty: str) -> None:
     path = tmp_path / "policies.yaml"
     file, used = used_after(path, TEAMS, empty)
-    assert (used, file.refusals, file.registry.reads("orders.DLT")) == ([], 1, True)
+    assert (used, file.refusals, file.registry.reads_topic("orders.DLT")) == ([], 1, True)
     assert "--allow-empty" in (file.trouble or "")
     file, used = used_after(path, TEAMS, empty, allow_empty=True)
-    assert (len(used), file.trouble, file.registry.routes()) == (1, None, [])
+    assert (len(used), file.trouble, file.registry.list_routes()) == (1, None, [])
 
 
 def test_an_empty_file_may_follow_an_empty_one_and_be_followed_by_one_with_teams(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_interpreter_is_shared_more_often_while_a_file_is_read_and_as_before
     path.write_text("")
     file = PolicyFile(Settings(policies=path))
     path.write_text(TEAMS)
-    file.ask()
-    file.look(lambda _registry: during_s.append(sys.getswitchinterval()))
+    file.request_reload()
+    file.refresh_registry(lambda _registry: during_s.append(sys.getswitchinterval()))
     assert during_s[0] <= 0.001 < before_s
     assert sys.getswitchinterval() == before_s

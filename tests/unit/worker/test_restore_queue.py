@@ -26,11 +26,11 @@ class Follower:
         self.followed: dict[int, int] = {}
         self.next: list[Any] = []
 
-    def begin(self, topic: str, partition: int, offset: int) -> None:
+    def follow_partition(self, topic: str, partition: int, offset: int) -> None:
         assert topic == TOPIC and partition not in self.followed
         self.followed[partition] = offset
 
-    def end(self, topic: str, partition: int) -> None:
+    def unfollow_partition(self, topic: str, partition: int) -> None:
         del self.followed[partition]
 
     def read(self, records_max: int, wait_s: float) -> list[Any]:
@@ -60,7 +60,7 @@ class Bench:
 
     def begin(self, *shards: Shard) -> None:
         for each in shards:
-            self.queue.begin(each.changelog.partition, each)
+            self.queue.add_shard(each.changelog.partition, each)
 
     def read(self, *messages: Any, after_s: float = 0.0) -> set[int]:
         """Read these; what is followed then, with the next one begun where it is its turn."""
@@ -91,7 +91,7 @@ def test_who_has_least_to_read_is_first_and_the_next_begins_when_it_is_nearly_re
 
 def test_a_short_tail_is_read_at_once_from_where_the_table_ends(bench: Bench) -> None:
     behind = shard(7, 100)
-    behind.table.fold([], 100 - MANY, 0)
+    behind.table.apply_records([], 100 - MANY, 0)
     bench.begin(shard(0, 300), behind)
     assert bench.read() == {0, 7}
     assert bench.follower.followed == {0: 0, 7: 90}
@@ -127,11 +127,11 @@ def test_a_thread_that_was_held_up_does_not_take_that_for_silence(bench: Bench) 
 def test_who_is_given_up_makes_room(bench: Bench) -> None:
     bench.begin(shard(0, 100), shard(1, 200), shard(2, 300))
     assert bench.read() == {0}
-    bench.queue.end(1)
+    bench.queue.remove_shard(1)
     assert not bench.queue.waits(1)
-    bench.queue.end(0)
+    bench.queue.remove_shard(0)
     assert bench.read() == {2}
-    bench.queue.end(2)
+    bench.queue.remove_shard(2)
     bench.begin(shard(1, 200))
     assert bench.read() == {1}, "and may come again"
 
@@ -168,11 +168,11 @@ def test_a_table_is_filled_in_bulk_until_it_is_read_and_all_others_are(monkeypat
     table = NotedTable()
     filled = Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3)
     filled.restoring.others_are_read()
-    filled.fold([told(0, 0, end=True)])
-    filled.fold([told(0, 2, end=True)])
+    filled.apply_messages([told(0, 0, end=True)])
+    filled.apply_messages([told(0, 2, end=True)])
     assert filled.phase is Phase.RESTORING
-    filled.fold([told(0, 3, end=True)])
-    filled.fold([told(0, 4, end=True)])
+    filled.apply_messages([told(0, 3, end=True)])
+    filled.apply_messages([told(0, 4, end=True)])
     assert (filled.phase, table.in_bulk) == (Phase.READY, [True] * len(table.in_bulk)), "it is swept while others are read"
     filled.restoring.others_are_read()
     filled.touch()
@@ -181,5 +181,5 @@ def test_a_table_is_filled_in_bulk_until_it_is_read_and_all_others_are(monkeypat
 
 def test_a_table_that_lacks_little_is_folded_as_usual() -> None:
     table = NotedTable()
-    Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3, owned=False).fold([told(0, 3, end=True)])
+    Shard(ChangelogPartition(TOPIC, 0), table, UNUSED, 3, owned=False).apply_messages([told(0, 3, end=True)])
     assert table.in_bulk == [False]

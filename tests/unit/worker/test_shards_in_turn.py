@@ -46,21 +46,21 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
 
 def folding(shards: Shards) -> set[int]:
     """Shards of which the watchdog expects that they get on with their folding."""
-    return {part.place[1] for part in shards.parts() if part.place is not None}
+    return {part.place[1] for part in shards.list_probes() if part.place is not None}
 
 
 def test_shards_are_restored_in_turn_and_those_that_wait_are_not_taken_for_stuck(shards: Shards) -> None:
     ready, together = list[int](), set[frozenset[int]]()
     for _ in range(READS_MAX):
         for shard, messages in shards.read():
-            shard.fold(messages)
-        if shards.shards():
+            shard.apply_messages(messages)
+        if shards.list_open_shards():
             together.add(frozenset(folding(shards)))
-        ready += [s.changelog.partition for s in shards.shards() if s.phase is Phase.READY and s.changelog.partition not in ready]
+        ready += [s.changelog.partition for s in shards.list_open_shards() if s.phase is Phase.READY and s.changelog.partition not in ready]
         if len(ready) == len(SIZES):
             break
     assert ready == [1, 2, 0], "the shortest first"
     assert together >= {frozenset({1}), frozenset({1, 2}), frozenset({0, 1, 2})}
-    for shard in shards.shards():
+    for shard in shards.list_open_shards():
         assert everything(shard.table) == dict(entries(shard.changelog.partition))
     shards.close()

@@ -32,10 +32,10 @@ def test_what_can_be_read_is_behind_and_what_nobody_gets_is_held_by_a_transactio
     world = World()
     world.ends[PLACE] = ReadableEnd(8, 20)
     world.ends["not.ours", 0] = ReadableEnd(1, 90)
-    world.unread.look()
+    world.unread.count_letters()
     assert world.unread.count_by_reason() == {("orders.DLT", BEHIND): 3.0, ("orders.DLT", OPEN_TRANSACTION): 12.0}
     world.taken[PLACE] = 21
-    world.unread.look()
+    world.unread.count_letters()
     assert world.unread.count_by_reason() == {("orders.DLT", BEHIND): 0.0, ("orders.DLT", OPEN_TRANSACTION): 0.0}
 
 
@@ -46,13 +46,13 @@ def test_a_transaction_that_stays_open_is_told_of_once_and_when_it_is_over(
     world = World()
     world.ends[PLACE] = ReadableEnd(8, 20)
     for _ in range(5):
-        world.unread.look()
+        world.unread.count_letters()
         stepped_clock.now_s += 10
     assert list(world.unread.describe_held()) == ["orders.DLT/0"]
     assert "--partition 0 --start-offset 8" in world.unread.describe_held()["orders.DLT/0"]
     assert caplog.text.count("holds back 12 offsets") == 1
     world.ends[PLACE] = ReadableEnd(20, 20)
-    world.unread.look()
+    world.unread.count_letters()
     assert (world.unread.describe_held(), caplog.text.count("no transaction holds them back")) == ({}, 1)
 
 
@@ -60,7 +60,7 @@ def test_transactions_that_follow_one_another_hold_nothing_back(stepped_clock: S
     world = World()
     for n in range(10):
         world.ends[PLACE] = ReadableEnd(8 + n, 20 + n)
-        world.unread.look()
+        world.unread.count_letters()
         stepped_clock.now_s += 10
     assert world.unread.describe_held() == {}
 
@@ -68,7 +68,7 @@ def test_transactions_that_follow_one_another_hold_nothing_back(stepped_clock: S
 def test_letters_that_are_read_and_not_committed_are_not_taken_in() -> None:
     cursors = ReadCursors()
     assert cursors.find_taken(PLACE, 9) is None
-    cursors.begin(PLACE, StartingPoint(3))
+    cursors.begin_partition(PLACE, StartingPoint(3))
     assert (cursors.find_taken(PLACE, 0), cursors.find_taken(PLACE, 4)) == (3, 4)
     cursors.take_news([MemoryRecord(Entry("orders.DLT", b"k", b"v", [], 0, ""), 0, 6, 0)])
     assert cursors.find_taken(PLACE, 9) == 3

@@ -37,10 +37,10 @@ class Bench:
         """Look every so often for so long."""
         for _ in range(int(seconds / each)):
             clock.pause(each)
-            self.dog.look()
+            self.dog.check_parts()
 
     def reasons(self) -> list[Reason]:
-        return [held.reason for held in self.dog.held()]
+        return [held.reason for held in self.dog.list_blocked()]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_reader_that_stands_still_while_its_log_grows_is_told_and_then_ends_th
     bench.seconds(12)
     assert bench.reasons() == []
     bench.seconds(10)
-    (held,) = bench.dog.held()
+    (held,) = bench.dog.list_blocked()
     assert (held.reason, held.shard) == (Reason.STALLED, 3)
     assert "shard 3: folding" in held.why
     with pytest.raises(Stalled, match=r"shard 3: folding has stood still for 60 s"):
@@ -91,7 +91,7 @@ def test_no_time_counts_while_brokers_do_not_answer_and_they_get_all_of_it_when_
     bench.seconds(50)
     bench.end = None
     bench.seconds(3_600)
-    (held,) = bench.dog.held()
+    (held,) = bench.dog.list_blocked()
     assert (held.reason, held.shard) == (Reason.BROKERS, None)
     assert "changelog/3" in held.why
     bench.end = 1
@@ -112,7 +112,7 @@ def test_a_broker_that_is_away_excuses_threads_that_wait_for_it(bench: Bench) ->
 def test_who_fails_again_and_again_is_not_ready_and_does_not_end_the_worker(bench: Bench) -> None:
     bench.change(busy=True, trouble="not enough replicas")
     bench.seconds(3_600)
-    (held,) = bench.dog.held()
+    (held,) = bench.dog.list_blocked()
     assert held.reason is Reason.FAILING
     assert "not enough replicas" in held.why
     bench.change(trouble="")

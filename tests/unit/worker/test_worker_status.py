@@ -46,7 +46,7 @@ class Told:
         """What is said at a look so long after the last one."""
         self.now_s += later_s
         self.written.clear()
-        self.status.look()
+        self.status.publish_status()
         return list(self.written)
 
 
@@ -67,7 +67,7 @@ def test_it_is_said_now_and_then_and_at_once_where_a_breaker_changes(told: Told)
     assert told.look(1) == []
     (half_open,) = told.look(10)
     assert half_open.breakers == [BreakerRecord("a.retry", "half-open", why, 1_002_000)], "since it was tripped first"
-    told.breakers.allowed("a.retry", 1_013_000)
+    told.breakers.count_allowed("a.retry", 1_013_000)
     told.breakers.came_back("a.retry", 2, 1_013_000)
     (again,) = told.look(1)
     assert (again.breakers[0].state, again.breakers[0].since_ms) == ("open", 1_002_000)
@@ -78,7 +78,7 @@ def test_it_is_said_now_and_then_and_at_once_where_a_breaker_changes(told: Told)
 def test_in_the_end_it_says_so_and_nothing_after_it(told: Told) -> None:
     told.look()
     told.written.clear()
-    told.status.end()
+    told.status.report_end()
     (last,) = told.written
     assert last.ended
     assert told.look(2 * EVERY_S) == []
@@ -89,7 +89,7 @@ def test_a_topic_that_is_missing_is_looked_for_again_and_what_is_refused_is_told
 ) -> None:
     told.partitions = None
     assert told.look() == []
-    told.status.end()
+    told.status.report_end()
     assert told.written == []
     told.partitions = 1
     assert told.look(30) == [], "it is asked for once a minute"
