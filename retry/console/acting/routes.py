@@ -20,4 +20,4 @@ _MODULES = (act_pages, action_pages, pause_pages, policy_pages, named_pages, aud
 
 
 def build_routes(console: Console) -> list[Route]:
-    return [route for module in _MODULES for route in module.routes(console)]
+    return [route for module in _MODULES for route in module.build_routes(console)]
