@@ -35,11 +35,12 @@ class Calendar:
     none of it; and to wait for `align` from within a minute is to wait from the next whole one.
 
     >>> from datetime import datetime, timezone
-    >>> calendar = parsed({"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "UTC"}, "align": {"cron": "30 * * * *"}})
+    >>> keys = {"quiet_hours": {"from": "22:00", "to": "06:00", "zone": "UTC"}, "align": {"cron": "30 * * * *"}}
+    >>> calendar = parse_calendar(keys)
     >>> due_at_ms = int(datetime(2026, 5, 1, 21, 45, tzinfo=timezone.utc).timestamp() * 1_000)
     >>> datetime.fromtimestamp(calendar(due_at_ms) / 1_000, timezone.utc).isoformat()
     '2026-05-02T06:30:00+00:00'
-    >>> calendar.text()
+    >>> calendar.describe_rules()
     'aligned to 30 * * * * UTC, quiet 22:00–06:00 UTC'
     """
 

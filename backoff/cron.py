@@ -93,7 +93,7 @@ class Cron:
     def describe_rule(self) -> str:
         """Describe the alignment in words, with the expression and its time zone.
 
-        >>> Cron.parse("*/15 * * * *").text()
+        >>> Cron.parse("*/15 * * * *").describe_rule()
         'aligned to */15 * * * * UTC'
         """
         return f"aligned to {self.written} {self.zone.key}"

@@ -100,7 +100,8 @@ def _values(text: str, kind: _Kind) -> frozenset[int]:
 def _range(item: str, kind: _Kind) -> range:
     match = _ITEM.fullmatch(item)
     if match is None:
-        raise PolicyInvalid("cron", f"{quote_value(item)} is not a {kind.name}: *, a value or a range, or * or a range with /step")
+        wrong = f"{quote_value(item)} is not a {kind.name}"
+        raise PolicyInvalid("cron", f"{wrong}: *, a value or a range, or * or a range with /step")
     low_text, high_text, step_text = match.groups()
     if low_text and step_text and not high_text:
         raise PolicyInvalid("cron", f"{item} has a step and no range; write {low_text}-{kind.high}/{step_text}")

@@ -18,7 +18,7 @@ class PolicyInvalid(ValueError):
     def with_prefix(self, prefix: str) -> PolicyInvalid:
         """Return this error as one of the mapping around: `prefix` is put in front of its path.
 
-        >>> PolicyInvalid("delay", "is missing").under("backoff").path
+        >>> PolicyInvalid("delay", "is missing").with_prefix("backoff").path
         'backoff.delay'
         """
         return PolicyInvalid(f"{prefix}.{self.path}" if self.path else prefix, self.reason)
@@ -27,7 +27,7 @@ class PolicyInvalid(ValueError):
 def quote_value(value: object) -> str:
     """A value as messages quote it: short, whatever it is.
 
-    >>> shown("5"), shown(None), shown(10**400)
+    >>> quote_value("5"), quote_value(None), quote_value(10**400)
     ("'5'", 'nothing', 'a number that large')
     """
     # Python refuses to write out integers of many thousand digits.

@@ -81,7 +81,7 @@ class QuietHours:
     def describe_rule(self) -> str:
         """Describe the period in words: its times, its time zone, and its days where it does not begin on all.
 
-        >>> QuietHours.parse({"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["sat", "fri"]}).text()
+        >>> QuietHours.parse({"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["sat", "fri"]}).describe_rule()
         'quiet 22:00–06:00 Europe/Berlin on fri, sat'
         """
         days = "" if len(self.days) == len(_DAYS) else f" on {', '.join(_DAYS[day] for day in sorted(self.days))}"

@@ -26,7 +26,7 @@ class Limit:
     def format_limit(self) -> str:
         """Write the limit as text, which `rate` reads back.
 
-        >>> Limit(500, 1_000).text(), Limit(50_000, 7 * 86_400_000).text()
+        >>> Limit(500, 1_000).format_limit(), Limit(50_000, 7 * 86_400_000).format_limit()
         ('500/s', '50000/7d')
         """
         period = duration_text(self.period_ms)
@@ -64,7 +64,7 @@ class Bucket:
     and the time that it repeats fills the bucket again, once. Nothing is taken away in either case.
 
     >>> bucket = Bucket(Limit(tokens=10, period_ms=1_000))
-    >>> bucket.take(8, now_ms=0), bucket.take(8, now_ms=0), bucket.take(8, now_ms=500)
+    >>> bucket.take_tokens(8, now_ms=0), bucket.take_tokens(8, now_ms=0), bucket.take_tokens(8, now_ms=500)
     (8, 2, 5)
     """
 

@@ -68,7 +68,7 @@ FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOM
 def announce_instance(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
-    >>> announced("a")
+    >>> announce_instance("a")
     'a.reads.key-4.envelope-4.control-1.action-2'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
@@ -77,7 +77,7 @@ def announce_instance(instance: str) -> str:
 def find_instance(member: str) -> str:
     """Find the name of a worker by what it is called in a group, that of its shards or another one.
 
-    >>> find_instance(announced("a")), find_instance("a")
+    >>> find_instance(announce_instance("a")), find_instance("a")
     ('a', 'a')
     """
     return member.removesuffix(announce_instance(""))
@@ -86,7 +86,7 @@ def find_instance(member: str) -> str:
 def reads_format(instance: str, of: Format) -> bool:
     """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
 
-    >>> reads("a.reads.key-3.action-2", ACTION), reads("a.reads.key-3.action-1", ACTION), reads("a", ACTION)
+    >>> reads_format("a.reads.key-3.action-2", ACTION), reads_format("a.reads.key-3.action-1", ACTION), reads_format("a", ACTION)
     (True, False, False)
     """
     found = re.search(rf"\.reads\..*\b{of.name.split()[0]}-(\d+)", instance)

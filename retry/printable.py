@@ -16,7 +16,7 @@ def escape_unprintable(text: str, most: int = _LINE_CHARS_MAX) -> str:
 
     The end of a class's name tells more than its beginning.
 
-    >>> print(visible("a\\x1b[2Jb\\u202ec\\nd"), visible("x" * 9, 5))
+    >>> print(escape_unprintable("a\\x1b[2Jb\\u202ec\\nd"), escape_unprintable("x" * 9, 5))
     a\\x1b[2Jb\\u202ec\\nd xx…xx
     """
     if len(text) > most:

@@ -128,7 +128,8 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
         # Spark would otherwise read Kafka again for every question, and find other records each time.
         return rows.withColumn("day", decode.day(when_ms)).persist()
 
-    letters, positions = select_kept(decode.decode_letters(load_topics(topic)), "taken_ms"), select_kept(decode.positions(load_topics(topic)), "at_ms")
+    letters = select_kept(decode.decode_letters(load_topics(topic)), "taken_ms")
+    positions = select_kept(decode.positions(load_topics(topic)), "at_ms")
     targets_of_letters = list_retry_targets(letters)
     if not targets_of_letters and letters.isEmpty():
         where = options["kafka.bootstrap.servers"]

@@ -114,7 +114,8 @@ def _identity(left: Properties) -> dict[str, str]:
         passwords: Properties = {name: left.pop(name) for name in names if name in left}
         return {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(Path(store).absolute()), **passwords}
     if bool(chain) != bool(key):
-        _reject_property("ssl.key.location" if chain else "ssl.certificate.location", "not set; a certificate and its key belong together")
+        missing = "ssl.key.location" if chain else "ssl.certificate.location"
+        _reject_property(missing, "not set; a certificate and its key belong together")
     if not chain:
         return {}
     opened = _unlock_key(key, left.pop("ssl.key.password", ""))
@@ -127,7 +128,8 @@ def _unlock_key(key: str, password: str) -> str:
         private_key = load_pem_private_key(key.encode(), password.encode() if "ENCRYPTED" in key and password else None)
         return private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        _reject_property("ssl.key.password" if "ENCRYPTED" in key else "ssl.key.location", f"the key cannot be opened: {error!s:.100}")
+        setting = "ssl.key.password" if "ENCRYPTED" in key else "ssl.key.location"
+        _reject_property(setting, f"the key cannot be opened: {error!s:.100}")
 
 
 def _pem(left: Properties, kind: str) -> str:

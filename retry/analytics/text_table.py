@@ -8,7 +8,7 @@ from collections.abc import Sequence
 def align_rows(rows: Sequence[Sequence[str]], *, names: int) -> list[str]:
     """A line for each row; the first `names` columns are set to the left, the numbers after them to the right.
 
-    >>> aligned([("team", "letters"), ("shop", "12")], names=1)
+    >>> align_rows([("team", "letters"), ("shop", "12")], names=1)
     ['team  letters', 'shop       12']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

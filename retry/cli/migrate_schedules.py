@@ -59,7 +59,8 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
         moved = schedules.move_schedules(settings.worker, build_topic(source), build_topic(target))
         after = _count_topics(map(build_topic, names))
         told |= {**moved._asdict(), "after": _object(after)}
-        lines += [f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:", *_format_counts(after)]
+        ended = f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:"
+        lines += [ended, *_format_counts(after)]
     if as_json:
         say_json(orjson.dumps(told))
         return

@@ -24,7 +24,7 @@ def count_attempts(value: bytes | None, names: Iterable[str]) -> int:
     A count is a whole number from 0 to 2**31 - 1, written in digits alone. Whatever else stands there, a body that is no JSON
     object, one that is nested too deeply, and one of more than 64 KiB count as one that has none.
 
-    >>> counted(b'{"id": 1, "retryAttempt": 3}', ["x-tries", "$.retryAttempt"])
+    >>> count_attempts(b'{"id": 1, "retryAttempt": 3}', ["x-tries", "$.retryAttempt"])
     3
     """
     if not value or len(value) > _BYTES_MAX:

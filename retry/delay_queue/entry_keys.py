@@ -10,9 +10,9 @@ begin anew, and the incarnation is the next number: a letter never takes the pla
 behind it in a queue.
 
 A lane is what can be held up as one: entries of one team, from one dead-letter topic, for one destination. Its first byte
-is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `hash_record_key`, a hash of that key.
+is the kind: 0x01, or 0x02 where entries of one record key must keep their order; those have `order`, a hash of that key.
 
-A named entry (0x03) can be replaced and cancelled. In the place of `hash_record_key` it has
+A named entry (0x03) can be replaced and cancelled. In the place of `order` it has
 
     name, 16 bytes | version, 8 bytes big-endian
 

@@ -70,7 +70,9 @@ class EnvelopeCodec:
         if key[0] == NAMED:
             return self.decode_named(key, envelope)
         found = envelopes.routing(envelope)
-        return _check_agreement(found, envelopes.decode(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+        if isinstance(found, SealedEnvelope):
+            return _check_agreement(found, envelopes.decode(self._content(key, found)))
+        return found
 
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
         """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
@@ -91,7 +93,9 @@ class EnvelopeCodec:
           SealUnopened, EntryNewer, EntryForeign: as `decode`.
         """
         found = envelopes.named_routing(envelope)
-        return _check_agreement(found, envelopes.decode_named(self._content(key, found))) if isinstance(found, SealedEnvelope) else found
+        if isinstance(found, SealedEnvelope):
+            return _check_agreement(found, envelopes.decode_named(self._content(key, found)))
+        return found
 
     def decode_to_show(self, key: bytes, envelope: bytes) -> Entry:
         """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.

@@ -1,10 +1,10 @@
 """Climbing: the owner's side of a ramp, which is an action that goes on in steps. See `retry.delay_queue.ramp_records`.
 
 Each owner works off slices of the steps that are open, and writes down, in the same transaction, under which keys their letters
-wait to be sent (`list_puts`). Once none of those waits any more they are counted as sent (`count_sent`). The owner of shard 0 alone judges:
-where all letters of a step were sent, and consumers have passed them, it opens the next one; where too few recover, or a target's
-breaker is open, it holds the ramp. Until the fold has told of what was written, nothing more is: all is told from the table.
-What is kept in memory is how long nothing has changed; whoever takes over begins to wait anew.
+wait to be sent (`list_puts`). Once none of those waits any more they are counted as sent (`count_sent`). The owner of shard 0
+alone judges: where all letters of a step were sent, and consumers have passed them, it opens the next one; where too few recover,
+or a target's breaker is open, it holds the ramp. Until the fold has told of what was written, nothing more is: all is told from
+the table. What is kept in memory is how long nothing has changed; whoever takes over begins to wait anew.
 """
 
 from __future__ import annotations

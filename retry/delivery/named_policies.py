@@ -50,7 +50,8 @@ class NamedPolicies:
 
     def describe_waiting(self, states: list[ActionState], digest: str) -> str:
         """Describe which actions wait for a policy file, for the health report; empty where none does."""
-        return "; ".join(f"action {state.id.hex()} {_describe_state(state, digest)}" for state in states if state.id in self._since_ms)
+        those = (state for state in states if state.id in self._since_ms)
+        return "; ".join(f"action {state.id.hex()} {_describe_state(state, digest)}" for state in those)
 
 
 def _describe_state(state: ActionState, digest: str) -> str:

@@ -47,7 +47,7 @@ def fault(patch: Patch) -> str | None:
 def merge_json(value: bytes, patch: bytes) -> bytes:
     """The result of a JSON merge patch, all three as JSON.
 
-    >>> merged(b'{"a": 1.10, "b": {"c": 2, "d": 3}}', b'{"a": null, "b": {"c": 4}, "e": [5]}')
+    >>> merge_json(b'{"a": 1.10, "b": {"c": 2, "d": 3}}', b'{"a": null, "b": {"c": 4}, "e": [5]}')
     b'{"b":{"c":4,"d":3},"e":[5]}'
 
     Raises:

@@ -83,7 +83,9 @@ class TokenFile(Generic[Grant]):
 
     def __init__(self, kind: FileKind[Grant], path: Path) -> None:
         self._kind, self._told = kind, set[str]()
-        self._file = ReloadedFile(kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _number_lines(text)])
+        self._file = ReloadedFile(
+            kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _number_lines(text)]
+        )
 
     def find(self, token: str) -> Token[Grant] | None:
         """Find the line of a token, or None; whether it has ended is for the caller to ask. All are compared, so that the time

@@ -180,7 +180,9 @@ class AlikeLettersWriter:
             raise Unfit(found.unfit)
         return found
 
-    def _note_outcomes(self, letters: AlikeLetters, rows: Iterable[tuple[bytes, int, int, int, int]], result: BatchResult) -> None:
+    def _note_outcomes(
+        self, letters: AlikeLetters, rows: Iterable[tuple[bytes, int, int, int, int]], result: BatchResult
+    ) -> None:
         """Note the outcome of each letter: of all of them together, unless their exceptions have messages, which may differ."""
         template, told, share = letters.template, result.letters, self._share
         if not template.layout.messages:

@@ -154,7 +154,8 @@ class Intake:
     def _mark(self, case: DecidedLetter, now_ms: int, to: BatchResult) -> None:
         """Mark what failed again of a ramp, for whoever judges it; by its header, or its lineage where it comes without any."""
         action, number, team = case.letter.action, case.trace.number, case.route.team
-        put = self._ramped.find_step(team, number) if action is None and self._ramped is not None else ramp_records.read_mark(action)
+        known = self._ramped if action is None else None
+        put = ramp_records.read_mark(action) if known is None else known.find_step(team, number)
         if put is not None:
             row = ramp_records.failed_row(*put, number, now_ms, team=attempts.short_team_number(team))
             to.entries[ramp_records.HOME].append(row)

@@ -32,7 +32,8 @@ class ShardNumbers:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.topic, self.audit = topics.build_topic_names(settings.app_id).changelog, topics.build_topic_names(settings.app_id).audit
+        own = topics.build_topic_names(settings.app_id)
+        self.topic, self.audit = own.changelog, own.audit
         self.admin: AdminClient = client_config.admin(settings)
         described = topics.describe(self.admin, [self.topic]).get(self.topic)
         if described is None:

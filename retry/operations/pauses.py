@@ -33,7 +33,7 @@ def resume(shards: ShardNumbers, scope: str, name: str) -> None:
 def describe_scope(scope: str, name: str) -> str:
     """Describe in words what a pause holds back.
 
-    >>> told("all", ""), told("topic", "orders.DLT"), told("team", "payments")
+    >>> describe_scope("all", ""), describe_scope("topic", "orders.DLT"), describe_scope("team", "payments")
     ('everything', 'dead-letter topic orders.DLT', 'team payments')
     """
     return {"all": "everything", "topic": f"dead-letter topic {name}"}.get(scope, f"{scope} {name}")

@@ -117,7 +117,9 @@ class Remembered:
         self._records.clear()
 
 
-def try_letters(inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forget: Callable[[], None] = lambda: None) -> Tried:
+def try_letters(
+    inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forget: Callable[[], None] = lambda: None
+) -> Tried:
     """Decide letters and count what comes of it.
 
     Args:

@@ -146,5 +146,7 @@ def _resolve_group(document: Document, written: str | UnsetType, path: str, inhe
     if isinstance(written, UnsetType):
         return inherited
     if not written.strip() or not written.isprintable():
-        document.reject_path(f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
+        document.reject_path(
+            f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters"
+        )
     return written

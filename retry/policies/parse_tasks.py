@@ -74,5 +74,6 @@ def _list_task_targets(written: schema.TasksSection) -> Iterable[tuple[str, str]
 
 def _late_ms(document: Document, value: object) -> int:
     if (late_ms := span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
-        document.reject_path("tasks.late", f"{value} is shorter than {LATE_MS_MIN // 1_000}s, in which a run may just be under way")
+        least = f"{LATE_MS_MIN // 1_000}s"
+        document.reject_path("tasks.late", f"{value} is shorter than {least}, in which a run may just be under way")
     return late_ms

@@ -50,7 +50,7 @@ class Template:
 def template(written: str | None, pattern: re.Pattern[str] | None = None) -> Template | None:
     """The template in a `retry_to`; None where it names one topic, or none.
 
-    >>> template("{group}.retry").filled(Failure(consumer_group="billing"), "orders.DLT")
+    >>> template("{group}.retry").fill_name(Failure(consumer_group="billing"), "orders.DLT")
     'billing.retry'
     """
     if written is None or not depends(written):

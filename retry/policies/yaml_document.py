@@ -165,7 +165,7 @@ class _Values:
 def suggest_word(word: str, words: Iterable[str]) -> str:
     """The end of a message about an unknown word: which one was probably meant, or nothing.
 
-    >>> meant("max_attempt", ["max_age", "max_attempts"])
+    >>> suggest_word("max_attempt", ["max_age", "max_attempts"])
     '; did you mean max_attempts?'
     """
     close = difflib.get_close_matches(word, list(words), 1)

@@ -42,7 +42,9 @@ class Metrics:
         registry.register(self._lateness)
         prometheus.counters(registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
         self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._count_settled().items()})
-        self.watch_each("retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._count_settled().items()})
+        self.watch_each(
+            "retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._count_settled().items()}
+        )
         self.watch_each("retry_recovery_ratio", self._recovery)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:

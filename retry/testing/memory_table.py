@@ -100,7 +100,9 @@ class MemoryTable:
             if key[0] == NAMED:
                 continue
             if key[0] == ORDERED:
-                self._apply(ordered_entries.remove_entry(self, key) if value is None else ordered_entries.put_entry(self, key, value))
+                self._apply(
+                    ordered_entries.remove_entry(self, key) if value is None else ordered_entries.put_entry(self, key, value)
+                )
             else:
                 more = (value is not None) - (key in self._rows)
                 self.waiting += more * blocks.count_entries(key) if more and key < END_KEY else 0

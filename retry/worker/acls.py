@@ -272,8 +272,10 @@ def begin_of_glob(glob: str) -> Name:
 def extract_prefix(pattern: str) -> Name:
     """Return the prefix of all names that a regular expression matches; all names where it is empty.
 
-    >>> begin(r"orders\\.[a-z]+\\.DLT"), begin(r"(a|b)\\.DLT"), begin(r"ab?c"), begin(r"ab|cd")
-    (('orders.', True), ('*', False), ('a', True), ('*', False))
+    >>> extract_prefix(r"orders\\.[a-z]+\\.DLT"), extract_prefix(r"(a|b)\\.DLT")
+    (('orders.', True), ('*', False))
+    >>> extract_prefix(r"ab?c"), extract_prefix(r"ab|cd")
+    (('a', True), ('*', False))
     """
     found = re.match(r"\^?((?:[A-Za-z0-9_-]|\\[._-])*)", pattern)
     text, rest = (found[1], pattern[found.end() :]) if found else ("", pattern)

@@ -1,6 +1,6 @@
 """Files of certificates that were replaced come into use without an operator: what every process of the service does about that.
 
-    with renewed(settings, would_start) as certificate:
+    with renew_on_change(settings, would_start) as certificate:
         …  # make clients, and serve until told to end
 """
 

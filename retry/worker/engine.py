@@ -302,7 +302,8 @@ class Engine:
         return {str(n): float(n not in troubled) for n in sorted(numbers)}
 
     def _watch(self) -> None:
-        shards, copies, watch, each = self._shards.list_open_shards, self._shards.standing_by, self.metrics.watch, self.metrics.watch_each
+        shards, copies = self._shards.list_open_shards, self._shards.standing_by
+        watch, each = self.metrics.watch, self.metrics.watch_each
         each("retry_shard_ready", self._shards_ready)
         each("retry_shard_entries_waiting", lambda: {str(s.changelog.partition): s.count_waiting() for s in shards()})
         each("retry_shard_restored_ratio", lambda: {str(s.changelog.partition): s.measure_restore() for s in shards()})
@@ -331,5 +332,6 @@ class Engine:
         watch("retry_policy_file_used_since_seconds", lambda: policies.used_at_ms / 1_000)
 
     def _count_paused(self) -> dict[str, float]:
-        found = {pause for shard in self.list_open_shards() for pause in control_records.pauses(shard.table.controls, clock.wall_ms())}
+        controls = [shard.table.controls for shard in self.list_open_shards()]
+        found = {pause for each in controls for pause in control_records.pauses(each, clock.wall_ms())}
         return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}

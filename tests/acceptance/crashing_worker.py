@@ -200,8 +200,8 @@ def _arm_opening(crash: Crash) -> None:
     after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)
-    before(rocksdb_table, "wipe", wiping)
-    after(rocksdb_table, "wipe", lambda *_: crash.pass_by("wipe-after"))
+    before(rocksdb_table, "destroy_database", wiping)
+    after(rocksdb_table, "destroy_database", lambda *_: crash.pass_by("wipe-after"))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from retry.__main__ import main
 from retry.analytics.file_list import FileList
 
 _POINTS = {
-    "staged": ("move", False),
+    "staged": ("move_file", False),
     "written": ("_write", True),
     "unchecked": ("_forget_checksum", True),
     "switched": ("replace", True),

@@ -70,7 +70,9 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
     found = datasets.from_parquet(spark, str(played))
-    made = attempts.compute_attempts(found.letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms).persist()
+    made = attempts.compute_attempts(
+        found.letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms
+    ).persist()
     counted = made.groupBy("team", "exception", "attempt", "fate").count().collect()
     recovered = Counter({tuple(row[:3]): row[4] for row in counted if row["fate"] == "recovered"})
     retries: Counter[tuple[object, ...]] = Counter()

@@ -174,7 +174,8 @@ def test_bounds_count_records_that_are_undecided(place: Place) -> None:
     place.wrote(b"1", b"2")
     writer = place.writer("other")
     place.begun(writer, b"3")
-    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 4), 1: OffsetBounds(0, 0)})
+    expected = {0: OffsetBounds(0, 4), 1: OffsetBounds(0, 0)}
+    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == expected)
     writer.abort()
 
 
@@ -194,7 +195,8 @@ def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: 
     place.wrote(*(b"%d" % n for n in range(2, 9)), partition=1)
     writer = place.writer("other")
     place.begun(writer, b"9")
-    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)})
+    expected = {0: OffsetBounds(0, 3), 1: OffsetBounds(0, 8)}
+    await_that("it is there", lambda: place.log.fetch_bounds(place.topic, [0, 1]) == expected)
     queue, unused, values = RestoreQueue(place.log.follower(), place.topic), cast(Any, None), set[bytes | None]()
     for partition, bounds in place.log.fetch_bounds(place.topic, [0, 1]).items():
         shard = Shard(ChangelogPartition(place.topic, partition), MemoryTable(), unused, bounds.end)

@@ -108,7 +108,8 @@ def lived(path: Path | None, seed: int) -> None:
         service.sweep(now_ms, rows_max=chance.choice([1, 3, 100]))
         told = [(value or b"").split(b"/") for value in service.delivered()]
         for name, of in told[fired:]:
-            assert int(of) >= known.get(entry_keys.hash_name("door", "schedules", name), 0), f"{name!r} {of!r} was replaced before"
+            latest = known.get(entry_keys.hash_name("door", "schedules", name), 0)
+            assert int(of) >= latest, f"{name!r} {of!r} was replaced before"
         fired = len(told)
     for _ in range(60):
         now_ms += 30

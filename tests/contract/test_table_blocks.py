@@ -104,7 +104,7 @@ def test_those_that_stayed_and_were_sent_do_not_come_back_to_life(table: Table) 
     assert (table.waiting, table.is_leaving(keys[2])) == (0, False)
 
 
-@pytest.mark.parametrize("leaves", ["forget", "drop"])
+@pytest.mark.parametrize("leaves", ["delete_scanned_rows", "delete_rows"])
 @pytest.mark.parametrize("when", ["before", "after", "never"])
 def test_all_count_once_whenever_the_fold_tells_of_them(table: Table, leaves: str, when: str) -> None:
     block, sent = block_of(8), keys_of(block_of(8))[4:]

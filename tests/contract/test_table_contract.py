@@ -252,7 +252,8 @@ def test_controls_stand_until_they_are_deleted(table: Table) -> None:
 
 def test_controls_are_no_entries(table: Table) -> None:
     table.apply_records([(PAUSE, STANDS)], 1, NOW_MS)
-    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), table.scan_entries(b"", ALL), table.next_offset) == (0, [], [], [], 1)
+    entries = table.scan_entries(b"", ALL)
+    assert (table.waiting, table.lanes(), table.due_lanes(1 << 62), entries, table.next_offset) == (0, [], [], [], 1)
 
 
 def test_controls_survive_a_table_that_is_opened_again(tmp_path: Path) -> None:

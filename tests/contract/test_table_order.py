@@ -113,7 +113,7 @@ def test_what_is_put_back_keeps_its_place_when_it_is_read_back_first(table: Tabl
     assert (heads(table), table.waiting) == ([told[0][0]], 2)
 
 
-@pytest.mark.parametrize("way", ["forget", "drop"])
+@pytest.mark.parametrize("way", ["delete_scanned_rows", "delete_rows"])
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 def test_what_goes_to_and_fro_before_anything_is_folded_keeps_its_place(table: Table, way: str, times: int) -> None:
     """Put back, rescheduled to where it was, and put back once more: a null takes nothing out that came since."""
@@ -157,13 +157,13 @@ def test_what_was_read_back_before_it_was_known_ahead_may_be_put_again_by_anybod
     assert heads(table) == [later]
 
 
-@pytest.mark.parametrize("way", ["forget", "drop"])
+@pytest.mark.parametrize("way", ["delete_scanned_rows", "delete_rows"])
 def test_what_is_put_back_and_sent_before_the_fold_tells_of_it_stays_gone(table: Table, way: str) -> None:
     """The fold tells in portions: the first of these says that it waits, and was read before the second was written."""
     put(table, FIRST, SECOND)
     (key,) = due(table)
     again = entry_keys.make_key_due_at(key, 400)
-    (table.delete_scanned_rows if way == "forget" else table.delete_rows)([key], [(again, b"again")])
+    getattr(table, way)([key], [(again, b"again")])
     assert deliver(table, 400) == [again]
     fold(table, (again, b"again"), (key, None))
     assert (heads(table), table.waiting) == ([SECOND], 1)

@@ -49,7 +49,7 @@ class Records:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
-    async def written(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
+    async def write_record(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
         with ONE_AT_A_TIME:
             return self._log.add_record(topic, key, value, partition=partition).offset()
 
@@ -61,8 +61,10 @@ class Process:
                  timers_max: int = 0, *, metrics_open: bool = False, audit: int = 1) -> None:  # fmt: skip
         tables = RocksTables(folder / name, "changelog", "cluster", "topic", MEMORY, DAY_MS)
         recent = {0: 0}
-        self.view = View(Follower(log), tables, "changelog", "calls", log.fetch_bounds("changelog", range(SHARDS)), recent)  # type: ignore[arg-type]
-        timers = Timers(self.view, Records(log), SsrfGuard(parse_allowlist("127.0.0.0/8")), "changelog", 1 << 20)  # type: ignore[arg-type]
+        bounds = log.fetch_bounds("changelog", range(SHARDS))
+        self.view = View(Follower(log), tables, "changelog", "calls", bounds, recent)  # type: ignore[arg-type]
+        guard = SsrfGuard(parse_allowlist("127.0.0.0/8"))
+        timers = Timers(self.view, Records(log), guard, "changelog", 1 << 20)  # type: ignore[arg-type]
         quotas = Quotas(requests_per_s, timers_max, self.view.waiting_of)
         self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open, audit=audit).app
         await_that("all is read", self.view.is_ready)

@@ -67,7 +67,8 @@ def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark:
 
 def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
     lying = _frame(spark, [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)], LETTER)
-    found = attempts.with_assumed(lying, attempts.list_sampled_groups(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION)))
+    sampled = attempts.list_sampled_groups(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
+    found = attempts.with_assumed(lying, sampled)
     assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
     assert _values(attempts.with_assumed(lying, ()), "assumed") == [(True,)] * 3
 
@@ -106,7 +107,8 @@ def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: 
 
 
 def test_parked_is_what_was_given_up_on_with_its_reason(spark: SparkSession) -> None:
-    found = attempts.select_parked(_frame(spark, [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")], LETTER))
+    letters = [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")]
+    found = attempts.select_parked(_frame(spark, letters, LETTER))
     assert _values(found, "id", "attempt", "parked_ms", "reason") == [("a", 2, 30, "max_attempts"), ("b", 1, 1, "rule")]
 
 
@@ -117,7 +119,8 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
     ]  # fmt: skip
     frame = _frame(spark, letters, LETTER)
     sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
-    made = attempts.compute_attempts(frame, sent, _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    positions = _frame(spark, [_position(9, 150)], POSITION)
+    made = attempts.compute_attempts(frame, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
     assert _values(histories(made, attempts.select_parked(frame)), "id", "fate") == [
         ("given up", "parked"), ("once", "recovered"), ("too old", "expired"), ("twice", "waiting"),
     ]  # fmt: skip

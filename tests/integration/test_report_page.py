@@ -232,7 +232,8 @@ def test_a_failure_that_is_gone_has_no_arrow_and_few_are_no_trend() -> None:
     rows = [row | counts for row, counts in zip(found["fingerprints"], (
         {"earlier": 300, "recent": 0}, {"earlier": 300, "recent": 1}, {"earlier": 2, "recent": 3}, {"earlier": 0, "recent": 30},
     ), strict=False)]  # fmt: skip
-    table = render_report(found | {"fingerprints": rows}).partition("Which failures are most frequent?")[2].partition("</section>")[0]
+    html = render_report(found | {"fingerprints": rows})
+    table = html.partition("Which failures are most frequent?")[2].partition("</section>")[0]
     samples = r'<tr class="samples"><td></td><td colspan="8"><code>retry explain'
     trends = re.findall(rf'<td class="n ([a-z]*)">([^<]*)</td></tr>\s*{samples}', table)
     assert trends == [("good", "gone"), ("good", "↓ to 0.3 %"), ("", "steady"), ("bad", "new")]

@@ -39,7 +39,7 @@ def test_a_schema_with_references_is_put_together(server):
     for _ in range(2):
         datum = avro.encode(TASK, avro.package_schema(avro.DEFINITION))
         assert own.definition(confluent(9, datum)) == {**TASK, "data": None}
-        assert own.key(confluent(4, avro.encode(KEY, avro.package_schema(avro.KEY)))) == KEY
+        assert own.decode_key(confluent(4, avro.encode(KEY, avro.package_schema(avro.KEY)))) == KEY
     assert sorted(path.partition("?")[0] for path in server.asked) == [
         "/schemas/ids/4", "/schemas/ids/9",
         "/subjects/config/versions/1", "/subjects/frequency/versions/1", "/subjects/units/versions/1",

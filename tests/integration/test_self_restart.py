@@ -21,7 +21,7 @@ marker, given = Path(sys.argv[1]), int(sys.argv[2])
 
 async def serve():
     told = THIS_PROCESS.told_by_signals()
-    THIS_PROCESS.ask()
+    THIS_PROCESS.request_restart()
     await told.wait()
     {meanwhile}
 
@@ -85,5 +85,5 @@ def test_without_brokers_it_begins_anew_without_what_an_orderly_end_waits_for(tm
 
 
 def test_who_is_told_to_end_by_somebody_else_first_is_not_begun_anew(tmp_path: Path) -> None:
-    code, _, runs = run(tmp_path, "THIS_PROCESS.told_to_end(); THIS_PROCESS.ask()")
+    code, _, runs = run(tmp_path, "THIS_PROCESS.told_to_end(); THIS_PROCESS.request_restart()")
     assert (code, len(runs)) == (0, 1)

@@ -113,7 +113,8 @@ def test_a_shard_stops_before_the_first_record_of_a_newer_version_and_goes_on_fr
 
 def test_a_strangers_record_is_passed_over_and_counted_and_not_called_newer(tmp_path: Path) -> None:
     shard = opened(tmp_path / "table", end_offset=3)
-    shard.apply_messages([Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))])  # type: ignore[list-item]
+    log: list[Any] = [Told(0, (KEYS[0], b"v")), Told(1, (b"stranger", b"v")), Told(2, (KEYS[1], b"v"))]
+    shard.apply_messages(log)
     assert (shard.phase, shard.table.next_offset, shard.table.waiting) == (Phase.READY, 3, 2)
     (told,) = UNREADABLE.list_topics()
     assert (told.topic, told.records, shard.trouble) == (shard.changelog.topic, 1, "")

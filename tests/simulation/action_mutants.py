@@ -107,7 +107,7 @@ def _acted_early() -> Patches:
     def idle(shard: Shard, now_ms: int) -> bool:
         return shard.phase is not Phase.RESTORING and shard.quiet(now_ms)
 
-    parts = (joint_sweep, "_select", selected), (Shard, "hold", held), (Shard, "idle", idle)
+    parts = (joint_sweep, "_select", selected), (Shard, "acquire_sweep_lock", held), (Shard, "idle", idle)
     return [patch.object(*part) for part in parts]
 
 

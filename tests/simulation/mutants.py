@@ -126,8 +126,8 @@ def _two_transactions() -> Patches:
 
         def __init__(self, writer: Any) -> None:
             self._writer = writer
-            self.begin, self.write, self.commit, self.rehearse_entries = writer.begin, writer.write, writer.commit, writer.rehearse_entries
-            self.await_arrival, self.abort = writer.await_arrival, writer.abort
+            self.begin, self.write, self.commit = writer.begin, writer.write, writer.commit
+            self.rehearse_entries, self.await_arrival, self.abort = writer.rehearse_entries, writer.await_arrival, writer.abort
 
         def publish(self, *records: Any) -> None:
             self._writer.publish(*records)
@@ -141,8 +141,8 @@ def _forget_before_commit() -> Patches:
     class Early:
         def __init__(self, writer: Any, shards: Any) -> None:
             self._writer, self._shards = writer, shards
-            self.begin, self.write, self.publish, self.rehearse_entries = writer.begin, writer.write, writer.publish, writer.rehearse_entries
-            self.await_arrival, self.abort = writer.await_arrival, writer.abort
+            self.begin, self.write, self.publish = writer.begin, writer.write, writer.publish
+            self.rehearse_entries, self.await_arrival, self.abort = writer.rehearse_entries, writer.await_arrival, writer.abort
 
         def commit(self) -> None:
             for shard in self._shards:
@@ -153,7 +153,9 @@ def _forget_before_commit() -> Patches:
 
 
 def _offset_before_rows() -> Patches:
-    def apply_records(table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(
+        table: SteppedTable, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int
+    ) -> Sequence[UnreadableRow]:
         table._world.at("table fold, before")
         table.table.next_offset = next_offset
         table._world.at("table fold, between")
@@ -319,7 +321,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-stay": lambda: [patch.object(SteppedTable, "list_superseded", lambda _table, _rows_max: [])],
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
-    "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("settle", "restart")],
+    "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("await_fold", "restart")],
     "moves-untold": lambda: [patch.object(move_entries, "make_lineage_row", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ATTEMPT_MUTANTS,

@@ -97,7 +97,7 @@ class SteppedWriter:
     def rehearse_entries(
         self, entries: Iterable[Any], now_ms: int, partitions: Sequence[int] | None = None, anchor: object = None
     ) -> Any:
-        """See `Writer.rehearse`."""
+        """See `Writer.rehearse_entries`."""
         self._world.happened["rehearsal"] += 1
         return self._do("rehearse", self._writer.rehearse_entries, entries, now_ms, partitions, anchor)
 
@@ -106,7 +106,7 @@ class SteppedWriter:
         self._do("read to", self._writer.read_to, positions, member)
 
     def await_arrival(self, within_s: float) -> bool:
-        """See `Writer.arrived`; it may be that nobody says so in time."""
+        """See `Writer.await_arrival`; it may be that nobody says so in time."""
         self._is_silent = self._world.chance(3 * self._world.plan.hiccup)
         if self._is_silent:
             self._world.fault("nothing arrives")
@@ -237,7 +237,7 @@ class SteppedTables:
         return SteppedTable(self._world, table, partition)
 
     def delete_table(self, partition: int) -> None:
-        """See `Tables.wipe`."""
+        """See `Tables.delete_table`."""
         self._world.happened["table wiped by its shard"] += 1
         _around(self._world, "table wipe", self._host.tables.delete_table, partition)
 
@@ -247,7 +247,7 @@ class SteppedTable:
 
     def __init__(self, world: World, table: MemoryTable, shard: int) -> None:
         self._world, self.table, self._shard = world, table, shard
-        self.lanes, self.due_lanes, self.scan_entries, self.behind, self.get, self.close = (
+        self.lanes, self.due_lanes, self.scan_entries, self.page_behind, self.get, self.close = (
             table.lanes, table.due_lanes, table.scan_entries, table.page_behind, table.get, table.close,
         )  # fmt: skip
         self.estimate_due, self.earliest, self.list_slices, self.is_leaving, self.find_blocks = (

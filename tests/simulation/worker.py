@@ -315,7 +315,7 @@ class _Policies:
     def _newest(self) -> Registry:
         return policies(self._world.delay, limited=self._world.limited)
 
-    def about(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """See `PolicyFile.describe`."""
         return {}
 

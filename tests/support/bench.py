@@ -80,10 +80,10 @@ class Door:
     def doubts(self, now_ms: int) -> bool:
         return self.doubted
 
-    def refused(self, destination: str, why: str, now_ms: int) -> None:
+    def note_refused(self, destination: str, why: str, now_ms: int) -> None:
         self.closed[destination] = why
 
-    def delivered(self, destinations: Iterable[str]) -> None:
+    def note_delivered(self, destinations: Iterable[str]) -> None:
         self.took |= set(destinations)
 
 
@@ -140,7 +140,8 @@ class Bench:
 
     def cancel(self, version: int, name: bytes = b"n") -> bytes:
         """Cancel a name; the key of the cancel."""
-        row = envelopes.cancel(entry_keys.hash_name("door", "schedules", name), version, entry_keys.key_stem("schedules", 0), version)
+        of, stem = entry_keys.hash_name("door", "schedules", name), entry_keys.key_stem("schedules", 0)
+        row = envelopes.cancel(of, version, stem, version)
         self.write([row])
         return row[0]
 

@@ -101,7 +101,7 @@ class FakePayloads:
     records: dict[str, Record] = field(default_factory=dict)
     trouble: Exception | None = None
 
-    def found(self, scope: Scope, name: str) -> FoundLetter | None:
+    def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
         if self.trouble:
             raise self.trouble
         record = self.records.get(name)
@@ -173,7 +173,7 @@ class FakeReplica:
         self._seen(None)
         return seen, [Kind(each.id, each.id) for each in self.kinds]
 
-    def reopened(self) -> dict[str, int]:
+    def find_reopened(self) -> dict[str, int]:
         return self.failed_again
 
     def in_group(self, group_id: str) -> Predicate:

@@ -99,7 +99,8 @@ class GivenReplica:
             for offset, record in enumerate(records, begin)
         ]
         self._offsets[topic, partition] = begin + len(records)
-        self.folds.project_partitions({(topic, partition): messages}, {(topic, partition): begin + len(records)})  # type: ignore[dict-item]
+        place = topic, partition
+        self.folds.project_partitions({place: messages}, {place: begin + len(records)})  # type: ignore[dict-item]
         return list(range(begin, begin + len(records)))
 
     def finish(self) -> None:

@@ -35,7 +35,8 @@ def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> d
         met = [rest.pop(other) for other in list(rest) if _is_of(other, kind)]
         if met:
             named = kind._asdict() | {"topics": list(kind.topics), "policies": list(kind.policies)}
-            rows.append({**named, "attempts_now": each.attempts_now, "attempts": each.attempts, **_replay_letters(met, each.attempts)})
+            now = {"attempts_now": each.attempts_now, "attempts": each.attempts}
+            rows.append({**named, **now, **_replay_letters(met, each.attempts)})
     together = {name: sum(row[name] for row in rows) for name in _SUMS}
     for name, number in _replay_letters(list(rest.values()), None).items():
         if name in _SUMS:

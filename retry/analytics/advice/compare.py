@@ -19,7 +19,9 @@ _NAMES = (
 )  # fmt: skip
 
 
-def compare_policies(now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]) -> dict[str, Any]:
+def compare_policies(
+    now: Registry, tried: Registry, starts: Sequence[Start], evidence: Mapping[Kind, Evidence]
+) -> dict[str, Any]:
     """Return what is expected under the policy file of now and under the one that is tried.
 
     `now` and `tried` have for all letters `letters`, `retries`, `unobserved` of them (of which it is not known what they bring:

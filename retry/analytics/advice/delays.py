@@ -19,7 +19,7 @@ _ROUND_MS = sorted({
 def round_delay(delay_ms: int) -> int:
     """The nearest delay that people would write, at most 16 % longer or shorter.
 
-    >>> [rounded(ms) for ms in (108_229, 61_000, 9_700, 950, 5_000_000, 90_000_000, 0)]
+    >>> [round_delay(ms) for ms in (108_229, 61_000, 9_700, 950, 5_000_000, 90_000_000, 0)]
     [120000, 60000, 10000, 1000, 5400000, 86400000, 0]
     """
     return min(_ROUND_MS, key=lambda each: max(each, delay_ms) / min(each, delay_ms)) if delay_ms > 0 else 0
@@ -28,7 +28,7 @@ def round_delay(delay_ms: int) -> int:
 def merge_delays(delays_ms: Mapping[int, int]) -> list[tuple[int, int, int]]:
     """Attempts in a row that have one delay: the first, the last, and the delay.
 
-    >>> merged({1: 5, 2: 5, 4: 5, 5: 9})
+    >>> merge_delays({1: 5, 2: 5, 4: 5, 5: 9})
     [(1, 2, 5), (4, 4, 5), (5, 5, 9)]
     """
     found = []

@@ -192,7 +192,9 @@ def _failure(advised: Advised) -> Failure:
     return Failure(exception=advised.exception, cause=advised.exception if advised.is_cause else None)
 
 
-def _narrow_rules(written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised) -> list[CommentedMap]:
+def _narrow_rules(
+    written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised
+) -> list[CommentedMap]:
     advice = advised.advice
     attempts = min(advice.attempts, policy.max_attempts)
     fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}

@@ -37,7 +37,8 @@ def may_be_pooled(one: Evidence, other: Evidence) -> bool:
         return False
     level = _LEVEL / max(1, len(tested))
     return all(
-        differ((one.count_recovered(n), one.count_ended(n)), (other.count_recovered(n), other.count_ended(n))) > level for n in tested
+        differ((one.count_recovered(n), one.count_ended(n)), (other.count_recovered(n), other.count_ended(n))) > level
+        for n in tested
     )  # fmt: skip
 
 

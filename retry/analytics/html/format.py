@@ -18,7 +18,7 @@ _SIZES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
     """A name that somebody else has chosen, fit to be shown: one line, nothing that turns or hides what stands beside it.
 
-    >>> name("a.B"), name(""), name(None)
+    >>> format_name("a.B"), format_name(""), format_name(None)
     ('a.B', '(no name)', '(no name)')
     """
     return escape_unprintable(text, most) if text else "(no name)"
@@ -27,7 +27,7 @@ def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
 def break_after_dots(text: str | None) -> Markup:
     """A name that may be broken after its dots, where the column is narrow.
 
-    >>> dotted("a.b<c>")
+    >>> break_after_dots("a.b<c>")
     Markup('a.<wbr>b&lt;c&gt;')
     """
     return Markup(".<wbr>").join(format_name(text).split("."))

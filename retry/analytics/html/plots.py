@@ -96,7 +96,9 @@ def ranges(rows: Rows, title: str) -> str:
     points = [{"kind": row["kind"], "percentile": f"p{p}", "ms": max(1, row[f"p{p}_ms"])} for row in rows for p in (50, 90, 99)]
     x = alt.X("ms:Q", title=title, **_times(point["ms"] for point in points))
     bars = [{"kind": row["kind"], "from": max(1, row["p50_ms"]), "to": max(1, row["p99_ms"])} for row in rows]
-    spans = _make_chart(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(x=alt.X("from:Q"), x2="to:Q", y=_build_kind_axis(rows))
+    spans = _make_chart(bars).mark_rule(strokeWidth=3, color=UNKNOWN, opacity=0.5).encode(
+        x=alt.X("from:Q"), x2="to:Q", y=_build_kind_axis(rows)
+    )
     color = alt.Color("percentile:N", title=None, scale=alt.Scale(range=[GOOD, "#e0a52b", BAD]), legend=_legend())
     dots = _make_chart(points).mark_circle(size=110, opacity=1).encode(x=x, y=_build_kind_axis(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
@@ -130,11 +132,14 @@ def fingerprints(rows: Rows) -> str:
 
 def retries_over_time(rows: Rows, storms: Rows) -> str:
     """Retries sent in the busiest minute of each step: `team`, `minute_ms`, `sent`; storms have the same columns."""
-    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=_build_count_axis(max(row["sent"] for row in rows)))
+    axis = _build_count_axis(max(row["sent"] for row in rows))
+    x, y = _when(rows, "minute_ms"), alt.Y("sent:Q", title="retries in a minute", axis=axis)
     lines = _make_chart(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
     # A line through one minute cannot be seen.
     dots = _make_chart(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
-    above = _make_chart(storms).mark_point(size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
+    above = _make_chart(storms).mark_point(
+        size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1
+    )
     layers = [lines, dots, above.encode(x=x, y=y)] if storms else [lines, dots]
     return _svg(alt.layer(*layers).properties(width=_WIDTH - 90, height=200))
 
@@ -152,7 +157,9 @@ def _curves(rows: Rows, x: alt.X) -> str:
         "what:N", title=None, scale=alt.Scale(domain=[recovered, given_up], range=[[1, 0], [5, 4]]), legend=_legend()
     )
     y_part = alt.Y("part:Q", **y)
-    drawn = _make_chart(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(x=x, y=y_part, color=color, strokeDash=dash)
+    drawn = _make_chart(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(
+        x=x, y=y_part, color=color, strokeDash=dash
+    )
     dots = _make_chart(lines).mark_circle(size=30, opacity=1).encode(x=x, y=y_part, color=color)
     return _svg(alt.layer(bands, drawn, dots).properties(width=_WIDTH - 90, height=240))
 

@@ -102,7 +102,8 @@ def _seen_when(findings: Mapping[str, Any]) -> Rows:
     rows.sort(key=lambda row: (order[tuple(row[each] for each in columns)], row["at_ms"]))
     # Two teams may see one fingerprint, and would be drawn over each other.
     def name_kind(row: Mapping[str, Any]) -> str:
-        return f"{words.format_name(row['team'], 14)} · {words.format_name(row['exception'], 18)} {words.format_name(row['fingerprint'])[:6]}"
+        team, exception = words.format_name(row["team"], 14), words.format_name(row["exception"], 18)
+        return f"{team} · {exception} {words.format_name(row['fingerprint'])[:6]}"
 
     return [_numbers(row) | {"kind": name_kind(row)} for row in rows]
 
@@ -120,7 +121,8 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "name": words.format_name, "dotted": words.break_after_dots, "count": words.count, "noun": words.noun, "at_most": words.at_most,
+        "name": words.format_name, "dotted": words.break_after_dots, "count": words.count, "noun": words.noun,
+        "at_most": words.at_most,
         "share": words.share, "duration": words.duration, "size": words.size, "moment": words.moment, "trend": words.trend,
         "money": words.money, "merged": merge_delays, "duration_text": duration_text,
     }  # fmt: skip

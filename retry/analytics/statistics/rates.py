@@ -30,7 +30,7 @@ class Rate(NamedTuple):
 def weight_rates(rates: Iterable[Rate]) -> Chance:
     """The sum of weight · events / trials with its bounds; every one has trials.
 
-    >>> [round(each, 4) for each in weighted([Rate(0.5, 0, 100), Rate(0.25, 0, 25)])]
+    >>> [round(each, 4) for each in weight_rates([Rate(0.5, 0, 100), Rate(0.25, 0, 25)])]
     [0.0, 0.0, 0.0369]
     """
     tried = list(rates)

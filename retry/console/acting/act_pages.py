@@ -147,7 +147,9 @@ def _form(
     actions.demand_seen(console)
     known = console.replica.list_filter_names(viewer.scope())
     counts = None if names else _count_by_state(console, viewer, given.get("q", ""))
-    return render_page(request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts)
+    return render_page(
+        request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts
+    )
 
 
 def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:

@@ -57,7 +57,9 @@ def list_(request: Request) -> Response:
     """Show a page of the actions of the last 30 days, the newest first."""
     console, after = console_of(request), query_of(request).get("after", "")
     sight = viewer_of(request).sight()
-    return render_page(request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after))
+    return render_page(
+        request, "actions.html", may=sight.may_act(), **_list(console, sight.scope, after), live=("actions", after)
+    )
 
 
 @needs(Role.VIEWER)

@@ -91,7 +91,8 @@ def _make_preview(
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
     resting = (listing, shards) if meant.rests else None
     found = preview(settings, registry, request, meant.fits, now_ms, resting, waits="waiting" in meant.states)
-    return _reveal_payloads(console, viewer, found.with_ramp(options.ramp(asked.kind, asked.options, found.chosen.count), registry.list_group_topics()))
+    ramp = options.ramp(asked.kind, asked.options, found.chosen.count)
+    return _reveal_payloads(console, viewer, found.with_ramp(ramp, registry.list_group_topics()))
 
 
 def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Preview:
@@ -189,7 +190,8 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     shards = shards_of(console)
     readiness.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
-    start.start(shards, found.request, list(found.list_members()), found.at_ms, found.iterate_resting(), found.chosen.parking, count)
+    members, rest = list(found.list_members()), found.iterate_resting()
+    start.start(shards, found.request, members, found.at_ms, rest, found.chosen.parking, count)
 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:

@@ -46,7 +46,8 @@ def build_action_routes() -> list[Route]:
     """Return the routes below `/api/actions`."""
     post = ["POST"]
     return [
-        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post), Route("/api/actions/{id}", action),
+        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post),
+        Route("/api/actions/{id}", action),
         Route("/api/actions/{id}/members", stream_members), Route("/api/actions/{id}/start", start, methods=post),
         Route("/api/actions/{id}/undo", preview_undo, methods=post),
         *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=post, name=f"api-{what}") for what in actions.ORDERS),

@@ -53,7 +53,8 @@ def save_note(request: Request) -> Response:
     notes, by = console_of(request).replica.notes, viewer_of(request).name
     # Who has letters of this kind later has no part in what was written for these teams.
     teams = teams_of(console_of(request).replica, group)
-    notes.set_note(group.id, owner=_read_field(request, "owner"), note=_read_field(request, "note"), link=link, by=by, teams=teams)
+    owner, note = _read_field(request, "owner"), _read_field(request, "note")
+    notes.set_note(group.id, owner=owner, note=note, link=link, by=by, teams=teams)
     return _back(group)
 
 

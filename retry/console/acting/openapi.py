@@ -46,7 +46,8 @@ _REFUSED = {"409": _problem("it cannot be done like this; detail says what to do
 
 
 def _get(summary: str, schema: str, *parameters: dict[str, Any], **answers: dict[str, Any]) -> dict[str, Any]:
-    found = {"200": _describe_response("as asked", schema), **_ALWAYS, **{code.lstrip("_"): each for code, each in answers.items()}}
+    told = {code.lstrip("_"): each for code, each in answers.items()}
+    found = {"200": _describe_response("as asked", schema), **_ALWAYS, **told}
     return {"summary": summary, "parameters": list(parameters), "responses": found}
 
 
@@ -127,7 +128,9 @@ DOCUMENT: dict[str, Any] = {
                 "responses": {"204": _describe_response("it is ended"), **_ALWAYS, **_GONE},
             },
         },
-        "/api/openapi.json": {"get": {"summary": "This description", "responses": {"200": _describe_response("OpenAPI 3.1"), **_ALWAYS}}},
+        "/api/openapi.json": {
+            "get": {"summary": "This description", "responses": {"200": _describe_response("OpenAPI 3.1"), **_ALWAYS}},
+        },
     },
     "components": {
         "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},

@@ -30,7 +30,8 @@ def build_routes(console: Console) -> list[Route]:
     """The routes of the table above."""
     console.live.register("pauses", partial(_html, console))
     return [
-        Route("/pauses", render_pauses), Route("/pauses", pause, methods=["POST"]), Route("/pauses/resume", resume, methods=["POST"]),
+        Route("/pauses", render_pauses), Route("/pauses", pause, methods=["POST"]),
+        Route("/pauses/resume", resume, methods=["POST"]),
     ]  # fmt: skip
 
 

@@ -57,7 +57,8 @@ def pause(
       HTTPException: 400, there is no such scope; 404 or 403, it is not this viewer's to pause.
     """
     _demand_operator(console, viewer, scope, name)
-    if scope != "all" and not force and (wrong := known_names.describe_unknown(console.registry(), console.settings, scope, name)):
+    checked = scope != "all" and not force
+    if checked and (wrong := known_names.describe_unknown(console.registry(), console.settings, scope, name)):
         raise ActionRefused(f"the policy file {wrong}; nothing was paused")
     shards = shards_of(console)
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)

@@ -76,15 +76,18 @@ def reschedule(request: Request) -> Response:
     console.cluster()
     registry = console.registry()
     if not _REHEARSING.acquire(blocking=False):
-        return _render_policies(request, given=given, fault="another one is worked out; try again in a moment", status=HTTPStatus.CONFLICT)
+        fault = "another one is worked out; try again in a moment"
+        return _render_policies(request, given=given, fault=fault, status=HTTPStatus.CONFLICT)
     try:
         judge = reschedule_dry_run.judge(console.settings, registry)
         with waiting_entries.open_changelog_table(console.settings) as table:
-            found = reschedule_dry_run.rehearse_request(table, judge, Reschedule(console.clock_ms(), team, topic, registry.digest))
+            asked = Reschedule(console.clock_ms(), team, topic, registry.digest)
+            found = reschedule_dry_run.rehearse_request(table, judge, asked)
     finally:
         _REHEARSING.release()
     # What was left alone is of other teams, too, whose letters not everybody may count.
-    return _render_policies(request, given=given, rehearsed=_describe_check(found, found.left_alone if viewer.scope() is None else None))
+    left_alone = found.left_alone if viewer.scope() is None else None
+    return _render_policies(request, given=given, rehearsed=_describe_check(found, left_alone))
 
 
 def _case(given: dict[str, str]) -> MatchInput:

@@ -12,7 +12,7 @@ def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
     """Go on only where a viewer has a role in each of these teams; an empty name is no known team, no name at all is every team.
 
     Raises:
-      HTTPException: 404 or 403, see `demand`.
+      HTTPException: 404 or 403, see `demand_role`.
     """
     for team in teams or [""]:
         demand_role(viewer, role, team or None)

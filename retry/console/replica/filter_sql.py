@@ -72,7 +72,8 @@ def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
         return found if holds else Condition(f"NOT {found.sql}", found.parameters)
     if isinstance(meant, Not):
         return of_cells(meant.of, now_ms, not holds)
-    return _join_conditions("AND" if isinstance(meant, AllOf) == holds else "OR", [of_cells(each, now_ms, holds) for each in meant.of])
+    word = "AND" if isinstance(meant, AllOf) == holds else "OR"
+    return _join_conditions(word, [of_cells(each, now_ms, holds) for each in meant.of])
 
 
 def is_of_cells(meant: Filter) -> bool:

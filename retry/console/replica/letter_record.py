@@ -161,10 +161,13 @@ def _record(
 ) -> LetterRecord:
     failure, message = found.failure, _replace_surrogates(found.failure.message)
     cell = Cell(
-        state, kind, team=_replace_surrogates(found.team), topic=found.topic, target=_replace_surrogates(found.target) or "", attempt=found.attempt,
-        exception=_replace_surrogates(failure.exception), thrown=_replace_surrogates(failure.thrown), cause=_replace_surrogates(failure.cause),
+        state, kind, team=_replace_surrogates(found.team), topic=found.topic,
+        target=_replace_surrogates(found.target) or "", attempt=found.attempt,
+        exception=_replace_surrogates(failure.exception), thrown=_replace_surrogates(failure.thrown),
+        cause=_replace_surrogates(failure.cause),
         common=None if message is None else fingerprint.in_common(message), fingerprint=found.fingerprint,
-        consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers), policy=_replace_surrogates(found.policy),
+        consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers),
+        policy=_replace_surrogates(found.policy),
         reason=_replace_surrogates(found.reason),
     )  # fmt: skip
     key, key_bytes = _decode_record_key(found.key)
@@ -173,7 +176,8 @@ def _record(
     return LetterRecord(
         place, cell, sort=sort, log=log.topic, log_partition=log.partition, log_offset=log.offset, partition=partition,
         offset=offset, due_ms=found.due_ms, failed_ms=_integer(found.failed_ms), first_failed_ms=found.first_failed_ms, key=key,
-        key_bytes=key_bytes, message=message, folded=_casefold_message(message), lineage=_replace_surrogates(found.lineage), size=_count_letter_bytes(found),
+        key_bytes=key_bytes, message=message, folded=_casefold_message(message), lineage=_replace_surrogates(found.lineage),
+        size=_count_letter_bytes(found),
         action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_replace_surrogates(label),
         headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
     )  # fmt: skip

@@ -47,7 +47,8 @@ def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) 
     """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
     ids = orjson.dumps([letter for _, letter in positions]).decode()
     found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
-    return [(_build_letter_row(row), LogRecord(row[31], row[29], row[30])) for row in sorted(found, key=lambda row: (row[1], row[0]))]
+    ordered = sorted(found, key=lambda row: (row[1], row[0]))
+    return [(_build_letter_row(row), LogRecord(row[31], row[29], row[30])) for row in ordered]
 
 
 def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:

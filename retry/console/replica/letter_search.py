@@ -83,7 +83,8 @@ class LetterSearch:
         if self._is_in_order and not self.by_cells:
             # What rests is never due.
             self._last = min(self._last, RESTING_SORT_MIN - 1)
-        found = select_rows(connection, ("c.id", "c.letters"), f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}", maybe.parameters)
+        rest = f"FROM cells c WHERE c.letters > 0 AND {maybe.sql}"
+        found = select_rows(connection, ("c.id", "c.letters"), rest, maybe.parameters)
         self.cells: dict[int, int] = dict(found)
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
@@ -139,7 +140,8 @@ class LetterSearch:
         deadline = Deadline(PAGE_S)
         for stretch in [self._among_listed()] if self.is_listed else self._stretches(self._begin):
             rest = f"{stretch.sql} AND {self._exact.sql} GROUP BY l.cell"
-            for cell, n in select_rows(self._connection, ("l.cell", "count(*)"), rest, (*stretch.parameters, *self._exact.parameters)):
+            parameters = (*stretch.parameters, *self._exact.parameters)
+            for cell, n in select_rows(self._connection, ("l.cell", "count(*)"), rest, parameters):
                 counts[cell] = counts.get(cell, 0) + n
             if stretch.end is not None and deadline.has_passed():
                 return counts, True

@@ -64,7 +64,9 @@ class Notes:
         return self._write_change(Change(others, by, clock.wall_ms(), into=into))
 
     def split(self, group: str, by_what: str, by: str) -> str:
-        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`; see `undo_regrouping`.
+        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`.
+
+        Returns an id for `undo_regrouping`.
 
         Raises:
           ActionRefused: it is split by something else.

@@ -40,7 +40,7 @@ class NowQuery:
         self._in_scope, self._teams = teams, tuple(sorted(scope or ()))
 
     def load_now(self, shards: Sequence[tuple[int, int, int]]) -> Now:
-        """Read all counts and states; `shards`, see `FoldingProcess.list_shard_positions`, only go to viewers who see every team."""
+        """Read all counts and states; `shards`, see `FoldingProcess.list_shard_positions`, only go to viewers of every team."""
         by_state = dict(self._select_visible("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
         overdue, oldest_ms = self._overdue()
@@ -49,7 +49,8 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._build_due_bars(),
+            new_groups=groups_page.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS),
+            due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(told_workers.workers(self._connection, self._scope, self._as_of_ms)),

@@ -160,7 +160,9 @@ class Payloads:
                 # Letters of one block have one record.
                 places = list(dict.fromkeys(place for _, _, place in batch))
                 answers = self._many.fetch(places, max(_LEAST_S, deadline.remaining_s()))
-                opened = lambda record, name: (letter := self._open_letter(record, name)) is not None and fits(letter)  # noqa: E731
+                opened = lambda record, name: (  # noqa: E731
+                    (letter := self._open_letter(record, name)) is not None and fits(letter)
+                )
                 look.through(batch, answers, opened, is_over=deadline.has_passed())
             if look.why_ended:
                 break

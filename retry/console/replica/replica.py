@@ -181,7 +181,7 @@ class Replica:
         """Return a page of the audit, newest first. A viewer of some teams sees what concerns their letters.
 
         Args:
-          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `find_letter`, one of those that it is about.
+          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
         """
         with self._reading() as connection:
             return other_pages.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})

@@ -44,8 +44,9 @@ class ReturnedLetters:
         number = self._numbers.get(block[1:17])
         if number is not None:
             partition, first = int.from_bytes(block[17:21], "big"), int.from_bytes(block[21:BLOCK_BYTES], "big") * OFFSETS_A_BLOCK
+            is_returned = returned_offsets.is_offset_returned
             for offset in range(first, first + OFFSETS_A_BLOCK):
-                if returned_offsets.is_offset_returned(bitmap, offset) and not returned_offsets.is_offset_returned(before, offset):
+                if is_returned(bitmap, offset) and not is_returned(before, offset):
                     yield resting_place(LogPlace(number, partition, offset))
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 
 
-def select_rows(connection: sqlite3.Connection, columns: Sequence[str], rest: str, parameters: Sequence[object] = ()) -> list[Any]:
+def select_rows(
+    connection: sqlite3.Connection, columns: Sequence[str], rest: str, parameters: Sequence[object] = ()
+) -> list[Any]:
     """Return the rows of `SELECT columns rest`, each as a list; none of the columns may be a BLOB.
 
     Args:

@@ -82,7 +82,9 @@ def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -
     return Response(orjson.dumps(fields), status, headers, "application/problem+json")
 
 
-def _render_error(request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None) -> Response:
+def _render_error(
+    request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None
+) -> Response:
     if is_api(request):
         return problem(status, detail, headers, **({} if column is None else {"column": column}))
     answer = render_page(request, "error.html", status, title=status.phrase, detail=detail, column=column)

@@ -1,12 +1,12 @@
 """The application: what all pages share, how their routes are put together, and how a page is made.
 
-A module of pages exports `routes(console) -> list[Route]`, which is called once. Its endpoints are plain functions of a request,
-run in a thread, so they may ask SQLite and Kafka:
+A module of pages exports `build_routes(console) -> list[Route]`, which is called once. Its endpoints are plain functions of a
+request, run in a thread, so they may ask SQLite and Kafka:
 
     @needs(Role.VIEWER, "q", "after")
-    def show(request: Request) -> Response:
-        row = console_of(request).replica.letter(viewer_of(request).scope(), request.path_params["name"])
-        return page(request, "letter.html", row=row)
+    def render_letter(request: Request) -> Response:
+        row = console_of(request).replica.find_letter(viewer_of(request).scope(), request.path_params["name"])
+        return render_page(request, "letter.html", row=row)
 
 Before an endpoint runs all fields of its address, or of the form that was posted, are among those that it says it knows. Whoever
 posts is signed in, comes from the same origin with the token of this sign-in, and has sent a body that is small; `form_of` has

@@ -30,7 +30,8 @@ from retry.http_server.certificate import Certificate
 Routes = Callable[[Console], list[Route]]
 _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
 OWN: tuple[Routes, ...] = (
-    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes, letter.build_routes,
+    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes,
+    letter.build_routes,
 )  # fmt: skip
 
 

@@ -69,7 +69,8 @@ def _as_it_came(location: LetterLocation, found: FoundLetter) -> Record:
 
 def _build_waiting_key(row: LetterRow, location: LetterLocation) -> bytes:
     lane = entry_keys.lane(row.team or "", location.topic, row.target)
-    return entry_keys.build_key(row.due_at_ms or 0, entry_keys.key_stem(location.topic, location.partition), location.offset, lane)
+    stem = entry_keys.key_stem(location.topic, location.partition)
+    return entry_keys.build_key(row.due_at_ms or 0, stem, location.offset, lane)
 
 
 def _head(console: Console, row: LetterRow) -> bytes | None:

@@ -23,7 +23,7 @@ def format_text(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
 def break_after_dots(text: str) -> Markup:
     """A name that may be broken after its dots, where its column is narrow.
 
-    >>> dotted("a.b<c>")
+    >>> break_after_dots("a.b<c>")
     Markup('a.<wbr>b&lt;c&gt;')
     """
     return Markup(".<wbr>").join(text.split("."))
@@ -96,8 +96,10 @@ def _moment(at_ms: int | None, form: str, now_ms: int | None) -> Markup:
 def format_for_picker(text: str) -> str:
     """A moment as a field has it in which one is picked; what stands for none is left as it is.
 
-    >>> picked("1790000000"), picked("2026-09-21T14:13:20+02:00"), picked("2026-09-21T14:13"), picked("soon"), picked("")
-    ('2026-09-21T14:13:20', '2026-09-21T12:13:20', '2026-09-21T14:13:00', 'soon', '')
+    >>> format_for_picker("1790000000"), format_for_picker("2026-09-21T14:13:20+02:00"), format_for_picker("2026-09-21T14:13")
+    ('2026-09-21T14:13:20', '2026-09-21T12:13:20', '2026-09-21T14:13:00')
+    >>> format_for_picker("soon"), format_for_picker("")
+    ('soon', '')
     """
     try:
         at = datetime.fromtimestamp(int(text), UTC) if text.isdigit() else datetime.fromisoformat(text)
@@ -109,7 +111,7 @@ def format_for_picker(text: str) -> str:
 def format_bytes(size_bytes: int | None) -> str:
     """Bytes, in a unit that one can read.
 
-    >>> size(500), size(1_500_000)
+    >>> format_bytes(500), format_bytes(1_500_000)
     ('500 B', '1.4 MiB')
     """
     if size_bytes is None:
@@ -132,7 +134,8 @@ def percent(part: int | None, whole: int | None) -> str:
 
 
 FILTERS = {
-    "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count, "duration": duration, "ago": ago,
+    "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
+    "duration": duration, "ago": ago,
     "moment": moment, "brief": brief, "size": format_bytes, "percent": percent,
     "picked": format_for_picker,
 }  # fmt: skip

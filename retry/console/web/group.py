@@ -37,7 +37,8 @@ def build_routes(console: Console) -> list[Route]:
 def render_group(request: Request) -> Response:
     """One kind of failures."""
     wanted = request.path_params["id"]
-    return render_page(request, "group.html", live=(PART, wanted), **_build_page(console_of(request), viewer_of(request).sight(), wanted))
+    parts = _build_page(console_of(request), viewer_of(request).sight(), wanted)
+    return render_page(request, "group.html", live=(PART, wanted), **parts)
 
 
 def _build_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:

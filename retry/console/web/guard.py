@@ -116,7 +116,8 @@ def _answer_unknown(request: Request) -> Response:
         return answer_error(request, HTTPException(HTTPStatus.UNAUTHORIZED, reason, {"WWW-Authenticate": "Bearer"}))
     if request.method not in _SAFE or request.headers.get("hx-request"):
         # Not sent to another page: what was typed is still there when somebody has signed in in another window.
-        return answer_error(request, HTTPException(HTTPStatus.UNAUTHORIZED, "you are signed out; sign in again, then do it again"))
+        fault = HTTPException(HTTPStatus.UNAUTHORIZED, "you are signed out; sign in again, then do it again")
+        return answer_error(request, fault)
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
 

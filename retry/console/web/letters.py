@@ -69,7 +69,8 @@ def render_letters(request: Request) -> Response:
         found = console.replica.list_letters(viewer.scope(), meant, given.get("after"), ROWS)
     except FilterInvalid as fault:
         return render_page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, rows=None, **{**shared, "fault": fault})
-    return render_page(request, "letters.html", live=(PART, urlencode(given)), **shared, **_build_page(given, found, viewer.sight()))
+    parts = _build_page(given, found, viewer.sight())
+    return render_page(request, "letters.html", live=(PART, urlencode(given)), **shared, **parts)
 
 
 def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
@@ -83,7 +84,8 @@ def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: di
     with _room():
         # Said with its status, as long as nothing is sent yet.
         pass
-    top, mark, _ = _decode_body(render_page(request, "letters.html", **shared, rows=None, q=given["q"], is_scanning=True)).partition(_FOLLOWS)
+    page = render_page(request, "letters.html", **shared, rows=None, q=given["q"], is_scanning=True)
+    top, mark, _ = _decode_body(page).partition(_FOLLOWS)
 
     def render_parts() -> Iterator[str]:
         yield top + mark

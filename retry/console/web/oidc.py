@@ -2,8 +2,8 @@
 
 1. `begin_sign_in` makes the address to send the browser to, and keeps state, nonce and code verifier here.
 2. The provider sends the browser back with a code and that state.
-3. `finish_sign_in` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce are
-   checked.
+3. `finish_sign_in` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce
+   are checked.
 
 Who the person is, is the claim `email`, `preferred_username` or `sub`, the first of them that is there; what the person may do is
 said by the lines of RETRY_CONSOLE_OIDC_ROLES for the values of one claim.
@@ -128,7 +128,8 @@ class Provider:
         name = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
         viewer = partial(self._viewer, escape_unprintable(name, 100), claims)
         if viewer() is None:
-            raise SignInFailed(f"{escape_unprintable(name, 100)} has signed in, and has no role here; ask who runs this console for one.")
+            who = escape_unprintable(name, 100)
+            raise SignInFailed(f"{who} has signed in, and has no role here; ask who runs this console for one.")
         return viewer
 
     def _viewer(self, name: str, claims: Mapping[str, Any]) -> Viewer | None:

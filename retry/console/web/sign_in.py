@@ -61,7 +61,9 @@ class SignIn:
     def by_token(self, token: str) -> tuple[str, Session] | None:
         """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
         found = self.tokens.find(token) if self.tokens else None
-        return None if found is None or self._viewer(found) is None else self.sessions.begin_session(partial(self._holder, found.digest))
+        if found is None or self._viewer(found) is None:
+            return None
+        return self.sessions.begin_session(partial(self._holder, found.digest))
 
     def why_not(self, token: str) -> str:
         """Why a token cannot sign in, for whoever has it."""

@@ -3,9 +3,9 @@
 A writer has a method for each way in which a table learns that an entry is put or deleted; of ordered entries, `replace` is for
 the latter two:
 
-    fold      the changelog says so
-    forget    `due` handed it out, and a transaction of ours deleted it; the fold may have deleted the row meanwhile
-    drop      a transaction of ours deleted it without a scan; the row may be there, or not
+    apply_rows              the changelog says so
+    delete_scanned_entries  `find_due` handed it out, and a transaction of ours deleted it; the fold may have deleted the row
+    delete_entries          a transaction of ours deleted it without a scan; the row may be there, or not
 
 They return by how many more entries wait, where they do not write that themselves. All of them run under the lock of the table.
 """
@@ -152,7 +152,10 @@ class OrderedEntries:
         """Let entries join and leave their queues, as the changelog says."""
         for key, value in rows:
             if self._unfolded.is_news(key, value):
-                effect = ordered_entries.remove_entry(self._db, key) if value is None else ordered_entries.put_entry(self._db, key, value)
+                effect = (
+                    ordered_entries.remove_entry(self._db, key) if value is None
+                    else ordered_entries.put_entry(self._db, key, value)
+                )  # fmt: skip
                 self._write(effect, write)
 
     def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
@@ -204,7 +207,9 @@ class NamedEntries:
             batch,
         )
 
-    def delete_scanned_entries(self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch) -> int:
+    def delete_scanned_entries(
+        self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch
+    ) -> int:
         """Delete what was handed out, and put what replaces it; `deleted` are those that the fold has deleted before."""
         replaced = {named_entries.pointer(key) for key, _ in replacements}
         changes: list[ChangelogRow] = [*replacements]
@@ -243,7 +248,7 @@ class NamedEntries:
                 if value is None:
                     batch.delete(row)
                     if row[0] == NAMED:
-                        # `delete_scanned_entries` is to look at what became of it, if `due` handed it out.
+                        # `delete_scanned_entries` is to look at what became of it, if `find_due` handed it out.
                         self._watermarks.note_deleted(row)
                     continue
                 batch.put(row, value)

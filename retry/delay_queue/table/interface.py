@@ -158,7 +158,7 @@ class Table(Protocol):
         ...
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
-        """Keys of named entries that count no more, and for which nulls are to be written in this order; see `names`."""
+        """Keys of named entries that count no more, and for which nulls are to be written in this order; see `named_entries`."""
         ...
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:

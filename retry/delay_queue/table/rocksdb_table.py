@@ -91,7 +91,8 @@ class RocksTable:
                 return table
             table.close()
             if not adopt and state.identity.partition == identity.partition and state.identity != identity:
-                raise ChangelogReplaced(path.name, f"{path} was folded from {_name_identity(state.identity)}", _name_identity(identity))
+                was = f"{path} was folded from {_name_identity(state.identity)}"
+                raise ChangelogReplaced(path.name, was, _name_identity(identity))
             log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.folded_at_ms)
         destroy_database(path)
         return cls(path, identity, memory)
@@ -194,7 +195,8 @@ class RocksTable:
             deleted = {key for lane, count in lanes.items() for key in self._watermarks.forgot(lane, count)}
             change = self._plain.delete_scanned_entries(kinds[PLAIN] + kinds[BLOCK], deleted, batch)
             self._ordered.replace(kinds[ORDERED], [row for row in replacements if row[0][0] == ORDERED], self._write_change)
-            change += self._named.delete_scanned_entries(kinds[NAMED], [row for row in replacements if row[0][0] == NAMED], deleted, batch)
+            named = [row for row in replacements if row[0][0] == NAMED]
+            change += self._named.delete_scanned_entries(kinds[NAMED], named, deleted, batch)
             for lane, low in self._watermarks.reclaim(lanes):
                 batch.delete_range(lane, low)
             self._write_change(batch, change)

@@ -1,7 +1,7 @@
 """Signatures by the Standard Webhooks specification, version 1: https://www.standardwebhooks.com.
 
 >>> secret = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
->>> headers = signed([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+>>> headers = sign_body([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
 >>> headers["webhook-signature"]
 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
 """

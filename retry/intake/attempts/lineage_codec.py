@@ -82,7 +82,7 @@ def build_fields(
     Args:
       due_ms: when it will be sent; for a letter that is parked, now.
       attempt: the number of the send that was decided, 1 for the first; 0 where the letter is parked and nothing is sent.
-      matched: the letter was known by its fingerprint alone, see `Lineages.returned`.
+      matched: the letter was known by its fingerprint alone, see `TeamLineages.find_returned`.
     """
     due_s, first_s = due_ms // 1_000, first_failed_ms // 1_000
     if not 0 < due_s <= SECOND_MAX:

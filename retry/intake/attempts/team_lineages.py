@@ -12,16 +12,16 @@ Letters that are equal in topic, key and value share a fingerprint, and nothing 
 Where more than one of their sends is outstanding, these are counted by attempt; see `equal_letters`. Three equal letters fail,
 are sent, and come back without headers, one after another:
 
->>> from retry.intake.attempts.lineage_codec import row
+>>> from retry.intake.attempts.lineage_codec import build_fields
 >>> recent, fingerprint, window_ms = TeamLineages(), 7, 3_600_000
->>> recent.fold([row(id_, fingerprint, 5_000, 1_000, 1, False) for id_ in (1, 2, 3)], 3, 100)
->>> recent.returned(fingerprint, 6_000, window_ms).attempts
+>>> recent.apply_sends([build_fields(id_, fingerprint, 5_000, 1_000, 1, False) for id_ in (1, 2, 3)], 3, 100)
+>>> recent.find_returned(fingerprint, 6_000, window_ms).attempts
 1
->>> recent.fold([row(3, fingerprint, 9_000, 1_000, 2, True)], 1, 100)  # one of them is sent for the second time
->>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(3)]
+>>> recent.apply_sends([build_fields(3, fingerprint, 9_000, 1_000, 2, True)], 1, 100)  # one of them is sent for the second time
+>>> [recent.find_returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(3)]
 [1, 1, 2]
->>> recent.fold([row(1, fingerprint, 0, 1_000, 0, True)], 1, 100)  # another is parked: it takes the lowest that is out
->>> [recent.returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(2)]
+>>> recent.apply_sends([build_fields(1, fingerprint, 0, 1_000, 0, True)], 1, 100)  # another is parked: it takes the lowest
+>>> [recent.find_returned(fingerprint, 10_000, window_ms, skip).attempts for skip in range(2)]
 [1, 2]
 """
 

@@ -121,4 +121,5 @@ def _find_in_audit(audit: Audit, about: Described, erasing: Erasing) -> Iterator
     found = [record.at_ms for record in audit.read_records(0) if erasing.is_key_in(record.reason)]
     if found:
         topic = topics.build_topic_names(audit.settings.app_id).audit
-        yield Remnant(topic, f"{len(found):,} records whose reason names the key", max(found), _find_retention_end(about, max(found)))
+        what, newest_ms = f"{len(found):,} records whose reason names the key", max(found)
+        yield Remnant(topic, what, newest_ms, _find_retention_end(about, newest_ms))

@@ -73,7 +73,8 @@ def guess(letters: Iterable[Iterable[Header]], topics: Collection[str], groups: 
             found.aliases[field] = name
         elif field in ("exception", "origin_topic", "consumer_group", "cause"):
             shown = escape_unprintable(of[-1].decode(errors="replace"), 60)
-            found.questions.append(f"does the header {escape_unprintable(name)} hold the {field}, as in {shown!r}? Then name it in aliases")
+            header = escape_unprintable(name)
+            found.questions.append(f"does the header {header} hold the {field}, as in {shown!r}? Then name it in aliases")
     return Guess({field: found.aliases[field] for field in FIELDS if field in found.aliases}, found.questions)
 
 

@@ -55,7 +55,10 @@ def explain_evidence(evidence: LetterEvidence, registry: Registry | None, foreca
     else:
         present = _decide_by_present_file(registry, forecast, decision) if forecast and registry and decision else None
     seen = Seen(evidence, state, decision, present, registry, now_ms)
-    sections = sentences.explain_letter, sentences.policy, sentences.describe_due_time, sentences.describe_current_state, sentences.describe_next_steps
+    sections = (
+        sentences.explain_letter, sentences.policy, sentences.describe_due_time, sentences.describe_current_state,
+        sentences.describe_next_steps,
+    )  # fmt: skip
     return Explained(state, decision, {name: list(say(seen)) for name, say in zip(_SECTIONS, sections, strict=True)})
 
 
@@ -68,7 +71,8 @@ def _derive_letter_state(evidence: LetterEvidence, registry: Registry | None, no
             return LetterState.BEHIND
         return LetterState.OVERDUE if due_at_ms(evidence.waiting.key) <= now_ms else LetterState.WAITING
     if evidence.position is None or evidence.position <= evidence.location.offset:
-        return LetterState.UNREAD if registry is not None and not registry.reads_topic(evidence.location.topic) else LetterState.UNSEEN
+        is_read = registry is None or registry.reads_topic(evidence.location.topic)
+        return LetterState.UNSEEN if is_read else LetterState.UNREAD
     if evidence.decision is None:
         return LetterState.LEFT
     ended = {

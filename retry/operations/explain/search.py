@@ -199,7 +199,8 @@ def find_sent_record(
             place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
             found = Delivery(
                 place, message.timestamp()[1] if by_broker else None, _decode_header(ours.get(names.PARKED_REASON)),
-                _decode_header(ours.get(names.ACTION)), _parse_digits(_decode_header(ours.get(names.ATTEMPT))), is_returned(place),
+                _decode_header(ours.get(names.ACTION)), _parse_digits(_decode_header(ours.get(names.ATTEMPT))),
+                is_returned(place),
             )  # fmt: skip
             if not found.returned:
                 return found

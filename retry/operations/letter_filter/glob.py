@@ -13,7 +13,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "*": "\\*"})
 class Glob:
     """A pattern with `*`, as the texts before, between and behind the stars; a single part where there is no star.
 
-    >>> Glob(("com.", ".Timeout")).whole()("com.acme.Timeout"), Glob(("acme",)).anywhere()("com.acme.Timeout")
+    >>> Glob(("com.", ".Timeout")).compile_whole()("com.acme.Timeout"), Glob(("acme",)).anywhere()("com.acme.Timeout")
     (True, True)
     """
 

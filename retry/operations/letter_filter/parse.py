@@ -123,7 +123,9 @@ class _Parser:
         if self._at == start:
             self._reject_filter(f'{field} has no value; write {example}, or "" for an empty one')
         if self._text[self._at : self._at + 1] not in ("", ")") and not self._text[self._at].isspace():
-            self._reject_filter("a blank is missing here; text that has blanks, quotes or parentheses needs quotes around all of it")
+            self._reject_filter(
+                "a blank is missing here; text that has blanks, quotes or parentheses needs quotes around all of it"
+            )
         text = "*".join(value.parts)
         if field in RANGES:
             return read_range(field, text, start + 1 + quoted)

@@ -76,7 +76,8 @@ class Listing(NamedTuple):
         if "waiting" in states and after.parked is None:
             yield from filter(fits, self._iterate_waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
         returned = ReturnedRecords(self.cluster)
-        yield from (each for each in self.iterate_resting(after, states) if fits(each) and not returned.is_record_returned(each.place))
+        rest = (each for each in self.iterate_resting(after, states) if fits(each))
+        yield from (each for each in rest if not returned.is_record_returned(each.place))
 
     def _iterate_waiting(self, after: bytes, latest_due_ms: float) -> Iterator[FoundLetter]:
         with waiting_entries.open_changelog_table(self.cluster.settings) as table:

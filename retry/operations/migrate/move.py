@@ -190,7 +190,9 @@ class Move:
                 silence = Deadline(_SILENCE_S)
             elif silence.has_passed():
                 count = len(list_group_members(self._cluster, self._waiting.group))
-                raise self._make_stop(f"nothing came for {_SILENCE_S:.0f} s, and {count} consumers are in the group, this one too")
+                raise self._make_stop(
+                    f"nothing came for {_SILENCE_S:.0f} s, and {count} consumers are in the group, this one too"
+                )
             reached = {**member.ended, **{(m.topic(), m.partition()): m.offset() + 1 for m in batch}}
             self._open = {place: stop for place, stop in self._open.items() if reached.get(place, 0) < stop}
 

@@ -81,7 +81,8 @@ def early(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
                 yield UNCHECKED, f"time of delivery: {topic} keeps no broker time, or the record no due time"
         elif row.appended_ms < row.due_ms - context.skew_ms:
             aborted, by_ms = " (aborted)" if row.kind == RowKind.UNCOMMITTED else "", row.due_ms - row.appended_ms
-            yield "early", f"{context.names.format_letter(row)}: {context.names.record(row)}{aborted}, {by_ms} ms before it was due"
+            name = context.names.format_letter(row)
+            yield "early", f"{name}: {context.names.record(row)}{aborted}, {by_ms} ms before it was due"
 
 
 def phantom(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
@@ -137,7 +138,8 @@ def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
     elif lane and (why := context.blocked(lane)):
         yield UNCHECKED, f"due, and blocked: {why}"
     else:
-        yield "stuck", f"{context.names.format_letter(row)}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"
+        name = context.names.format_letter(row)
+        yield "stuck", f"{name}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"
 
 
 def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:

@@ -97,7 +97,8 @@ class TopicReading:
         for topic, of_topic in spans.items():
             first_ms = {n: at_ms for (read, n), at_ms in deliveries.first_ms.items() if read == topic}
             retained = self._find_retained(self.described.get(topic) or earlier[topic], of_topic, first_ms)
-            targets[reader.names.topic(topic)] = retention.describe_target(retained, now_ms, open_transaction=topic in open_topics)
+            is_open = topic in open_topics
+            targets[reader.names.topic(topic)] = retention.describe_target(retained, now_ms, open_transaction=is_open)
         return targets
 
     def read_letters(

@@ -103,7 +103,8 @@ class SchedulesSource:
             self._parked, message.key(), message.value(), headers=kept + own, timestamp_ms=None, team=TEAM, failed_at_ms=None,
             also=also,
         )  # fmt: skip
-        name = _hash_message_key(message) if invalid.ends else entry_keys.hash_name(f"{TEAM} parked", message.topic(), _source(message))
+        unnamed = f"{TEAM} parked", message.topic(), _source(message)
+        name = _hash_message_key(message) if invalid.ends else entry_keys.hash_name(*unnamed)
         entry_key = self._build_named_key(message, name, now_ms, self._parked, now_ms)
         envelope = self._codec.encode(entry_key, parked)
         if not self._is_taken_by_topics(message, envelope, len(parked.headers)):

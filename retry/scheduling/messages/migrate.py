@@ -82,7 +82,8 @@ class SchedulesTopic:
     def read(self) -> None:
         """Fold what came since it was read last."""
         spans = offset_ranges.readable_spans(self._admin, self.topic, range(self.partitions))
-        for batch in self._read_span_batches([span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]):
+        unread = [span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]
+        for batch in self._read_span_batches(unread):
             self.waits.add_records(batch, wall_ms())
             written_last(batch, self.written_ms)
         self._read_to = {n: span.stop for n, span in spans.items()}

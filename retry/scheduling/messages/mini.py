@@ -1,7 +1,7 @@
 """A scheduler without Kafka: schedules in memory, for tests of what asks the REST API.
 
     mini = Mini()
-    mini.send(client.schedule(topic="online", key=b"1", value=b"x", at=time.time() + 60, schedule_id="a"))
+    mini.send_record(client.schedule(topic="online", key=b"1", value=b"x", at=time.time() + 60, schedule_id="a"))
     mini.fire(now_ms)      # what is due by then, as it would be sent
 
 `retry scheduler --mini` serves three schedules, due in one, two and three minutes, each of which is made again when it was sent.

@@ -21,7 +21,8 @@ ScheduleJson = TypedDict(
 def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
     """Show a schedule that waits."""
     by_name, source = dict(entry.headers), entry_keys.source(key)
-    return _build_schedule_json(by_name, entry_keys.due_at_ms(key) // 1_000, source.topic, entry.destination, entry.key, entry.value)
+    at_s = entry_keys.due_at_ms(key) // 1_000
+    return _build_schedule_json(by_name, at_s, source.topic, entry.destination, entry.key, entry.value)
 
 
 def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:

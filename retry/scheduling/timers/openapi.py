@@ -118,13 +118,17 @@ DOCUMENT: dict[str, Any] = {
                 "summary": "Look at a timer",
                 "parameters": _ID,
                 "responses": {
-                    "200": _describe_response("it waits, or what became of it", "Timer"), "404": _describe_response("none", "Problem"), **_REFUSED,
+                    "200": _describe_response("it waits, or what became of it", "Timer"),
+                    "404": _describe_response("none", "Problem"), **_REFUSED,
                 },
             },
             "delete": {
                 "summary": "End a timer that waits",
                 "parameters": _ID,
-                "responses": {"204": _describe_response("it is not called any more"), "404": _describe_response("none waits", "Problem"), **_REFUSED},
+                "responses": {
+                    "204": _describe_response("it is not called any more"),
+                    "404": _describe_response("none waits", "Problem"), **_REFUSED,
+                },
             },
         },
     },
@@ -171,7 +175,8 @@ def render_docs() -> str:
     """The HTML of `/docs`."""
     operations = [(path, method, of) for path, methods in DOCUMENT["paths"].items() for method, of in methods.items()]
     sections = "".join(_operation(path, method, of) for path, method, of in operations)
-    schemas = "".join(f"<h2>{escape(n)}</h2>{_render_rows(s['properties'])}" for n, s in DOCUMENT["components"]["schemas"].items())
+    kinds = DOCUMENT["components"]["schemas"]
+    schemas = "".join(f"<h2>{escape(n)}</h2>{_render_rows(s['properties'])}" for n, s in kinds.items())
     info = DOCUMENT["info"]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title><style>{_STYLE}</style>'

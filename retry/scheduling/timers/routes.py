@@ -205,7 +205,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _build_secured_response(fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+def _build_secured_response(
+    fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
+) -> Response:
     response = Response(orjson.dumps(fields), status, headers, "application/json")
     response.raw_headers += _ENCODED_SECURITY_HEADERS
     return response

@@ -99,7 +99,8 @@ def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described], 
         Memory(settings.table_cache_bytes), topics.table_age_ms_max(changelog), adopt=True,
     )  # fmt: skip
     bounds = _find_offset_bounds(admin, names.changelog, changelog.partitions)
-    recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in _find_offset_bounds(admin, names.calls, calls.partitions).items()}
+    called = _find_offset_bounds(admin, names.calls, calls.partitions)
+    recent = {n: max(each.start, each.end - FINISHED_MAX) for n, each in called.items()}
     follower = KafkaPartitionReader(client_config.reader_config(settings, preferred=_READING))
     return View(follower, tables, names.changelog, names.calls, bounds, recent, codec)
 

@@ -75,7 +75,7 @@ class MemoryGroupMember:
 
     def mark_unreadable(self, messages: list[Any]) -> list[Any]:
         """Put `UnreadableHeaders` in place of records that have more headers than a client can read."""
-        return [UnreadableHeaders(record) if record.refused() else record for record in messages]
+        return [UnreadableHeaders(record) if record.has_too_many_headers() else record for record in messages]
 
     def subscribe(self, subscription: list[str]) -> None:
         """Read other topics from now on, if these are others."""

@@ -9,6 +9,7 @@ one goes through, so that what is wrong with it holds up no other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from retry import clock
 from retry.delivery import sweep
@@ -68,7 +69,8 @@ def _select_parts(
         held.append(shard)
         places = max(1, at_most - len(parts))
         rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_now - size) // places
-        batch = shard.run_guarded(lambda: _select(shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max)))  # noqa: B023
+        select = partial(_select, shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max))
+        batch = shard.run_guarded(select)
         if batch is not None:
             parts.append((shard, batch))
             rows += len(batch.batch.rows) + len(batch.batch.superseded)

@@ -102,7 +102,8 @@ class RequestedMoves:
         """Move one batch of what was held and can be sent now; False where there is none."""
         context = _refused_context(writer, around, now_ms)
         still_refused = partial(park_refused.find_refused, changelog=self._changelog, context=context)
-        released = self._holding.release_entries(writer, around.codec, now_ms, around.rows_max, self._build_end_reader(around), still_refused)
+        end = self._build_end_reader(around)
+        released = self._holding.release_entries(writer, around.codec, now_ms, around.rows_max, end, still_refused)
         if released:
             self._held_moved()
         return released > 0
@@ -151,7 +152,8 @@ class RequestedMoves:
 
     def describe(self, judge: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
-        return MovesTold(self._rescheduling.describe_waiting(self._table, judge) or "", self._acting.describe_waiting(judge.digest))
+        waits = self._rescheduling.describe_waiting(self._table, judge) or ""
+        return MovesTold(waits, self._acting.describe_waiting(judge.digest))
 
 
 def _refused_context(writer: SweepProducer, around: ShardContext, now_ms: int) -> RefusedContext:

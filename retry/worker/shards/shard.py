@@ -40,7 +40,7 @@ _Done = TypeVar("_Done")
 
 
 class Shard:
-    """One shard, owned or standing by. It is folded by one thread, and swept by whichever has a `acquire_sweep_lock` on it.
+    """One shard, owned or standing by. It is folded by one thread, and swept by one sweep at a time: see `acquire_sweep_lock`.
 
     Attributes:
       moves: what is to be moved in it between two sweeps.

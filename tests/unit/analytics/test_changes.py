@@ -53,4 +53,5 @@ def test_a_change_of_a_policy_is_seen_in_what_it_did() -> None:
 
 def test_an_attempt_that_is_also_the_last_one_is_not_taken_for_it() -> None:
     both = [did(3, 60_000), did(3, None)]
-    assert compare_periods([sums()], [sums()], [did(3, 60_000), did(4, None)], both)[0]["policy_changes"] == ["max_attempts 3 → 4"]
+    (row, *_) = compare_periods([sums()], [sums()], [did(3, 60_000), did(4, None)], both)
+    assert row["policy_changes"] == ["max_attempts 3 → 4"]

@@ -54,7 +54,8 @@ def test_topics_that_do_not_differ_are_judged_together() -> None:
 
 
 def test_what_was_not_seen_of_one_is_not_taken_from_the_other() -> None:
-    known, waiting = counted((500, 500), (0, 500)), Evidence.from_cells([Cell(1, 1_000, 50, 50), Cell(2, 1_000, 0, 0, unknown=50)])
+    known = counted((500, 500), (0, 500))
+    waiting = Evidence.from_cells([Cell(1, 1_000, 50, 50), Cell(2, 1_000, 0, 0, unknown=50)])
     assert not may_be_pooled(known, waiting)
     assert len(pool_evidence({stratum("a"): known, stratum("b"): waiting})) == 2
 

@@ -43,7 +43,7 @@ def calendar(**keys):
     ],
 )
 def test_a_calendar_says_what_it_is(keys, text):
-    assert calendar(**keys).text() == text
+    assert calendar(**keys).describe_rules() == text
 
 
 def test_there_is_none_unless_it_is_asked_for():

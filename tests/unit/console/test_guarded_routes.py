@@ -81,7 +81,7 @@ def console() -> Served:
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
-    standing = SimpleNamespace(admin=None, standing=seen_actions.CopiedControls(console().replica.controls()).list_records)
+    standing = SimpleNamespace(admin=None, list_records=seen_actions.CopiedControls(console().replica.controls()).list_records)
     monkeypatch.setattr(awaited, "WITHIN_S", 0.0)
     for module in (actions, action_pages, api_actions, pauses):
         monkeypatch.setattr(module, "shards_of", lambda _: standing)

@@ -89,7 +89,10 @@ def test_a_task_is_cancelled_by_a_null_in_its_own_partition() -> None:
 def test_a_timer_is_cancelled_as_its_api_does_it() -> None:
     def timer(version: int) -> tuple[bytes, bytes]:
         call = Call("https://example.com/hook", id="tmr_1")
-        key, entry = timers.build_timer_entry("tmr_1", "shop", "https://example.com:443", NOW_MS + 60_000, version, b"{}", [], call, b"mark")
+        due_ms = NOW_MS + 60_000
+        key, entry = timers.build_timer_entry(
+            "tmr_1", "shop", "https://example.com:443", due_ms, version, b"{}", [], call, b"mark"
+        )
         return key, envelopes.encode(entry)
 
     first = timer(NOW_MS - 1)
@@ -139,7 +142,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActingConsole]:
         letter(3, "bank", kind="timer", state="waiting", name="1/timers/0/1", label="tmr_1", due_at_ms=NOW_MS),
     ]  # fmt: skip
     found = SimpleNamespace(entry=entry, team="schedules")
-    payloads: Any = SimpleNamespace(found=lambda _scope, wanted: found if wanted == name else None)
+    payloads: Any = SimpleNamespace(find_letter=lambda _scope, wanted: found if wanted == name else None)
     made.replica.payloads = payloads
     monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
     monkeypatch.setattr(type(made.console), "cluster", lambda _: SimpleNamespace(admin=None))
@@ -189,7 +192,9 @@ def test_history_is_searched_in_the_same_way_by_who_sees_schedules(
     console: ActingConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = {"id": "vid0", "epoch": NOW_MS // 1_000, "timestamp": 5, "topic": "schedules", "value": "c2VjcmV0"}
-    monkeypatch.setattr(sent_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}])
+    monkeypatch.setattr(
+        sent_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}]
+    )
     page = console.ask(ANN, "GET", "/schedules/history").text
     assert ("vid0" in page, "<td>history</td>" in page, "c2VjcmV0" in page) == (True, True, False)
     assert console.ask(EVE, "GET", "/schedules/history").status_code == 404

@@ -29,7 +29,7 @@ class Deadline:
     def __init__(self, _s: float) -> None:
         Deadline.is_over = False
 
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return Deadline.is_over
 
     def remaining_s(self) -> float:

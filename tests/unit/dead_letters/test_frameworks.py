@@ -184,7 +184,8 @@ def test_aliases_take_precedence() -> None:
 def test_aliases_that_make_no_sense_change_nothing() -> None:
     aliases = {"attempts": ("x-tries",), "origin_partition": ("x-partition",)}
     for raw in (b"-1", b"", None, b"x", b"9" * 30):
-        assert recognise([("x-tries", raw), ("x-partition", raw)], "orders.DLT", None, aliases) is make_unknown_failure("orders.DLT")
+        headers = [("x-tries", raw), ("x-partition", raw)]
+        assert recognise(headers, "orders.DLT", None, aliases) is make_unknown_failure("orders.DLT")
     assert recognise([("x-tries", b"0")], "dead", None, aliases).attempts == 1
 
 

@@ -20,7 +20,8 @@ def test_a_letter_is_returned_once_it_is_marked(marked: set[int], others: set[in
     for offset in marked:
         block = ParkedPlace(TOPIC, 3, offset).block()
         bitmaps[block] = returned_offsets.mark_offset(bitmaps.get(block), offset)
-    found = {at for at in marked | others if returned_offsets.is_offset_returned(bitmaps.get(ParkedPlace(TOPIC, 3, at).block()), at)}
+    blocks = {at: bitmaps.get(ParkedPlace(TOPIC, 3, at).block()) for at in marked | others}
+    found = {at for at, bitmap in blocks.items() if returned_offsets.is_offset_returned(bitmap, at)}
     assert found == marked
     for bitmap in bitmaps.values():
         returned_offsets.check(bitmap or b"")

@@ -43,10 +43,10 @@ class Gate:
         self.away: dict[str, str] = {}
         self.record_limits = RecordLimits()
 
-    def closed(self, destinations: set[str]) -> dict[str, str]:
+    def find_closed(self, destinations: set[str]) -> dict[str, str]:
         return {topic: why for topic, why in self.away.items() if topic in destinations}
 
-    look = closed
+    probe_targets = find_closed
 
 
 class Bench:

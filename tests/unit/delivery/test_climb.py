@@ -27,7 +27,7 @@ class Tripping(Gate):
 
     open: tuple[str, ...] = ()
 
-    def tripped(self, destinations: set[str], now_ms: int) -> list[str]:
+    def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
         return [target for target in self.open if target in destinations]
 
 
@@ -279,7 +279,8 @@ def test_a_letter_that_is_held_was_not_sent_and_the_ramp_waits_for_it(ramped: Ra
     climb(ramped, 1, 1)
     ramped.finish()
     ((key, envelope),) = ((k, v) for k, v in ramped.live().items() if names.ACTION in dict(PLAIN.decode(k, v).headers))
-    for rows in [(key, None), (entry_keys.make_held_key(key), envelope)], [(key, envelope), (entry_keys.make_held_key(key), None)]:
+    held = entry_keys.make_held_key(key)
+    for rows in [(key, None), (held, envelope)], [(key, envelope), (held, None)]:
         ramped.write(*rows)
         ramped.later(HOUR_MS)
         assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 0)], 0)

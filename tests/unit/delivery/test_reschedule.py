@@ -122,7 +122,8 @@ class Bench:
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        return self.work.reschedule_batch(MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS), rows_max, bytes_max)
+        context = MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS)
+        return self.work.reschedule_batch(context, rows_max, bytes_max)
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
         """Batches until the request is done, the fold following each; how many there were."""

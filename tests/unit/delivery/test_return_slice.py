@@ -109,7 +109,8 @@ def test_its_one_more_send_is_counted_once(bench: Bench) -> None:
     fingerprint = attempts.fingerprint("orders.DLT", attempts.payload(b"k", b'{"a":1}'))
     # It was parked after its third retry, and is sent for the fourth time.
     known = bench.lineages(
-        attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 3), attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 0)
+        attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 3),
+        attempts.build_fields(number, fingerprint, NOW_MS, NOW_MS, 0),
     )
     found = known.sends(number)
     assert found is not None

@@ -140,7 +140,8 @@ def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
     assert (kept.destination, kept.key, kept.value, kept.timestamp_ms) == (DISCARDED, b"k", b'{"a":1}', NOW_MS)
     marks = {names.ACTION: ACTION.hex().encode(), names.ACTION_BEFORE: b"superseded"}
     assert dict(kept.headers) == {**dict(record.headers()), **marks}
-    assert returns().find_refusal(Record((DISCARDED, 0, 1), kept.key, kept.value, kept.headers, (1, NOW_MS))) == Refusal("superseded")
+    former = Record((DISCARDED, 0, 1), kept.key, kept.value, kept.headers, (1, NOW_MS))
+    assert returns().find_refusal(former) == Refusal("superseded")
     assert done(record).kept is None
 
 

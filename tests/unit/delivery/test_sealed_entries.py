@@ -45,7 +45,8 @@ def done(
     file: KeyFile, kind: str, key: bytes, envelope: bytes, member: Member | None = None, **more: object
 ) -> ActedEntry | Refusal:
     """What an action makes of an entry."""
-    return acted.entry_actions(codec=file.codec).act_on_entry(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
+    actions = acted.entry_actions(codec=file.codec)
+    return actions.act_on_entry(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
 
 
 @pytest.mark.parametrize("topic", ["orders.DLT", "keyed.DLT"])
@@ -163,7 +164,8 @@ class Shard(Bench):
     def follow(self, now_ms: int = NOW_MS) -> bool:
         """Follow nulls for a while; whether they were."""
         for _ in range(20):
-            ended = self.nulls.cancel_batch(MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms), 100, 1 << 20, lambda: 0)
+            context = MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms)
+            ended = self.nulls.cancel_batch(context, 100, 1 << 20, lambda: 0)
             self.fold()
             if ended:
                 return True

@@ -273,7 +273,9 @@ def test_what_is_larger_than_what_was_refused_goes_out_of_the_way_without_being_
         bench.gate.record_limits = RecordLimits(lambda _: {})
     tries: list[int] = []
     tried = bench.writer._try_records
-    monkeypatch.setattr(bench.writer, "_try_records", lambda records, now_ms: tries.append(len(records)) or tried(records, now_ms))
+    monkeypatch.setattr(
+        bench.writer, "_try_records", lambda records, now_ms: tries.append(len(records)) or tried(records, now_ms)
+    )
     for size in range(100, 160):
         bench.put(NOW_MS - 1, b"x" * size, to="narrow")
     assert bench.sweep().deferred == {"narrow": 60}

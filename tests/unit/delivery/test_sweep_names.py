@@ -55,7 +55,7 @@ def test_what_is_cancelled_is_never_delivered(bench: Bench) -> None:
     assert ages(bench)
 
 
-@pytest.mark.parametrize("when", ["due", "expired_cancels", "superseded"])
+@pytest.mark.parametrize("when", ["find_due", "expired_cancels", "list_superseded"])
 def test_what_is_cancelled_ends_whenever_the_fold_reads_a_cancel_that_is_remembered_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -28,7 +28,8 @@ def opened(breakers: TargetCircuitBreakers, at_ms: int = 0) -> TargetCircuitBrea
 
 
 def test_a_closed_breaker_lets_everything_through(breakers: TargetCircuitBreakers) -> None:
-    assert (breakers.count_allowed(T, 0), breakers.count_allowed(OTHER, 0), breakers.describe_targets(0)) == ((ALL, ""), (ALL, ""), {})
+    counts = breakers.count_allowed(T, 0), breakers.count_allowed(OTHER, 0)
+    assert (*counts, breakers.describe_targets(0)) == ((ALL, ""), (ALL, ""), {})
 
 
 def test_enough_letters_that_come_back_open_it(breakers: TargetCircuitBreakers) -> None:

@@ -84,7 +84,8 @@ class World:
         """Whether the table is the changelog's fold."""
         self.bench.fold()
         table = self.bench.table
-        return {key for _, key, _ in table.scan_entries(b"", 1_000)} | set(table.list_superseded(1_000)) == self.bench.live().keys()
+        found = {key for _, key, _ in table.scan_entries(b"", 1_000)} | set(table.list_superseded(1_000))
+        return found == self.bench.live().keys()
 
     def put(self, timer_id: str, due_ms: int = NOW_MS, host: str = HOST, version: int = 1, policy: str = POLICY) -> bytes:
         call = Call(f"{host}/{timer_id}", "POST", timer_id, 1, policy)

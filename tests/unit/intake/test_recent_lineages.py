@@ -253,7 +253,8 @@ def test_a_moved_send_comes_back_from_its_new_time_on_however_often_it_is_told()
 
 def test_what_is_told_of_a_former_send_of_another_or_of_none_moves_nothing() -> None:
     lineages = recorded(sent(1, 7), sent(1, 7, 2, due_ms=NOW_MS + DAY_MS))
-    for other in (make_move_row(1, 7, NOW_MS, 1), make_move_row(2, 7, NOW_MS, 2), make_move_row(1, 8, NOW_MS, 2), make_move_row(1, 7, None, 1)):
+    of = make_move_row
+    for other in (of(1, 7, NOW_MS, 1), of(2, 7, NOW_MS, 2), of(1, 8, NOW_MS, 2), of(1, 7, None, 1)):
         lineages.apply_batch(moves(other))
     assert lineages.returned(7, NOW_MS, DAY_MS) is None
     assert attempts(lineages.returned(7, NOW_MS + DAY_MS, 2 * DAY_MS)) == 2
@@ -269,7 +270,8 @@ def test_a_send_that_is_parked_instead_is_not_counted_however_often_it_is_told()
 
 def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
     lineages = recorded(*[sent(n, 7, due_ms=NOW_MS + DAY_MS) for n in (1, 2)])
-    lineages.apply_batch(moves(make_move_row(1, 7, NOW_MS, 1), make_move_row(2, 7, NOW_MS + 2 * DAY_MS, 1), make_move_row(2, 7, None, 1)))
+    of = make_move_row
+    lineages.apply_batch(moves(of(1, 7, NOW_MS, 1), of(2, 7, NOW_MS + 2 * DAY_MS, 1), of(2, 7, None, 1)))
     assert attempts(lineages.returned(7, NOW_MS, DAY_MS)) == 1
     assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
 
@@ -384,7 +386,7 @@ def test_more_levels_than_one_fingerprint_has_are_counted_upwards() -> None:
     levels.add_sends(7, Level(1_000, 1, 0, 0, 0))
     assert len(levels) == LEVELS_MAX
     assert sum(level.count for level in levels.by_fingerprint[7]) == LEVELS_MAX + 2
-    assert [levels.take_send(7, 3), levels.take_send(7, 4), levels.take_send(7, 4), levels.take_send(7, 10**6)] == [2, 4, 4, 1_000]
+    assert [levels.take_send(7, most) for most in (3, 4, 4, 10**6)] == [2, 4, 4, 1_000]
 
 
 # --- a model: the same in dicts and lists, without chains ---

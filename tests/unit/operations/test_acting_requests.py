@@ -133,7 +133,8 @@ def test_letters_that_rest_and_failed_at_the_same_coordinates_get_different_time
 
 
 def test_a_spread_is_random() -> None:
-    (members,) = request.renew_action(ASKED, DueTimes(spread_ms=HOUR_MS)).build_members([[letter(n)[0] for n in range(100)]], NOW_MS)
+    asked = request.renew_action(ASKED, DueTimes(spread_ms=HOUR_MS))
+    (members,) = asked.build_members([[letter(n)[0] for n in range(100)]], NOW_MS)
     due = [member.due_at_ms for member in members]
     assert due != sorted(due)
 
@@ -267,7 +268,7 @@ class Standing:
     def __init__(self, *controls: dict[bytes, bytes]) -> None:
         self.controls = controls
 
-    def standing(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
+    def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
         return [{key: value for key, value in each.items() if key.startswith(prefixes)} for each in self.controls]
 
 

@@ -96,7 +96,7 @@ def told(
     described = {topic: Described("id", 1, of) for topic, of in configs.items()}
     monkeypatch.setattr(topics, "describe", lambda _admin, wanted: {topic: described[topic] for topic in wanted})
     monkeypatch.setattr(Audit, "read_records", lambda *_: iter(audited or []))
-    shards = SimpleNamespace(admin=None, standing=lambda *_: standing or [{}])
+    shards = SimpleNamespace(admin=None, list_records=lambda *_: standing or [{}])
     return remnants(Settings(app_id="app"), shards, erasing, NOW_MS)  # type: ignore[arg-type]
 
 

@@ -35,7 +35,7 @@ class Rest:
     def __init__(self, letter: Record | None = None, bytes_max: int = 1_000_000) -> None:
         self._record = parked(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
 
-    def resting(self, _after: object) -> Iterator[FoundLetter]:
+    def iterate_resting(self, _after: object) -> Iterator[FoundLetter]:
         yield found_letter.make_parked_letter(self._record, registry_of(POLICIES))
 
     def is_record_returned(self, _record: LetterLocation) -> bool:
@@ -57,7 +57,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> Example
 
 def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting | Refusal:
     """An edit of that letter, as a preview works it out."""
-    (letter,) = rests.resting(None)
+    (letter,) = rests.iterate_resting(None)
     back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
     reference = resting_record.is_reference(letter.record)
@@ -70,7 +70,7 @@ def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worke
     rests = Rest()
     made = edited(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
     assert isinstance(made, EditedResting)
-    (letter,) = rests.resting(None)
+    (letter,) = rests.iterate_resting(None)
     assert made.member.key == rests.resolve_place(letter.place).encode()
     assert returns().find_edit_refusal(letter.record, made.member.digest) is None
     change = preview._edit_example(Edit(), letter.name, made)
@@ -80,10 +80,10 @@ def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worke
 
 def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
     class Registry:
-        def encoded(self, former: bytes, value: bytes) -> bytes:
+        def encode_json(self, former: bytes, value: bytes) -> bytes:
             return former[:5] + value.replace(b" ", b"")
 
-        def shown(self, value: bytes) -> bytes:
+        def decode_json(self, value: bytes) -> bytes:
             return value[5:]
 
     framed = b"\0\0\0\0\7" + b'{"a":1}'

@@ -57,7 +57,8 @@ def test_letters_are_counted_by_what_becomes_of_them_and_by_exception() -> None:
 
 def test_it_is_the_root_cause_that_failures_are_counted_by_where_it_is_known() -> None:
     wrapped: Headers = [("kafka_dlt-exception-fqcn", b"org.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme.Slow")]
-    result = try_letters(Inspector(parse(POLICIES, "p.yaml"), "retry", "", {}), [[letter(0, None, *wrapped)]], NOW_MS)  # type: ignore[arg-type]
+    inspector = Inspector(parse(POLICIES, "p.yaml"), "retry", "", {})
+    result = try_letters(inspector, [[letter(0, None, *wrapped)]], NOW_MS)  # type: ignore[arg-type]
     assert result.exceptions == {"com.acme.Slow": {None: 1}}
 
 

@@ -266,7 +266,8 @@ def test_undone_is_what_only_one_of_the_readers_sees() -> None:
     read = Read()
     outcome, put = Message("outcomes", b"", orjson.dumps(OUTCOME)), Message("changelog", entry_key(), b"")
     delivery = Message("orders.retry", b"", b"", OURS)
-    for take, message in ((read.reader.outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)):
+    takes = (read.reader.outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)
+    for take, message in takes:
         take(message)
     for message in (outcome, put):
         read.reader.add_uncommitted(message)

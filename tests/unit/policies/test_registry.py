@@ -45,7 +45,7 @@ def registry() -> Registry:
 def test_a_topic_finds_its_route(registry, topic, name):
     assert registry.route(topic).name == name
     assert registry.route(topic) is registry.route(topic)
-    assert registry.reads(topic) is (name != "default")
+    assert registry.reads_topic(topic) is (name != "default")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_braces_in_a_header_are_not_filled_in_again() -> None:
 
 
 def test_what_a_header_completes_to_an_internal_name_is_no_target() -> None:
-    assert template("{origin}_{group}").fill_name(Failure(origin_topic="_", consumer_group="x"), "d") is None  # type: ignore[union-attr]
+    made = template("{origin}_{group}")
+    assert made.fill_name(Failure(origin_topic="_", consumer_group="x"), "d") is None  # type: ignore[union-attr]
 
 
 @given(st.text(alphabet=string.ascii_letters + "{}_.0123 é", max_size=30), st.text(max_size=300), st.text(max_size=300))

@@ -79,7 +79,8 @@ def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> No
 def test_lineages_are_read_and_those_that_name_no_team_are_told_from_them() -> None:
     told = attempts.unpack(bytes.fromhex(WRITTEN["now"]["lineages"]))
     assert told.team == attempts.team_number("payments")
-    assert list(told.rows) == [attempts.build_fields(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), attempts.build_fields(1, 2, DUE_MS, 0, 1)]
+    row = attempts.build_fields
+    assert list(told.rows) == [row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), row(1, 2, DUE_MS, 0, 1)]
     with pytest.raises(LineageUnreadable, match="no rows of version 2"):
         attempts.unpack(bytes.fromhex(WRITTEN["before outcome 4"]["lineages"]))
 

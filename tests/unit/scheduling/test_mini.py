@@ -47,7 +47,8 @@ def ask(mini: Mini, *paths: str, decode: Decode | None = None) -> list[tuple[int
 
 def test_1_20_schedules_wait_are_replaced_cancelled_and_fired_in_due_order_without_kafka() -> None:
     mini = filled()
-    mini.send_record(client.schedule(topic="online", key=b"new", value=b"new", at=NOW_MS // 1_000 + 5, schedule_id="id-2"), NOW_MS)
+    at = NOW_MS // 1_000 + 5
+    mini.send_record(client.schedule(topic="online", key=b"new", value=b"new", at=at, schedule_id="id-2"), NOW_MS)
     mini.send_record(client.cancel(schedule_id="id-1"), NOW_MS)
     assert mini.fire(NOW_MS) == []
     sent = mini.fire(NOW_MS + 60_000)

@@ -24,7 +24,7 @@ class View:
 
     trouble = ""
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         return 3
 
     def is_ready(self) -> bool:

@@ -56,7 +56,8 @@ def test_shards_are_restored_in_turn_and_those_that_wait_are_not_taken_for_stuck
             shard.apply_messages(messages)
         if shards.list_open_shards():
             together.add(frozenset(folding(shards)))
-        ready += [s.changelog.partition for s in shards.list_open_shards() if s.phase is Phase.READY and s.changelog.partition not in ready]
+        restored = [s.changelog.partition for s in shards.list_open_shards() if s.phase is Phase.READY]
+        ready += [partition for partition in restored if partition not in ready]
         if len(ready) == len(SIZES):
             break
     assert ready == [1, 2, 0], "the shortest first"
