@@ -156,7 +156,7 @@ def start_action(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json:
     action_id = found.request.id
     say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
-        action = start(shards, found.request, list(found.list_members()), found.at_ms, found.iterate_resting(),
+        action = start(shards, found.request, found.list_members(), found.at_ms, found.iterate_resting(),
                        found.chosen.parking, found.chosen.count)  # fmt: skip
         left = act_output.wait(following, action, wait_ms)
         act_output.result(action_id, action, following, left, as_json=as_json)

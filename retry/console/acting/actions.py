@@ -190,7 +190,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     shards = shards_of(console)
     readiness.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
-    members, rest = list(found.list_members()), found.iterate_resting()
+    members, rest = found.list_members(), found.iterate_resting()
     start.start(shards, found.request, members, found.at_ms, rest, found.chosen.parking, count)
 
 

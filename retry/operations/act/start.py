@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
 
 import msgspec
@@ -27,7 +27,7 @@ _Row = tuple[int, bytes, bytes]
 
 
 def start(
-    shards: ShardNumbers, request: Request, members: list[Iterable[Member]], previewed_at_ms: int,
+    shards: ShardNumbers, request: Request, members: Sequence[Iterable[Member]], previewed_at_ms: int,
     resting: Iterable[Member] = (), parking: dict[str, str] | None = None, members_in_all: int = 0,
 ) -> Action:
     """Ask the workers to do the action.
@@ -75,7 +75,7 @@ def start(
 
 
 def _build_slices(
-    action: bytes, members: list[Iterable[Member]], resting: Iterable[Member], written_at_ms: int, steps: Iterator[int]
+    action: bytes, members: Sequence[Iterable[Member]], resting: Iterable[Member], written_at_ms: int, steps: Iterator[int]
 ) -> Iterator[tuple[_Row, int]]:
     """Shard, key and value of each slice, and how many members it has; a slice has members of one kind and step only."""
     numbers = [count() for _ in members]
