@@ -106,7 +106,8 @@ class LetterReturns:
     def erase_letter(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
         """Make the entry that replaces an erased letter; None where the record is no letter of its own, and is only marked.
 
-        It waits in the shard in which the letter always did: so the changelog tells its story in order.
+        It waits in the shard that its key gives, or its coordinates where it has none. Most letters waited elsewhere before, with
+        the worker that took them in; `retry verify` goes by where a letter was put last.
         """
         where = self._source(record)
         if where is None or self.find_refusal(record) is not None:
@@ -209,7 +210,10 @@ class LetterReturns:
         return self._builder.is_taken_by_topics(envelopes.encode(kept), kept, may_compress=False)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
-        """Compute the shard in which intake put the letter: by its record key, or by its coordinates where it has none."""
+        """Compute the shard of a letter that returns: by its record key, or by its coordinates where it has none.
+
+        Intake has put it there only if its key or a rate limit decided that, see `retry.intake.home_shard`.
+        """
         topic, partition, offset = where
         return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
