@@ -67,9 +67,10 @@ def test_a_flood_of_one_team_leaves_the_others_on_time(
         for team in QUIET:
             late_alone, late_beside = find_percentiles_ms(alone[team]), find_percentiles_ms(beside[team])
             print(f"  {team}: lateness ms p50, p99 alone {late_alone}; beside it {late_beside}")
-    # Who waits for the flood is sent after its last letter. How late the others are is printed, and not asserted: it is
-    # three to four times what it is alone where broker, worker and clients share two cores. Half is half of the letters, and
-    # not of the time: where all stand still before the last batches, what was due meanwhile goes with these.
+    # Who waits for the flood is sent after its last letter. That is all that is asserted. How late the others are is printed,
+    # and has no bound here, since it depends on the machine: docs/evidence/beside-streams.md has 1.9 and 2.0 times the p99
+    # alone, of one run. Half is half of the letters, and not of the time: where all stand still before the last batches, what
+    # was due meanwhile goes with these.
     early_half = [record for record in quiet if due_ms <= find_due_ms(record) < half_ms]
     waited = [record for record in early_half if record.timestamp_ms >= ended_ms]
     assert (bool(early_half), waited) == (True, [])
