@@ -153,13 +153,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
-        for properties in (self.kafka, self.kafka_consumer):
-            if (protocol := properties.get("group.protocol", "classic")).lower() != "classic":
-                fault = (
-                    f"{protocol!r} is not supported, since brokers decide then when a worker that is silent loses its shards; "
-                    "unset it, or set it to classic"
-                )
-                raise SettingsInvalid("RETRY_KAFKA_GROUP_PROTOCOL", fault)
+        if unsupported := find_group_protocol_fault(self.kafka):
+            raise SettingsInvalid("RETRY_KAFKA_GROUP_PROTOCOL", unsupported)
         self.http_host_port()
         self.api_host_port()
         self.console_host_port()
@@ -206,6 +201,19 @@ def _format_properties(properties: Mapping[str, str]) -> dict[str, str]:
 NOT_FROM_ENVIRONMENT = frozenset(
     {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
 )
+
+
+def find_group_protocol_fault(properties: Mapping[str, str]) -> str | None:
+    """Find why consumers cannot have the group protocol that some librdkafka properties say; None where they can."""
+    protocol = properties.get("group.protocol", "classic")
+    if protocol.lower() == "classic":
+        return None
+    return (
+        f"{protocol!r} is not supported, since brokers decide then when a worker that is silent loses its shards; unset it, or "
+        "set it to classic"
+    )
+
+
 def _host_port(variable: str, address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from retry.errors import SettingsInvalid
+from retry.settings import find_group_protocol_fault
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ def read(path: str | None) -> tuple[Properties, Properties, Properties]:
     if unknown := sorted(str(name) for name in sections if name not in _SECTIONS):
         raise SettingsInvalid(_NAME, f"{path}: no such section: {', '.join(unknown)}; known are {', '.join(_SECTIONS)}")
     common, producer, consumer = (_section(path, name, sections.get(name) or {}) for name in _SECTIONS)
+    for name, properties in ((_SECTIONS[0], common), (_SECTIONS[2], consumer)):
+        if fault := find_group_protocol_fault(properties):
+            raise SettingsInvalid(_NAME, f"{path}: {name}: group.protocol: {fault}")
     return common, producer, consumer
 
 

@@ -120,6 +120,22 @@ def test_1_16_a_file_with_something_else_in_it_is_refused(tmp_path: Path, text: 
         found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"))
 
 
+@pytest.mark.parametrize("section", ["kafka.common.configuration", "kafka.consumer.configuration"])
+def test_the_newer_group_protocol_is_refused_by_the_place_in_the_file_that_says_it(tmp_path: Path, section: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"{section}: {{group.protocol: Consumer}}")
+    with pytest.raises(SettingsInvalid) as refused:
+        found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"))
+    said = str(refused.value)
+    assert said.startswith(f"CONFIGURATION_FILE: {tmp_path}/config.yaml: {section}: group.protocol: 'Consumer' is not supported")
+    assert "RETRY_KAFKA" not in said
+    (tmp_path / "config.yaml").write_text(f"{section}: {{group.protocol: classic}}")
+    worker = found(CONFIGURATION_FILE=str(tmp_path / "config.yaml")).worker
+    assert client_config.consumer_config(worker, "g", "i")["group.protocol"] == "classic"
+    # A variable that was set is named, as before.
+    with pytest.raises(SettingsInvalid, match=r"^RETRY_KAFKA_GROUP_PROTOCOL: "):
+        found(CONFIGURATION_FILE=str(tmp_path / "config.yaml"), RETRY_KAFKA_GROUP_PROTOCOL="consumer")
+
+
 def test_what_it_has_no_variable_for_is_set_as_for_a_worker_and_two_of_one_machine_have_their_own_directories() -> None:
     worker = found(RETRY_SHARDS="3", RETRY_STANDBY="1", RETRY_KAFKA_CLIENT_ID="x").worker
     assert (worker.shards, worker.standby, worker.kafka) == (3, 1, {"client.id": "x"})
