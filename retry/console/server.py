@@ -30,11 +30,12 @@ from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
+from retry.policies.registry import Registry
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.worker import insecure_settings, process_tuning
 from retry.worker.certificate_renewal import register_gauges, renew_on_change
-from retry.worker.policy_reload import load_policies, watch_policies
+from retry.worker.policy_reload import is_empty, load_policies, refuse_emptied_file, watch_policies
 from retry.worker.self_restart import THIS_PROCESS
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ def run(settings: Settings) -> None:
     registry = watch_policies(settings)
     with ExitStack() as held:
         metrics = CollectorRegistry()
-        register_gauges(held.enter_context(renew_on_change(settings, lambda _admin: _demand_startable(settings))), metrics)
+        renewal = renew_on_change(settings, lambda _admin: _demand_startable(settings, registry()))
+        register_gauges(held.enter_context(renewal), metrics)
         replica = held.enter_context(closing(Replica(settings, registry, folder / "replica.sqlite")))
         audit = held.enter_context(closing(AuditTrail(settings)))
         previews = held.enter_context(closing(Previews()))
@@ -77,9 +79,11 @@ def run(settings: Settings) -> None:
         asyncio.run(_serve(server, live))
 
 
-def _demand_startable(settings: Settings) -> None:
+def _demand_startable(settings: Settings, in_use: Registry) -> None:
     """See that what a start reads can be used, as far as a console that runs has what was read before."""
-    load_policies(settings)
+    found = load_policies(settings)
+    if not is_empty(in_use):
+        refuse_emptied_file(settings, found)
     _sign_in(settings)
     _certificate(settings)
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 _EVERY_S = 2.0
 # A file of 14,000 teams is worked on for seconds; whoever needs the interpreter meanwhile waits so long for it each time.
 _SHARED_S = 0.001
+# What has a file without teams come into use: of a worker, and of the console.
+ALLOW_EMPTY, AGAIN = "start the worker with --allow-empty", "start the console again"
 
 OnPolicies = Callable[[Registry], None]
 
@@ -38,14 +40,18 @@ def load_policies(settings: Settings) -> Registry:
     return load(settings.policies, Own(frozenset(own), topics.build_topic_names(settings.app_id).parked))
 
 
-def watch_policies(settings: Settings) -> Callable[[], Registry]:
-    """Gives the policy file as it is now; what cannot be used is logged, and the one of before stays. For any thread.
+def watch_policies(settings: Settings, *, starts_empty: bool = True) -> Callable[[], Registry]:
+    """Gives the console the policy file as it is now; what cannot be used is logged, the one of before stays. For any thread.
+
+    Args:
+      starts_empty: whether a file without teams and tasks may be the first one.
 
     Raises:
       PolicyFileInvalid: the file cannot be used.
     """
-    # Whether a file without teams may be used, workers have decided.
-    file, looking = PolicyFile(settings, allow_empty=True), threading.Lock()
+    file, looking = PolicyFile(settings, if_meant=AGAIN), threading.Lock()
+    if not starts_empty:
+        refuse_emptied_file(settings, file.registry)
 
     def registry() -> Registry:
         with looking:
@@ -55,15 +61,26 @@ def watch_policies(settings: Settings) -> Callable[[], Registry]:
     return registry
 
 
+def refuse_emptied_file(settings: Settings, found: Registry) -> None:
+    """See that the file, as it was just read, has teams or tasks, since the one that the console goes by has some.
+
+    Raises:
+      PolicyFileInvalid: it has none.
+    """
+    if is_empty(found):
+        raise build_empty_refusal(settings, "the one that the console uses has some", AGAIN)
+
+
 class PolicyFile:
     """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is.
 
     Args:
       allow_empty: whether a file without teams and tasks may take the place of one that has some.
+      if_meant: what an operator does who wants that, where it may not.
     """
 
-    def __init__(self, settings: Settings, *, allow_empty: bool = False) -> None:
-        self._settings, self._allow_empty = settings, allow_empty
+    def __init__(self, settings: Settings, *, allow_empty: bool = False, if_meant: str = ALLOW_EMPTY) -> None:
+        self._settings, self._allow_empty, self._if_meant = settings, allow_empty, if_meant
         self.registry = load_policies(settings)
         self.trouble: str | None = None
         self.used_at_ms = clock.wall_ms()
@@ -103,7 +120,7 @@ class PolicyFile:
         """A file that was truncated, or mounted empty, would stop everybody's retries."""
         if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
             in_use = f"the one in use has {len(self.registry.list_routes()):,} topics and patterns"
-            raise build_empty_refusal(self._settings, in_use)
+            raise build_empty_refusal(self._settings, in_use, self._if_meant)
 
     def describe(self) -> dict[str, object]:
         """Describe for health which policy file is in use, since when, and what is wrong with it."""
@@ -119,9 +136,9 @@ class PolicyFile:
         return (about.st_mtime_ns, about.st_size, about.st_ino) if about else ()
 
 
-def build_empty_refusal(settings: Settings, before: str) -> PolicyFileInvalid:
+def build_empty_refusal(settings: Settings, before: str, if_meant: str = ALLOW_EMPTY) -> PolicyFileInvalid:
     """Build the refusal of a policy file without teams; `before` says what there was."""
-    reason = f"has no team and no task, while {before}; if that is meant, start the worker with --allow-empty"
+    reason = f"has no team and no task, while {before}; if that is meant, {if_meant}"
     return PolicyFileInvalid(str(settings.policies), 1, "file", reason)
 
 

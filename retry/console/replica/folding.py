@@ -66,7 +66,7 @@ def _registry(begin: Begin, tell: Callable[[Report], None], closing: threading.E
     trouble = ""
     while not closing.is_set():
         try:
-            registry = watch_policies(begin.settings)
+            registry = watch_policies(begin.settings, starts_empty=not begin.has_policies)
             claim(begin.path.parent / "folding")
             return registry
         except RetryError as error:

@@ -20,8 +20,10 @@ from retry.console.replica.reports import CLOSE, Begin, Report, decode_report, s
 from retry.console.replica.rows import Freshness
 from retry.kafka import topics
 from retry.kafka.child_process import Tethered
+from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.telemetry.unreadable_records import UnreadableTopic
+from retry.worker.policy_reload import is_empty
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +41,16 @@ class FoldingProcess:
     Args:
       path: of the SQLite file that the process folds into.
       show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
+      registry: gives the registry that the console goes by.
 
     Attributes:
       unreadable: records that the process has passed over.
     """
 
-    def __init__(self, settings: Settings, path: Path, show: Callable[[str], None]) -> None:
-        self._settings, self._path, self._show = settings, path.absolute(), show
+    def __init__(
+        self, settings: Settings, path: Path, show: Callable[[str], None], registry: Callable[[], Registry] = Registry
+    ) -> None:
+        self._settings, self._path, self._show, self._registry = settings, path.absolute(), show, registry
         self._changelog = topics.build_topic_names(settings.app_id).changelog
         self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
         self._fault = ""
@@ -160,8 +165,9 @@ class FoldingProcess:
         return _wait_for_end(process)
 
     def _begin_folding(self, connection: Connection) -> None:
+        begin = Begin(self._settings, self._path, self._corrupt, has_policies=not is_empty(self._registry()))
         with self._talking:
-            send_begin(connection, Begin(self._settings, self._path, self._corrupt))
+            send_begin(connection, begin)
             self._connection = connection
         # Whoever closed before found nobody to tell.
         if self._closing.is_set():

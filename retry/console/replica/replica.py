@@ -61,7 +61,7 @@ class Replica:
     def __init__(self, settings: Settings, registry: Callable[[], Registry], path: Path) -> None:
         self._registry = registry
         self._readers = ReplicaReaders(path, self._found_corrupt)
-        self._follower = FoldingProcess(settings, path, self._readers.switch_file)
+        self._follower = FoldingProcess(settings, path, self._readers.switch_file, registry)
         self.notes = Notes(settings, self._follower, self._reading)
         self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 

@@ -21,11 +21,13 @@ class Begin(msgspec.Struct, frozen=True):
     Attributes:
       path: of the file to fold into.
       corrupt: id of a file that is of no use and is built anew; empty where there is none.
+      has_policies: whether the policy file that the console goes by has teams or tasks: one without any is not begun with then.
     """
 
     settings: Settings
     path: Path
     corrupt: str
+    has_policies: bool = False
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True):

@@ -16,7 +16,9 @@ from retry.console.replica import folding_process
 from retry.console.replica.folding_process import FoldingProcess
 from retry.console.replica.reports import Begin, read_begin, send_begin
 from retry.kafka import topics
+from retry.policies.registry import Registry
 from retry.settings import Settings
+from retry.worker.policy_reload import load_policies
 from tests.support.process import await_that
 from tests.unit.kafka.test_child_process import alive
 
@@ -45,13 +47,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.setattr(folding_process, "_AGAIN_S", 0.01)
     given: list[FoldingProcess] = []
 
-    def make(program: str) -> tuple[FoldingProcess, list[str]]:
+    def make(program: str, registry: Callable[[], Registry] = Registry) -> tuple[FoldingProcess, list[str]]:
         if program:
             (tmp_path / "says.py").write_text(program)
             monkeypatch.setattr(folding_process, "_PROGRAM", (sys.executable, str(tmp_path / "says.py")))
         shown: list[str] = []
         settings = Settings(policies=tmp_path / "policies.yaml")
-        given.append(FoldingProcess(settings, tmp_path / "replica.sqlite", shown.append))
+        given.append(FoldingProcess(settings, tmp_path / "replica.sqlite", shown.append, registry))
         given[-1].start()
         return given[-1], shown
 
@@ -121,6 +123,17 @@ def test_the_real_one_tells_what_is_in_its_way_is_started_again_and_ends_though_
     os.kill(second, signal.SIGSTOP)
     process.close()
     assert not alive(second)
+
+
+def test_it_does_not_begin_with_an_emptied_file_while_the_console_goes_by_one_with_teams(
+    made: Callable[..., tuple[FoldingProcess, list[str]]], tmp_path: Path
+) -> None:
+    (tmp_path / "full.yaml").write_text("teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders}]}}\n")
+    (tmp_path / "policies.yaml").write_text("teams: {}\n")
+    in_use = load_policies(Settings(policies=tmp_path / "full.yaml"))
+    process, _ = made("", lambda: in_use)
+    await_that("it says why not", lambda: "has no team and no task" in process.freshness().trouble)
+    assert "the one that the console uses has some" in process.freshness().trouble
 
 
 def test_one_that_cannot_be_started_is_tried_again(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from retry import clock
 from retry.policies.registry import Registry
 from retry.settings import Settings
-from retry.worker.policy_reload import PolicyFile
+from retry.worker.policy_reload import PolicyFile, watch_policies
 
 TEAMS = "teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders}]}}\n"
 
@@ -32,6 +33,24 @@ def test_an_empty_file_does_not_take_the_place_of_one_with_teams_unless_that_is_
     assert "--allow-empty" in (file.trouble or "")
     file, used = used_after(path, TEAMS, empty, allow_empty=True)
     assert (len(used), file.trouble, file.registry.list_routes()) == (1, None, [])
+
+
+def test_a_console_keeps_the_old_file_too_and_says_so_but_may_start_with_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    path = tmp_path / "policies.yaml"
+    path.write_text("")
+    registry = watch_policies(Settings(policies=path))
+    assert not registry().list_routes()
+    for text in (TEAMS, "teams: {}\n"):
+        path.write_text(text)
+        now_s[0] += 2.1
+        assert registry().reads_topic("orders.DLT")
+    assert "the policy file is not used, the old one stays" in caplog.text
+    assert "has no team and no task" in caplog.text and "if that is meant, start the console again" in caplog.text
+    assert not watch_policies(Settings(policies=path))().list_routes()
 
 
 def test_an_empty_file_may_follow_an_empty_one_and_be_followed_by_one_with_teams(tmp_path: Path) -> None:
