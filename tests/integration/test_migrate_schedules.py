@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer
 from retry import clock
 from tests.conftest import Schedulings
 from tests.support.process import ROOT, await_that
+from tests.support.quotas import limit_producer
 from tests.support.reading import QUIET, Tail
 from tests.support.scheduler import COMPACTED, Scheduling
 
@@ -136,6 +138,21 @@ def test_a_move_that_is_killed_goes_on_and_moves_each_schedule_once(scheduling: 
     assert newest[-1] == b"anew"
     nulls = [record for record in s.read(s.schedules) if record.value is None]
     assert len(nulls) == came.total()
+
+
+@pytest.mark.slow
+def test_behind_a_quota_that_is_slower_than_a_transaction_all_is_moved_in_smaller_ones(scheduling: Schedulings) -> None:
+    s, count = scheduling(1), 1_200
+    migration, later = Migration(s), now_s() + HOUR_S
+    for n in range(count):
+        s.schedule(f"k{n}", later + n, value=os.urandom(5_000))
+    s.flush()
+    limit_producer(s.bootstrap_servers, s.id, 200_000)
+    done = migration.run(*migration.there(), "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["moved"], told["replaced"], told["after"][s.schedules]["schedules"]) == (count, 0, 0)
+    assert Counter(record.key for record in s.read(migration.moved)) == Counter(b"k%d" % n for n in range(count))
 
 
 def test_a_topic_that_cannot_take_them_is_refused(scheduling: Schedulings) -> None:

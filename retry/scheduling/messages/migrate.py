@@ -9,16 +9,17 @@ its key in the other topic since then is not replaced: the schedule here is only
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from retry.clock import wall_ms
+from retry.clock import monotonic_s, wall_ms
 from retry.delay_queue.envelopes import Entry
-from retry.errors import MigrationStopped, TopicsInvalid, TransactionAborted, TransactionFailed
+from retry.errors import MigrationStopped, TopicsInvalid, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
 from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
 from retry.record import RecordLocation, stamp_ms
 from retry.scheduling.messages import headers as names
@@ -27,6 +28,10 @@ from retry.scheduling.messages.waiting_schedules import WaitingSchedules, writte
 from retry.settings import Settings
 
 _OPEN_S, _BATCH = 30.0, 1_000
+# Less than a transaction lives, so that it is undone by whoever has begun it.
+_ARRIVE_S = 4.5
+# Of a null beside its key: what each record has, and its header.
+_NULL_BYTES = 100
 _HOUR_MS, _PLACES_MAX = 3_600_000, 20
 
 
@@ -101,17 +106,10 @@ class SchedulesTopic:
                 found.count_non_schedule(request.reason, (message.topic(), message.partition(), message.offset()))
         return found
 
-    def schedules(self) -> Iterator[list[Any]]:
-        """The records of the schedules that wait, in batches."""
-        now_ms, batch = wall_ms(), list[Any]()
-        for message in self._iterate_waiting():
-            if isinstance(read_request(message, now_ms, self._rules), Put):
-                batch.append(message)
-            if len(batch) >= _BATCH:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+    def iterate_schedules(self) -> Iterator[Any]:
+        """The records of the schedules that wait."""
+        now_ms = wall_ms()
+        return (each for each in self._iterate_waiting() if isinstance(read_request(each, now_ms, self._rules), Put))
 
     def _iterate_waiting(self) -> Iterator[Any]:
         first = dict[int, int]()
@@ -148,45 +146,125 @@ def move_schedules(settings: Settings, source: SchedulesTopic, target: Schedules
             f"{source.topic} has {source.partitions} partitions and {target.topic} {target.partitions}, and each schedule keeps "
             f"its partition; give a topic with {source.partitions}"
         )
-    config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{source.topic}")
-    producer, total = KafkaTransactionalProducer(config), Moved(0, 0)
     try:
-        producer.open(_OPEN_S)
-        while True:
-            # Only now: of an earlier run nothing more can come.
-            source.read()
-            target.read()
-            passed = [_move_batch(producer, batch, source, target) for batch in source.schedules()]
-            if not passed:
-                await_visible(config, _OPEN_S)
-                return total
-            total = Moved(*map(sum, zip(total, *passed, strict=True)))
+        return _ScheduleMove(settings, source, target).run()
     except TransactionFailed as failed:
         raise MigrationStopped(
             f"{source.topic}: {failed}; what was moved stays moved. Give the command again, once its reason is gone: it goes on "
             "with what is left"
         ) from failed
-    finally:
-        producer.close()
 
 
-def _move_batch(producer: KafkaTransactionalProducer, batch: list[Any], source: SchedulesTopic, target: SchedulesTopic) -> Moved:
-    """Move some schedules in one transaction."""
-    newer = [m for m in batch if target.written_ms.get(m.key(), -1) <= m.timestamp()[1]]
-    copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
-    nulls = [Entry(source.topic, m.key(), None, [(names.MIGRATED, b"%d" % m.offset())], None, "") for m in batch]
-    partitions = [m.partition() for m in (*newer, *batch)]
-    try:
-        producer.begin()
-        producer.publish([*copies, *nulls], wall_ms(), partitions)
-        producer.commit()
-    except TransactionAborted as undone:
-        for n, error in producer.rehearse_entries([*copies, *nulls], wall_ms(), partitions).items():
-            about = (*newer, *batch)[n]
-            place = f"{about.topic()}/{about.partition()}/{about.offset()}"
-            raise TransactionAborted(f"of {place} a record is refused: {error.str()}") from undone
-        raise
-    # Not when the nulls are read back: a commit is answered before readers see what it wrote.
-    for message in batch:
-        source.waits.end_schedule(message.partition(), message.key(), message.offset())
-    return Moved(len(newer), len(batch) - len(newer))
+class _ScheduleMove:
+    """One move. After a transaction that took longer than it lives, the next ones are of fewer bytes."""
+
+    def __init__(self, settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> None:
+        self._config = client_config.producer_config(settings, f"{settings.app_id}-migrate-{source.topic}")
+        self._source, self._target, self._total = source, target, Moved(0, 0)
+        self._pace = TransactionPace("moved schedules", settings.batch_bytes)
+        # Of the transaction that took too long: whether it was committed is seen once another producer is open.
+        self._unknown, self._unknown_moved = list[Any](), Moved(0, 0)
+
+    def run(self) -> Moved:
+        """Move everything that waits.
+
+        Raises:
+          TransactionFailed: it ended early.
+        """
+        while True:
+            try:
+                self._move_waiting()
+            except TransactionSlow:
+                if not self._unknown:
+                    raise
+            else:
+                return self._total
+
+    def _move_waiting(self) -> None:
+        """Move what waits in passes, until one finds nothing more or a transaction fails."""
+        producer = KafkaTransactionalProducer(self._config)
+        try:
+            producer.open(_OPEN_S)
+            is_left = True
+            while is_left:
+                # Only now: of an earlier run nothing more can come.
+                self._source.read()
+                self._target.read()
+                self._count_unknown()
+                is_left = False
+                for batch in _batch_by_size(self._source.iterate_schedules(), self._pace):
+                    self._move_batch(producer, batch)
+                    is_left = True
+            await_visible(self._config, _OPEN_S)
+        finally:
+            producer.close()
+
+    def _count_unknown(self) -> None:
+        if self._unknown and not any(map(self._source.waits.is_waiting, self._unknown)):
+            self._count_moved(self._unknown_moved)
+        self._unknown = []
+
+    def _count_moved(self, more: Moved) -> None:
+        self._total = Moved(self._total.moved + more.moved, self._total.replaced + more.replaced)
+
+    def _move_batch(self, producer: KafkaTransactionalProducer, batch: list[Any]) -> None:
+        """Move some schedules in one transaction."""
+        source, target = self._source, self._target
+        newer = [m for m in batch if target.written_ms.get(m.key(), -1) <= m.timestamp()[1]]
+        copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
+        nulls = [Entry(source.topic, m.key(), None, [(names.MIGRATED, b"%d" % m.offset())], None, "") for m in batch]
+        entries, about, moved = [*copies, *nulls], [*newer, *batch], Moved(len(newer), len(batch) - len(newer))
+        begun_s, size = monotonic_s(), sum(map(_measure_bytes, batch))
+        try:
+            producer.begin()
+            producer.publish(entries, wall_ms(), [m.partition() for m in about])
+            if not producer.await_arrival(_ARRIVE_S):
+                raise TransactionSlow("records do not arrive in time")
+            producer.commit()
+        except TransactionFailed as failed:
+            self._pace.note_failure(begun_s, size)
+            if len(batch) > 1 and self._pace.bytes_max < size:
+                # A quota or a slow link. The next producer ends the transaction, which brokers may have done already.
+                self._unknown, self._unknown_moved = batch, moved
+                raise TransactionSlow(f"{len(batch):,} schedules take longer than a transaction lives ({failed})") from failed
+            if isinstance(failed, TransactionAborted) and not isinstance(failed, TransactionSlow):
+                _name_refused(producer, entries, about, failed)
+            raise
+        self._pace.note_commit(begun_s, size)
+        self._count_moved(moved)
+        # Not when the nulls are read back: a commit is answered before readers see what it wrote.
+        for message in batch:
+            source.waits.end_schedule(message.partition(), message.key(), message.offset())
+
+
+def _name_refused(
+    producer: KafkaTransactionalProducer, entries: list[Entry], about: list[Any], undone: TransactionAborted
+) -> None:
+    """Say which record a transaction was undone for, where one was refused.
+
+    Raises:
+      TransactionAborted: one was.
+    """
+    for n, error in producer.rehearse_entries(entries, wall_ms(), [m.partition() for m in about]).items():
+        place = f"{about[n].topic()}/{about[n].partition()}/{about[n].offset()}"
+        raise TransactionAborted(f"of {place} a record is refused: {error.str()}") from undone
+
+
+def _batch_by_size(schedules: Iterable[Any], pace: TransactionPace) -> Iterator[list[Any]]:
+    """Batch schedules by number and by the bytes that a transaction may have; a single one may have more."""
+    batch, size = list[Any](), 0
+    for message in schedules:
+        more = _measure_bytes(message)
+        if batch and (len(batch) >= _BATCH or size + more > pace.bytes_max):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += more
+    if batch:
+        yield batch
+
+
+def _measure_bytes(message: Any) -> int:
+    """How many bytes are written of a schedule, about: its copy, and the null that ends it."""
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
+    return 2 * len(message.key()) + len(message.value()) + headers + _NULL_BYTES
