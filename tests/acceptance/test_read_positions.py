@@ -84,6 +84,7 @@ def set_offset(deployment: Deployment, offset: int) -> None:
     await_that("the offset is set", changed)
 
 
+@pytest.mark.fault("offsets of the group lost, too large, or set back")
 @pytest.mark.parametrize("lost", ["group deleted", "too large", "set back"])
 def test_letters_are_not_sent_again_when_the_group_lost_its_offsets(deploy: Deploy, lost: str) -> None:
     deployment = deploy({"orders": 1}, shards=2, defaults=SOON)
