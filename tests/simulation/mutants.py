@@ -8,6 +8,7 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | no-wait-for-end | a shard is swept once it has folded all that can be read when it is opened, undecided records left out |
 | two-transactions | a batch is published in one transaction, and deleted in the next |
 | forget-before-commit | what is swept leaves the table before the commit |
+| never-forgotten | what was swept stays in the table until the fold finds its nulls |
 | offset-before-rows | the table's offset moves in one write, its rows in the next |
 | positions-after-commit | positions and offsets of letters are committed after their transaction |
 | positions-unkept | only the group knows how far letters were taken in |
@@ -307,6 +308,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "no-wait-for-end": _no_wait_for_end,
     "two-transactions": _two_transactions,
     "forget-before-commit": _forget_before_commit,
+    "never-forgotten": lambda: [patch.object(SteppedTable, "delete_scanned_rows", lambda *_: None)],
     "offset-before-rows": _offset_before_rows,
     "positions-after-commit": _positions_after_commit,
     "positions-unkept": _positions_unkept,
