@@ -93,10 +93,11 @@ def check(deployment: Deployment, sent: Mapping[str, Letter]) -> Findings:
     return found
 
 
-def verified(deployment: Deployment) -> dict[str, Any]:
+def verified(deployment: Deployment, *options: str) -> dict[str, Any]:
     """What `retry verify` says, tables of all workers included; its exit code goes with it."""
     dirs = [worker.data_dir for worker in deployment.workers.values() if worker.data_dir.exists()]
-    done = deployment.command("verify", "--json", *(option for path in dirs for option in ("--data-dir", str(path))))
+    data_dirs = (option for path in dirs for option in ("--data-dir", str(path)))
+    done = deployment.command("verify", "--json", *data_dirs, *options)
     assert done.stdout, done.stderr
     told: dict[str, Any] = orjson.loads(done.stdout)
     assert done.returncode == bool(told["findings"]), told
