@@ -33,7 +33,7 @@ def mutate() -> None:
         # Rows of intake, until offsets are committed; a sweep writes at once.
         writer.held = [] if "-intake-" in config["transactional.id"] else None
 
-    def nothing(_writer: KafkaTransactionalProducer) -> None:
+    def nothing(_writer: KafkaTransactionalProducer, *_: object) -> None:
         pass
 
     def write(writer: Any, topic: str, partition: int, rows: list[Any]) -> None:
