@@ -6,8 +6,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from retry.clock import Deadline
 from retry.delay_queue.table import changelog_records
-from retry.errors import EntryNewer, TopicsInvalid
+from retry.errors import EntryNewer, TopicsInvalid, TransactionSlow
 from retry.kafka import authorization, client_config, offset_ranges, topics
 from retry.kafka.authorization import Right
 from retry.kafka.broker_clock import BrokerClock
@@ -20,6 +21,10 @@ from retry.telemetry.unreadable_records import UNREADABLE
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
 _BY_KEY = -1
+# Less than a transaction lives.
+_ARRIVE_S = 4.5
+# How long a quota or a slow link may hold back one order, of which records do not arrive in time again and again.
+ASK_S = 60.0
 
 
 class ShardNumbers:
@@ -77,12 +82,20 @@ class ShardNumbers:
         self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None
     ) -> None:
         """Put a control record into every partition as `put_control_record` does, with a writer that is open."""
-        writer.begin()
-        for partition in range(self.count):
-            writer.write(self.topic, partition, [{"key": key, "value": value}])
-        if told is not None:
-            writer.write(self.audit, _BY_KEY, [{"key": told[0], "value": told[1]}])
-        writer.commit()
+        deadline = Deadline(ASK_S)
+        while True:
+            writer.begin()
+            for partition in range(self.count):
+                writer.write(self.topic, partition, [{"key": key, "value": value}])
+            if told is not None:
+                writer.write(self.audit, _BY_KEY, [{"key": told[0], "value": told[1]}])
+            try:
+                return commit_arrived(writer)
+            except TransactionSlow:
+                if deadline.has_passed():
+                    raise
+                # What was written before has used a quota up. Brokers take what another client sends first.
+                writer.renew_client()
 
     def now_ms(self) -> int:
         """Return the brokers' time in milliseconds since 1970; writes a null to the changelog that every fold passes over.
@@ -129,6 +142,18 @@ class ShardNumbers:
         """Follow the changelog from its ends of now, for a control record that is about to be put there."""
         follower, ends = self.follower()
         return Answers(follower, self.topic, ends, key)
+
+
+def commit_arrived(writer: KafkaTransactionalProducer) -> None:
+    """Commit a transaction, if its records arrive in the time that it has.
+
+    Raises:
+      TransactionSlow: they do not, and it was not committed; a renewed client undoes it.
+      TransactionFailed: as the writer's `commit`.
+    """
+    if not writer.await_arrival(_ARRIVE_S):
+        raise TransactionSlow("records do not arrive in time")
+    writer.commit()
 
 
 class Answers:

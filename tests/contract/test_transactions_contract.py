@@ -232,6 +232,15 @@ def test_what_a_former_producer_left_open_is_undone_by_the_next(log: Log, writer
     assert [seen.value for seen in log.seen()] == [b"done"]
 
 
+def test_a_renewed_client_undoes_what_was_under_way_and_goes_on(log: Log, writer: Writer) -> None:
+    writer.begin()
+    writer.publish([entry(log, b"k", b"left")], NOW_MS)
+    writer.write(log.topic, 1, [{"key": b"k", "value": None}])
+    writer.renew_client()
+    committed(writer, entry(log, b"k", b"done"))
+    assert [seen.value for seen in log.seen()] == [b"done"]
+
+
 def test_a_fenced_producer_writes_nothing_more(log: Log, writer: Writer) -> None:
     committed(writer, entry(log, b"k", b"before"))
     log.writer("a").open()

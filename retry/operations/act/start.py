@@ -7,23 +7,43 @@ written once the preview is 50 minutes old, by the brokers' time.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice, repeat
+from typing import NamedTuple
 
 import msgspec
 
+from retry.clock import Deadline, monotonic_s
 from retry.delay_queue import action_records, ramp_records, returned_offsets
 from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
-from retry.errors import ActionRefused
+from retry.errors import ActionRefused, TransactionFailed, TransactionSlow
+from retry.kafka.transaction_pace import TransactionPace
+from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.operations.act.request import Request
-from retry.operations.control_requests import ShardNumbers
+from retry.operations.control_requests import ASK_S, ShardNumbers, commit_arrived
 
 PREVIEW_MS_MAX = 3_000_000
 # Ten thousand letters: an open transaction holds back all who read the changelog.
 _SLICES_AT_ONCE = 20
 
-_Row = tuple[int, bytes, bytes]
+
+class _Slice(NamedTuple):
+    """Some members of one shard, of one kind and step.
+
+    Attributes:
+      members: how many.
+    """
+
+    shard: int
+    key: bytes
+    value: bytes
+    members: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key) + len(self.value)
 
 
 def start(
@@ -49,40 +69,91 @@ def start(
     if len(members) != shards.count:
         raise ActionRefused(f"the changelog has {shards.count} partitions, and had {len(members)}; ask again")
     _demand_recent(shards.now_ms(), previewed_at_ms)
-    counts, total, ramp = [0] * shards.count, 0, request.action.ramp
+    ramp = request.action.ramp
     steps: Iterator[int] = repeat(0)
     if ramp is not None:
         ramp, steps = msgspec.structs.replace(ramp, steps=ramp_records.steps(members_in_all)), draw_steps(members_in_all)
     with shards.writing() as writer:
-        rows = _build_slices(request.id, members, resting, previewed_at_ms, steps)
-        while some := list(islice(rows, _SLICES_AT_ONCE)):
-            writer.begin()
-            for (shard, key, value), size in some:
-                if len(key) + len(value) > shards.record_bytes_max:
-                    writer.abort()
-                    raise ActionRefused(f"{len(value):,} bytes are more than the changelog takes in one record")
-                writer.write(shards.topic, shard, [{"key": key, "value": value}])
-                counts[shard] += 1
-                total += size
-            writer.commit()
+        slices = _SliceWriter(shards, writer)
+        slices.write_all(_build_slices(request.id, members, resting, previewed_at_ms, steps))
         now_ms = shards.now_ms()
         _demand_recent(now_ms, previewed_at_ms)
         action = msgspec.structs.replace(
-            request.action, asked_at_ms=now_ms, slices=counts, members=total, parking=parking or {}, ramp=ramp
+            request.action, asked_at_ms=now_ms, slices=slices.counts, members=slices.members, parking=parking or {}, ramp=ramp
         )
         shards.ask_by(writer, action_records.head_key(request.id), action_records.encode(action))
     return action
 
 
+class _SliceWriter:
+    """Writes slices in short transactions. After one that took longer than a transaction lives, the next have fewer slices.
+
+    Attributes:
+      counts: how many slices were committed, by shard.
+      members: how many members these have.
+    """
+
+    def __init__(self, shards: ShardNumbers, writer: KafkaTransactionalProducer) -> None:
+        self._shards, self._writer = shards, writer
+        self._pace = TransactionPace("slices of actions", _SLICES_AT_ONCE * shards.record_bytes_max)
+        self._patience = Deadline(ASK_S)
+        self.counts, self.members = [0] * shards.count, 0
+
+    def write_all(self, slices: Iterator[_Slice]) -> None:
+        """Write all slices; raises as `start` does."""
+        waiting: deque[_Slice] = deque()
+        while True:
+            waiting.extend(islice(slices, _SLICES_AT_ONCE - len(waiting)))
+            if not waiting:
+                return
+            some = self._choose_first(waiting)
+            if self._write_some(some):
+                for part in some:
+                    self.counts[part.shard] += 1
+                    self.members += part.members
+                    waiting.popleft()
+
+    def _choose_first(self, waiting: Iterable[_Slice]) -> list[_Slice]:
+        """Choose as many as the next transaction may have, and one at least."""
+        some, size = list[_Slice](), 0
+        for part in waiting:
+            size += part.size
+            if some and size > self._pace.bytes_max:
+                break
+            some.append(part)
+        return some
+
+    def _write_some(self, some: list[_Slice]) -> bool:
+        """Write slices in one transaction; return whether they are committed: if not, fewer of them are to be written."""
+        for part in some:
+            if part.size > self._shards.record_bytes_max:
+                raise ActionRefused(f"{len(part.value):,} bytes are more than the changelog takes in one record")
+        begun_s, size = monotonic_s(), sum(part.size for part in some)
+        try:
+            self._writer.begin()
+            for part in some:
+                self._writer.write(self._shards.topic, part.shard, [{"key": part.key, "value": part.value}])
+            commit_arrived(self._writer)
+        except TransactionFailed as failed:
+            self._pace.note_failure(begun_s, size)
+            if not isinstance(failed, TransactionSlow) or self._patience.has_passed():
+                raise
+            # Another client undoes it.
+            self._writer.renew_client()
+            return False
+        self._pace.note_commit(begun_s, size)
+        self._patience = Deadline(ASK_S)
+        return True
+
+
 def _build_slices(
     action: bytes, members: Sequence[Iterable[Member]], resting: Iterable[Member], written_at_ms: int, steps: Iterator[int]
-) -> Iterator[tuple[_Row, int]]:
-    """Shard, key and value of each slice, and how many members it has; a slice has members of one kind and step only."""
+) -> Iterator[_Slice]:
     numbers = [count() for _ in members]
     for shard, some_members in [*enumerate(members), (returned_offsets.SHARD, resting)]:
         for step, some in _by_step(some_members, steps):
             key = action_records.slice_key(action, step, next(numbers[shard]))
-            yield (shard, key, action_records.encode_slice(some, written_at_ms)), len(some)
+            yield _Slice(shard, key, action_records.encode_slice(some, written_at_ms), len(some))
 
 
 def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[int, list[Member]]]:

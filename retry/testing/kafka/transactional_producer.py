@@ -57,6 +57,11 @@ class MemoryTransactionalProducer:
         if self._log.is_stuck(self._id):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
 
+    def renew_client(self, within_s: float = 0.0) -> None:
+        """Go on as a new client would, which ends what was under way."""
+        self._under_way, self._broken = None, None
+        self.open(within_s)
+
     def begin(self, renew_within_s: float = 0.0) -> None:  # noqa: ARG002
         """Begin a transaction; whatever is written next is seen whole or not at all."""
         if self._broken or self._under_way:
