@@ -1,8 +1,9 @@
-"""A team's letters beside neighbours that do all that may go wrong, while workers are killed a hundred times."""
+"""Two teams' letters beside neighbours that do all that may go wrong, while workers are killed, wiped and frozen."""
 
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,10 +29,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(5_400)]
 
 LETTERS_OF_A_TEAM, LETTERS_PER_S = 50_000, 60
 KILLS, KILLS_ALONE = 100, 20
+# Of each ten kills one takes the tables, too, and beside each twentieth a worker is frozen for longer than its session of 6 s.
+WIPED_EACH, FROZEN_EACH, FROZEN_S = 10, 20, 9.0
 DELAY_MS = 3_000
 MANY_TEAMS = 14_156
 FOREIGN = 10
-TOO_OLD_MS = 7_200_000
+AGE_MS_MAX, TOO_OLD_MS = 3_600_000, 7_200_000
 # More than there can be of one kind, so that what verify finds of neighbours hides nothing.
 EVERY_FINDING = "--sample", "1000000"
 SEED = 4_711
@@ -52,7 +55,7 @@ class Teams(Deployment):
         self.policy_file.write_text(self._policies(DEFAULTS, "", more))
 
 
-@pytest.mark.fault("workers killed beside refused letters, foreign records, open transactions, a flood, 14,156 teams")
+@pytest.mark.fault("workers killed, wiped, frozen beside refused letters, foreign records, open transactions, a flood, 14,156 teams")
 def test_two_teams_get_each_letter_back_once_and_on_time_beside_all_that_neighbours_do(
     broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +64,8 @@ def test_two_teams_get_each_letter_back_once_and_on_time_beside_all_that_neighbo
     deployment = Teams(broker.bootstrap_servers, folder, partitions, shards=8, defaults=DEFAULTS)
     try:
         deployment.prepare()
-        configure(deployment.admin, f"{deployment.app_id}.noisy.retry", cleanup_policy="compact")
+        refusing = {"cleanup_policy": "compact", "message_timestamp_before_max_ms": str(AGE_MS_MAX)}
+        configure(deployment.admin, f"{deployment.app_id}.noisy.retry", **refusing)
         for name in ("a", "b"):
             deployment.worker(name).start().await_ready()
         with Steady(deployment) as load:
@@ -133,15 +137,23 @@ class Steady:
 
 
 def kill_workers(deployment: Deployment, count: int, draw: random.Random) -> None:
-    """Kill -9 one worker after the other at random moments, each when the one before is ready again."""
+    """Kill -9 one worker after the other at random moments, each when the one before is ready again; wipe and freeze some."""
     workers = list(deployment.workers.values())
-    for _ in range(count):
+    for n in range(1, count + 1):
         let_pass(draw.uniform(0.5, 4.0))
         victim = draw.choice(workers)
         assert victim.running(), f"{victim.name} ended by itself:\n{victim.tail()}"
         victim.kill()
+        if n % WIPED_EACH == 0:
+            deployment.wipe(victim)
         let_pass(draw.uniform(0.0, 1.0))
         victim.start().await_ready(300.0)
+        if n % FROZEN_EACH == 0:
+            frozen = draw.choice(workers)
+            frozen.signal(signal.SIGSTOP)
+            let_pass(FROZEN_S)
+            frozen.signal(signal.SIGCONT)
+            frozen.await_ready(300.0)
 
 
 @contextmanager
