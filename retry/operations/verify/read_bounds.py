@@ -1,6 +1,6 @@
 """Up to where the topics are read while the service goes on.
 
-1. where intake's group stands, and of each topic the end that a read_committed reader sees: records before it are *in scope*
+1. how far intake has read, and of each topic the end that a read_committed reader sees: records before it are *in scope*
 2. later, of each topic the end of everything, undecided records included: up to there it is read
 
 Whatever was committed by step 1 was written completely by then, in every topic that its transaction touched, so it lies before

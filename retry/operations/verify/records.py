@@ -202,7 +202,7 @@ class RecordReader:
         self.names.lane_parts[lane] = Lane(entry.team, topic, entry.destination)
 
     def dead_letter(self, message: Any, positions: dict[PartitionId, int]) -> None:
-        """Take in a record of a dead-letter topic; `positions`: where intake's group goes on."""
+        """Take in a record of a dead-letter topic; `positions`: where intake goes on."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         in_scope = offset < positions.get((topic, partition), 0)
         self.spill.add_row(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
