@@ -27,8 +27,8 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="FILTER")
 @click.option(
-    "--letter", "letters", multiple=True, metavar="KEY",
-    help="One letter: its key or its letter, as `retry letters --json` prints them.",
+    "--letter", "letters", multiple=True, metavar="NAME",
+    help="One letter: its name or its letter, as `retry letters --json` prints them.",
 )
 @kind_options
 @click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def explain(letter: str, policies: str | None, as_json: bool) -> None:
     """Explain one letter: what failed, by which rule it is due when, where it is now, and what happens next.
 
-    The letter is named as the header retry-source names it, or by its key of `retry letters`. Payloads are not printed. No worker
+    The letter is named as the header retry-source names it, or by its name of `retry letters`. Payloads are not printed. No worker
     needs to run.
     """
     from retry import settings as environment
@@ -66,7 +66,7 @@ def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, objec
         "exception": failure.exception if failure else None,
         "cause": failure.cause if failure else None,
         "decision": explanation.decision._asdict() if explanation.decision else None,
-        "key": str(source(evidence.waiting.key)) if evidence.waiting else None,
+        "name": str(source(evidence.waiting.key)) if evidence.waiting else None,
         "behind": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
         "blocked": evidence.blocked,
         "sent_to": str(evidence.delivery.place) if evidence.delivery else None,

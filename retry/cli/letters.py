@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @letter_options
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most letters on a page.")
 @click.option("--after", metavar="CURSOR", help="The next page: what the last one ended with, or the cursor of a JSON line.")
-@click.option("--show", metavar="KEY", help="Only the letter with this key, in full, payload included, as JSON.")
+@click.option("--show", metavar="NAME", help="Only the letter with this name, in full, payload included, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def letters(
     words: tuple[str, ...],
@@ -90,7 +90,7 @@ def _print_letter(where: Listing, key: str) -> None:
 def _build_row(letter: FoundLetter) -> dict[str, object]:
     failure = letter.failure
     return {
-        "key": letter.name,
+        "name": letter.name,
         "state": letter.state,
         "letter": str(letter.source) if letter.source else None,
         "due": iso(letter.due_ms) if letter.due_ms is not None else None,
@@ -147,7 +147,7 @@ def _describe_letter(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, obj
     digests = content_digests(letter.key, letter.value, letter.headers, codec)
     return {**_build_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
             "digest": digests[0], "digests": digests,
-            "record_key": _base64(letter.key), "record_value": _base64(letter.value), "headers": headers, **named}  # fmt: skip
+            "key_base64": _base64(letter.key), "value_base64": _base64(letter.value), "headers": headers, **named}  # fmt: skip
 
 
 def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:

@@ -134,7 +134,7 @@ def _object(rehearsal: Rehearsed, request: Reschedule) -> dict[str, Any]:
         for (team, policy), counts in sorted(rehearsal.counts.items())
     ]
     examples = [
-        {"change": move.name.lower(), "key": str(e.was), "due": iso(e.was.due_at_ms), "new_due": iso(e.due_at_ms),
+        {"change": move.name.lower(), "name": str(e.was), "due": iso(e.was.due_at_ms), "new_due": iso(e.due_at_ms),
          "target": e.target, "reason": e.reason}
         for move, some in rehearsal.examples.items() for e in some
     ]  # fmt: skip

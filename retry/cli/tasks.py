@@ -78,7 +78,7 @@ def _describe_task(task: Task) -> dict[str, object]:
         **period,
         "target": task.entry.destination,
         "topic": task.defined_at.topic,
-        "key": str(task.defined_at),
+        "name": str(task.defined_at),
     }
 
 

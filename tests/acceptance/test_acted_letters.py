@@ -85,7 +85,7 @@ def listed(deployment: Deployment, *words: str) -> list[dict[str, Any]]:
 
 
 def dues(deployment: Deployment, *words: str) -> list[int]:
-    return [int(row["key"].split("/")[0]) for row in listed(deployment, *words)]
+    return [int(row["name"].split("/")[0]) for row in listed(deployment, *words)]
 
 
 def results(deployment: Deployment, action: str) -> list[dict[str, str]]:
@@ -130,7 +130,7 @@ def test_a_letter_is_edited_and_others_are_patched(deploy: Deploy, tmp_path: Pat
     assert '-  "card": "4711"' in shown.stdout
     assert '+  "card": "4712"' in shown.stdout
     (three,) = listed(deployment, "key:3")
-    edited = acted(deployment, "edit", "--letter", three["key"], "--value-file", str(value), "--header", "mended=yes")
+    edited = acted(deployment, "edit", "--letter", three["name"], "--value-file", str(value), "--header", "mended=yes")
     assert edited["done"] == 1
     patched = acted(
         deployment, "patch", "header.tenant:even", "--merge-patch", '{"card": null}', "--set-header", "mended=too",
@@ -219,13 +219,13 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
     again = deployment.command("act", "retry", "state:parked")
     assert (again.returncode, "1 letters to retry" in again.stdout) == (0, True), again.stderr
 
-    due = {row["key"] for row in listed(deployment)}
+    due = {row["name"] for row in listed(deployment)}
     discarded = acted(deployment, "discard", "state:waiting")
     assert discarded["done"] == 6
     refused(deployment, "they are to be discarded already", "act", "retry", "key:5", code=3)
     undone = deployment.command("actions", "undo", discarded["action"][:6], "--json")
     assert json.loads(undone.stdout)["done"] == 6, undone.stderr
-    after = {row["key"] for row in listed(deployment)}
+    after = {row["name"] for row in listed(deployment)}
     assert after == due
     refused(deployment, "6 of 6 letters: already discarded, or acted on since", "actions", "undo", discarded["action"])
     parks = next(line for line in _actions(deployment, 4, "done") if json.loads(line)["kind"] == "park")

@@ -54,7 +54,7 @@ def remains(told: dict[str, Any], topic: str) -> list[dict[str, Any]]:
 
 def test_a_person_is_erased_where_letters_wait_are_parked_discarded_or_were_edited(deploy: Deploy, tmp_path: Path) -> None:
     deployment, worker = waiting(deploy, 5)
-    keys = [row["key"] for row in listed(deployment, f"key:{PERSON}")]
+    keys = [row["name"] for row in listed(deployment, f"key:{PERSON}")]
     assert acted(deployment, "park", "--letter", keys[0], "--reason", f"of {PERSON}")["done"] == 1
     Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(1)
     # It lies there as it was, and waits as it is.

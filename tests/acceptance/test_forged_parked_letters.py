@@ -103,7 +103,7 @@ def unasked(deployment: TwoTeams, kind: str, *places: str) -> str:
 def test_a_forged_record_is_shown_as_not_ours_and_can_be_discarded_and_nothing_else(forged: Forged) -> None:
     deployment = forged.deployment
     rows = listed(deployment, "state:parked")
-    assert [(row["key"], row["team"], row["mark"]) for row in rows] == [
+    assert [(row["name"], row["team"], row["mark"]) for row in rows] == [
         (forged.copy, "a", "not_ours"), (forged.reference, "a", "not_ours"),
     ]  # fmt: skip
     assert {(row["letter"], row["policy"], row["id"], row["attempt"]) for row in rows} == {(None, None, None, None)}
@@ -170,7 +170,7 @@ def test_a_reference_is_followed_only_where_the_service_parked_that_letter(
     reference = deployment.forge(topic, letter.source, None)
     refused(deployment, "1 more are left alone: this service did not park them", "act", "retry", "state:parked", "--yes")
     (row,) = listed(deployment, "state:parked")
-    assert (row["key"], row["mark"]) == (reference, "not_ours")
+    assert (row["name"], row["mark"]) == (reference, "not_ours")
     unasked(deployment, action_records.RETRY, reference)
     (ended,) = [json.loads(line) for line in _actions(deployment, 1, "done")]
     assert (ended["done"], ended["refused"]) == (0, {"not_ours": 1})

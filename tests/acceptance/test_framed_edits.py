@@ -52,7 +52,7 @@ def test_json_is_sent_as_avro(deploy: Deploy, registry: RegistryServer, tmp_path
     assert '+  "cents": 6' in shown
     assert "1 done" in edit('{"id": "a", "cents": 6}', "--yes", **environ)
     [row] = listed(deployment)
-    sent = deployment.command("act", "retry", "--letter", row["key"], "--yes")
+    sent = deployment.command("act", "retry", "--letter", row["name"], "--yes")
     assert sent.returncode == 0, sent.stderr
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(1)
     [record] = came(deployment)

@@ -49,7 +49,7 @@ def test_3_9_what_waits_in_every_partition_is_told_in_one_place_and_no_worker_ne
 
     def waiting() -> set[str]:
         listed = deployment.command("letters", "state:waiting", "--json", "--limit", "1000").stdout.splitlines()
-        return {json.loads(line)["key"].partition("/")[2] for line in listed}
+        return {json.loads(line)["name"].partition("/")[2] for line in listed}
 
     await_that("all wait", lambda: len(waiting()) == LETTERS)
     for worker in workers:

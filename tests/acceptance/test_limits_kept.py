@@ -73,8 +73,8 @@ def test_teams_and_targets_keep_to_their_limits_and_hold_up_nobody(deploy: Deplo
     listed = deployment.command("letters", f"topic:{aligned}", "state:waiting", "--json").stdout.splitlines()
     rows = [json.loads(line) for line in listed]
     assert len(rows) == 10
-    assert {divmod(int(row["key"].split("/")[0]), HOUR_MS)[1] for row in rows} == {0}
-    assert {int(row["key"].split("/")[0]) // HOUR_MS % 24 for row in rows} == {hour}
+    assert {divmod(int(row["name"].split("/")[0]), HOUR_MS)[1] for row in rows} == {0}
+    assert {int(row["name"].split("/")[0]) // HOUR_MS % 24 for row in rows} == {hour}
     tail.close()
     worker.terminate()
 

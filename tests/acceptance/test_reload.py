@@ -83,7 +83,7 @@ def test_a_changed_file_is_used_and_its_topics_are_read(deploy: Deploy, ask: Cal
     tail.close()
     lines = deployment.command("letters", "state:waiting", "--json").stdout.splitlines()
     due_ms = sorted(letter.timestamp_ms + 3_600_000 for letter in before if letter.topic in (kept, removed))
-    assert sorted(int(json.loads(line)["key"].split("/")[0]) for line in lines) == due_ms, lines
+    assert sorted(int(json.loads(line)["name"].split("/")[0]) for line in lines) == due_ms, lines
     worker.terminate()
 
 

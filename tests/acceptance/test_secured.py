@@ -120,7 +120,7 @@ def _commands(protected: Protected) -> None:
     protected.run("commands", "resume", "--topic", protected.orders)
     # The last that is due still waits when it is asked for.
     *_, entry = map(json.loads, protected.run("commands", "letters", "state:waiting", "--limit", "1000", "--json").splitlines())
-    assert entry["target"] in protected.run("commands", "letters", "--show", entry["key"])
+    assert entry["target"] in protected.run("commands", "letters", "--show", entry["name"])
     *_, task = map(json.loads, protected.run("commands", "tasks", "list", "--json").splitlines())
     assert task["target"] in protected.run("commands", "tasks", "show", task["task"])
     protected.run("commands", "reschedule", "--team", "testers", "--dry-run")

@@ -70,7 +70,7 @@ def test_0_10_a_task_is_listed_and_shown_by_its_name(deploy: Deploy) -> None:
     assert often["run"] == len(runs) + 1
     assert [run["run"] for run in often["last_runs"]] == numbers(runs)[::-1][:5]
     assert often["definition"]["frequency"] == milliseconds(500)
-    where = deployment.command("letters", "--show", often["key"])
+    where = deployment.command("letters", "--show", often["name"])
     assert json.loads(where.stdout)["due"] == often["next_run"]
     yearly = json.loads(deployment.command("tasks", "show", "bcme/yearly", "--json").stdout)
     assert (yearly["cron"], yearly["zone"], yearly["last_runs"]) == ("0 3 1 1 *", "Europe/Berlin", [])

@@ -97,7 +97,7 @@ def printed(deployment: Deployment, *words: str) -> set[str]:
     told = deployment.command("letters", "--json", *words)
     assert told.returncode == 0, told.stderr
     rows: list[dict[str, Any]] = [json.loads(line) for line in told.stdout.splitlines()]
-    return {row["key"] for row in rows}
+    return {row["name"] for row in rows}
 
 
 def named(replica: Replica, text: str = "") -> set[str]:

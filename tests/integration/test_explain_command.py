@@ -70,12 +70,12 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     told = facts(deployment, slow)
     decided, says = told["decision"], told["sentences"]
     assert (told["state"], told["family"], told["cause"]) == ("waiting", "spring-kafka", "com.acme.Slow")
-    assert told["key"] == f"{decided['due_ms']}/{slow}"
+    assert told["name"] == f"{decided['due_ms']}/{slow}"
     assert decided["failed_ms"] + 900_000 <= decided["due_ms"] <= decided["failed_ms"] + 1_800_000
     assert (decided["policy"], decided["attempt"], decided["target"]) == (f"testers/{topic}#2", 1, target)
     assert "  Rule 2 matches; the policy is" in "\n".join(says["policy"])
     assert any(line.startswith("The delay of retry 1 is 30m, of which jitter (equal) makes ") for line in says["due"])
-    assert says["now"][0].startswith(f"It waits at {told['key']} to go to {target}, for another ")
+    assert says["now"][0].startswith(f"It waits at {told['name']} to go to {target}, for another ")
     assert any("That one is retried 15m to " in line for line in says["next"])
     assert not any("changed" in line for lines in says.values() for line in lines)
 
@@ -94,9 +94,9 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     head = facts(deployment, first)
     told = facts(deployment, second)
     assert (head["state"], told["state"]) == ("waiting", "behind")
-    assert told["behind"] == head["key"]
+    assert told["behind"] == head["name"]
     lines = explained(deployment, second)
-    assert any(f"behind the earlier letter of its key at {head['key']}" in line for line in lines)
+    assert any(f"behind the earlier letter of its key at {head['name']}" in line for line in lines)
     assert "s3cret" not in "".join(lines) and "\x1b" not in "".join(lines)
 
     _changes_of_the_policy_file(deployment, slow)

@@ -37,7 +37,7 @@ def listed(deployment: Deployment, *words: str) -> tuple[list[dict[str, Any]], s
 
 
 def keys(deployment: Deployment, *words: str) -> list[str]:
-    return [row["key"] for row in listed(deployment, *words)[0]]
+    return [row["name"] for row in listed(deployment, *words)[0]]
 
 
 def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
@@ -58,7 +58,7 @@ def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
     assert (len(rows), said) == (len(sources), "")
     assert [row["due"] for row in rows[:WAITING]] == sorted(row["due"] for row in rows[:WAITING])
     assert {(row["team"], row["reason"]) for row in rows[WAITING:]} == {("testers", "rule")}
-    every = [row["key"] for row in rows]
+    every = [row["name"] for row in rows]
 
     _pages(deployment, every)
     _filters(deployment, every)
@@ -98,9 +98,9 @@ def _filters(deployment: Deployment, every: list[str]) -> None:
 
 def _one_in_full(deployment: Deployment, rows: list[dict[str, Any]]) -> None:
     for row in (rows[0], rows[-1]):
-        whole = json.loads(deployment.command("letters", "--show", row["key"]).stdout)
+        whole = json.loads(deployment.command("letters", "--show", row["name"]).stdout)
         assert {name: whole[name] for name in row if name != "cursor"} == {name: row[name] for name in row if name != "cursor"}
-        assert whole["record_value"] and whole["message"].endswith("is late")
+        assert whole["value_base64"] and whole["message"].endswith("is late")
     gone = deployment.command("letters", "--show", f"{deployment.parked}/0/999999")
     assert (gone.returncode, gone.stdout) == (1, "")
 
@@ -108,7 +108,7 @@ def _one_in_full(deployment: Deployment, rows: list[dict[str, Any]]) -> None:
 def _cut(deployment: Deployment) -> None:
     """Of each partition of the parking topic only the newest are looked at, and that is told."""
     rows, said = listed(deployment, "state:parked", "--newest", "2")
-    places = Counter(row["key"].rpartition("/")[0] for row in rows)
+    places = Counter(row["name"].rpartition("/")[0] for row in rows)
     assert max(places.values()) == 2 and len(rows) < PARKED
     assert "only the newest 2 records are looked at" in said
 
@@ -128,12 +128,12 @@ def _failures(deployment: Deployment, topic: str) -> None:
 
 def _removed_by_retention(deployment: Deployment, parked: list[dict[str, Any]]) -> None:
     """What is gone is told, and another letter that is left is not shown in its place."""
-    places = [row["key"].rpartition("/")[0] for row in parked]
+    places = [row["name"].rpartition("/")[0] for row in parked]
     kept = next(row for n, row in enumerate(parked) if n and places[n] == places[n - 1])
-    topic, partition, offset = kept["key"].split("/")
+    topic, partition, offset = kept["name"].split("/")
     for done in deployment.admin.delete_records([TopicPartition(topic, int(partition), int(offset))]).values():
         done.result(30)
     gone = deployment.command("letters", "--show", f"{topic}/{partition}/{int(offset) - 1}")
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "is not there" in gone.stderr
-    assert json.loads(deployment.command("letters", "--show", kept["key"]).stdout)["letter"] == kept["letter"]
+    assert json.loads(deployment.command("letters", "--show", kept["name"]).stdout)["letter"] == kept["letter"]

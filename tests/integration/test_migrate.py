@@ -69,7 +69,7 @@ def by_cronsumer() -> dict[str, Written]:
 
     rows = map(json.loads, CRONSUMER.read_text().splitlines())
     return {
-        row["name"]: Written(raw(row["key"]), raw(row["value"]), [(name, raw(value)) for name, value in row["headers"]])
+        row["name"]: Written(raw(row["name"]), raw(row["value"]), [(name, raw(value)) for name, value in row["headers"]])
         for row in rows
     }
 
@@ -150,7 +150,7 @@ def test_what_waits_in_springs_retry_topics_is_shown_moved_once_and_given_back(d
     await_that("all wait", lambda: worker.metric("retry_entries_waiting") == 24)
     told = deployment.command("letters", "--limit", "100", "--json")
     rows = [json.loads(line) for line in told.stdout.splitlines()]
-    assert {int(row["key"].split("/")[0]) for row in rows} == {spring.due_ms}
+    assert {int(row["name"].split("/")[0]) for row in rows} == {spring.due_ms}
     assert Counter(row["attempt"] for row in rows) == {1: 12, 2: 12}
 
     verified = deployment.command("verify", "--json")
