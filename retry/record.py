@@ -57,3 +57,11 @@ def stamp_ms(record: Any) -> int | None:
     """The timestamp of a record, in milliseconds since 1970, to write it again with; None where it has none."""
     kind, at_ms = record.timestamp()
     return at_ms if kind and at_ms > 0 else None
+
+
+def read_headers(record: Any) -> Headers | None:
+    """The headers of a consumed record; None where the client cannot tell them: there are too many, or a name is no UTF-8."""
+    try:
+        return record.headers() or []
+    except SystemError:
+        return None

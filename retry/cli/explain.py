@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def explain(letter: str, policies: str | None, as_json: bool) -> None:
     """Explain one letter: what failed, by which rule it is due when, where it is now, and what happens next.
 
-    The letter is named as the header retry-source names it, or by its name of `retry letters`. Payloads are not printed. No worker
-    needs to run.
+    The letter is named as the header retry-source names it, or by its name of `retry letters`. Payloads are not printed. No
+    worker needs to run.
     """
     from retry import settings as environment
     from retry.clock import wall_ms

@@ -12,7 +12,7 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import KNOWN, Aliases, make_unknown_failure, may_be, recognise
 from retry.dead_letters.retry_headers import OURS
-from retry.record import Header, Headers, Record
+from retry.record import Header, Headers, Record, read_headers
 
 _ATTEMPT_DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -121,12 +121,8 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     ours: dict[str, bytes | None] = {}
     telling: Headers = []
     original_headers: Headers = []
-    try:
-        headers = message.headers() or ()
-    except SystemError:
-        # A name that is no UTF-8, or too many: the client can neither tell nor write them again.
-        headers = _UNREADABLE
-    for header in headers:
+    headers = read_headers(message)
+    for header in _UNREADABLE if headers is None else headers:
         name = header[0]
         if name in OURS:
             ours[name] = header[1]  # Of duplicates the last is the newest.
@@ -169,23 +165,25 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
     )
 
 
-def fill_pointer(pointer: Letter, record: Message | Any) -> Letter:
+def fill_pointer(pointer: Letter, record: Message | Any) -> Letter | None:
     """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when.
 
-    Raises:
-      SystemError: the client cannot tell the headers of that record.
+    None where the client cannot tell the headers of that record.
     """
-    letter = read(_copy_record(pointer, record))
+    headers = read_headers(record)
+    if headers is None:
+        return None
+    letter = read(_copy_record(pointer, record, headers))
     return msgspec.structs.replace(letter, failure=pointer.failure, stamped_ms=pointer.stamped_ms)
 
 
-def _copy_record(pointer: Letter, record: Message | Any) -> Record:
+def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record:
     """A record as if its framework had copied it: its own headers, then the pointer's.
 
     What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
     """
     replaced = {name for name, _ in pointer.original_headers if name in KNOWN}
-    headers = [*(header for header in record.headers() or () if header[0] not in replaced), *pointer.original_headers]
+    headers = [*(header for header in own if header[0] not in replaced), *pointer.original_headers]
     place = pointer.topic, pointer.partition, pointer.offset
     return Record(place, record.key(), record.value(), headers, record.timestamp())
 

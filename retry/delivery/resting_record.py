@@ -16,7 +16,7 @@ from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.policies.registry import Registry
-from retry.record import RecordLocation
+from retry.record import RecordLocation, read_headers
 
 # What becomes of a record that this service did not put there.
 NOT_OURS = "not_ours"
@@ -39,17 +39,12 @@ def letter_source(record: Any, registry: Registry) -> RecordLocation | None:
 
 def service_headers(record: Any) -> Mapping[str, bytes | None]:
     """The headers by which the service tells of its letters; none where they cannot be read."""
-    headers = record.headers() or [] if copyable(record) else []
-    return {name: value for name, value in headers if name in names.OURS}
+    return {name: value for name, value in read_headers(record) or [] if name in names.OURS}
 
 
 def copyable(record: Any) -> bool:
     """Whether the client can tell its headers."""
-    try:
-        record.headers()
-    except SystemError:
-        return False
-    return True
+    return read_headers(record) is not None
 
 
 def is_no_letter(record: Any) -> bool:

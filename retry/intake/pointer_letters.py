@@ -39,10 +39,11 @@ def fill(letters: list[Letter], routes: Sequence[Route], fetch: Fetch | None) ->
         if isinstance(record, str):
             unfit[n] = record
             continue
-        try:
-            letters[n] = fill_pointer(letters[n], record)
-        except SystemError:
+        letter = fill_pointer(letters[n], record)
+        if letter is None:
             unfit[n] = _UNREADABLE
+        else:
+            letters[n] = letter
     return unfit
 
 

@@ -9,7 +9,7 @@ from retry import clock
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import Message
 from retry.kafka.newest_records import cut_to_newest
-from retry.record import Headers
+from retry.record import Headers, read_headers
 from retry.settings import Settings
 
 # Where they begin has to be looked for, since ends of transactions lie between them.
@@ -39,8 +39,6 @@ def newest_records(settings: Settings, topic: str, partition_max: Callable[[int]
     newest = cut_to_newest(read, dict.fromkeys(spans, records_max), clock.Deadline(_SEARCH_S))
     for batch in offset_ranges.read_batches(reader, newest, clock.Deadline(_READ_S)):
         for message in batch:
-            try:
-                headers: Headers = message.headers() or []  # type: ignore[assignment]
-            except SystemError:
-                continue
-            yield message, headers
+            headers = read_headers(message)
+            if headers is not None:
+                yield message, headers

@@ -15,6 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import OutcomeNewer
 from retry.kafka import offset_ranges, topics
 from retry.operations.cluster import Cluster
+from retry.record import read_headers
 from retry.telemetry import outcomes, worker_records
 from retry.telemetry.outcomes import Outcome
 from retry.telemetry.worker_records import KEY, RefusedRecord, WorkerRecord
@@ -214,11 +215,7 @@ def _decode_header(value: bytes | None) -> str | None:
 
 def own_headers(message: Any) -> Mapping[str, bytes | None]:
     """The headers of a record by name, the service's own among them; none where they cannot be read."""
-    try:
-        return dict(message.headers() or ())
-    except SystemError:
-        # A name that is no UTF-8: the service cannot have written it.
-        return {}
+    return dict(read_headers(message) or ())
 
 
 def find_refused_letters(cluster: Cluster) -> dict[str, RefusedRecord]:

@@ -14,7 +14,7 @@ from retry.delivery.resting_record import NOT_OURS, is_no_letter, is_reference, 
 from retry.operations.explain.search import LetterLocation
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.policies.registry import Registry
-from retry.record import CREATE_TIME, Headers, Record
+from retry.record import CREATE_TIME, Record, read_headers
 from retry.telemetry import fingerprint
 
 _ATTEMPT_DIGITS_MAX = 10
@@ -185,7 +185,7 @@ def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor:
 def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
     """The letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
-    record = Record(where, message.key(), message.value(), _read_headers(message), message.timestamp())
+    record = Record(where, message.key(), message.value(), read_headers(message) or [], message.timestamp())
     source, is_other = letter_source(message, registry), is_no_letter(message)
     # A parked letter has the timestamp of the dead letter, where the topic lets it.
     at_ms = record.timestamp()[1]
@@ -194,14 +194,6 @@ def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = Fa
         record=record, registry=registry, failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
         is_ours=is_other or source is not None,
     )  # fmt: skip
-
-
-def _read_headers(message: Any) -> Headers:
-    try:
-        return list(message.headers() or ())
-    except SystemError:
-        # A name that is no UTF-8: the service cannot have written it.
-        return []
 
 
 def _decode_text(raw: bytes | None) -> str | None:

@@ -12,7 +12,7 @@ from retry.operations.migrate.letter_headers import LetterHeaders, make_moved_he
 from retry.operations.migrate.waiting import Waiting
 from retry.operations.try_letters import Tried
 from retry.policies.registry import Registry
-from retry.record import Headers, Record
+from retry.record import Record, read_headers
 
 # How many records that are left are told of by their places.
 _PLACES_MAX = 20
@@ -57,10 +57,8 @@ class Conversion:
     def convert_record(self, message: Any) -> tuple[bytes, Record | None, bool]:
         """Convert a record: return its place, the letter that it becomes or None, and whether its headers cannot be read."""
         place = b"%b/%d/%d" % (message.topic().encode(), message.partition(), message.offset())
-        try:
-            headers: Headers = message.headers() or []
-        except SystemError:
-            # A name that is no UTF-8, or too many of them: the client can neither tell nor write them again.
+        headers = read_headers(message)
+        if headers is None:
             return place, None, True
         told = self._convert(headers, place)
         if told is None and self._others:

@@ -11,7 +11,7 @@ from retry.dead_letters.dead_letter import integer
 from retry.operations.explain.search import parse_location
 from retry.operations.verify.records import RecordReader, hash_of
 from retry.operations.verify.rows import UNKNOWN, DeliveryRow, OutcomeRow, Returned, RowKind
-from retry.record import PartitionId
+from retry.record import PartitionId, read_headers
 
 _DIGITS_MAX = 10
 _TIME_DIGITS_MAX = 18
@@ -66,14 +66,13 @@ class Deliveries:
         if stamp_type != _APPEND:
             appended_ms = UNKNOWN
         self.first_ms.setdefault((topic, partition), appended_ms)
-        try:
-            headers = message.headers()
-        except SystemError:
-            # Too many, or a name that is no UTF-8: the service cannot have written it, but nothing proves whose it is.
+        headers = read_headers(message)
+        if headers is None:
+            # The service cannot have written it, but nothing proves whose it is.
             if kind == RowKind.DELIVERY:
                 self._unchecked["deliveries whose headers cannot be read"] += 1
             return
-        id_, attempt, source, due = _of_service(headers or ())
+        id_, attempt, source, due = _of_service(headers)
         if UNKNOWN < appended_ms < self._since_ms or (source is None and (id_ is None or attempt is None)):
             return
         in_scope, due_ms = self._reader.in_scope(topic, partition, offset), integer(due, _TIME_DIGITS_MAX)

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from retry.policies.topic_patterns import is_of_kafka
-from retry.record import Header, Headers
+from retry.record import Header, Headers, read_headers
 from retry.scheduling.messages import headers as names
 
 _EPOCH = re.compile(rb"[+-]?[0-9]{1,19}")
@@ -119,10 +119,8 @@ def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
     """
     key = message.key()
     named = bool(key and key.strip())
-    try:
-        headers: Headers = message.headers() or []
-    except SystemError:
-        # A name that is no UTF-8, or too many: the client can neither tell nor write them again.
+    headers = read_headers(message)
+    if headers is None:
         return CANCEL if named and message.value() is None else _invalid(RefusedBecause.UNREADABLE_HEADERS)
     if not named:
         return _invalid(RefusedBecause.NO_KEY)

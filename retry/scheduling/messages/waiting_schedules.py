@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from retry.intake.record_versions import RecordVersions
-from retry.record import RecordLocation
+from retry.record import RecordLocation, read_headers
 from retry.scheduling.messages import headers as names
 
 # Partition and key.
@@ -75,9 +75,6 @@ def written_last(messages: Iterable[Any], into: dict[bytes, int]) -> None:
 
 def _read_ended_offset(message: Any) -> int | None:
     """The offset of the schedule that a null says it has ended."""
-    try:
-        headers = dict(message.headers() or ())
-    except SystemError:
-        return None
+    headers = dict(read_headers(message) or ())
     told = headers.get(names.DONE, headers.get(names.MIGRATED))
     return int(told) if told and told.isdigit() else None

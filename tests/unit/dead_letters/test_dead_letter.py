@@ -149,6 +149,7 @@ def test_a_pointer_that_is_filled_failed_when_the_pointer_was_written(family: st
     theirs: Headers = [("a", b"1"), (f"{family}.errors.topic", b"earlier"), ("a", None)]
     source = MemoryRecord(Entry("orders", b"k", b"v", theirs, None, ""), 1, 7, NOW_MS - 86_400_000)
     whole = fill_pointer(pointer, source)
+    assert whole is not None
     assert (whole.key, whole.value, whole.original_headers) == (b"k", b"v", [("a", b"1"), ("a", None), *said])
     assert (whole.source, whole.failure) == (pointer.source, pointer.failure)
     assert (whole.timestamp_ms, whole.failed_at_ms(NOW_MS + 5_000)) == (NOW_MS - 86_400_000, failed_ms)
