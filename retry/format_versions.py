@@ -2,8 +2,8 @@
 
 | format | where its version stands | written and read | former version, read | what a newer version does |
 | --- | --- | --- | --- | --- |
-| key | first byte, the kind | 1 plain, 2 ordered, 3 named, 4 a block | kind 1 without a lane: moved | shard read-only |
-| envelope | first element of the array | 1; 2 if sealed; 3 and 4 of a block | 1 without `failed_at_ms` | shard read-only |
+| key | first byte, the kind | 1 plain, 2 ordered, 3 named, 4 a block | | shard read-only |
+| envelope | first element of the array | 1; 2 if sealed; 3 and 4 of a block | | shard read-only |
 | control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
 | action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
 | table | `format` of the state | 6 | | table wiped and restored |

@@ -21,15 +21,11 @@ All others are superseded. A cancel is a key in the lane of eight zero bytes; it
 See `retry.delay_queue.table.named_entries`.
 
 0x04 is the kind of blocks, of which each stands for many plain entries; see `retry.delay_queue.blocks`.
-
-The keys of the version before had no lane: 0x01 | due | source topic | 0x00 | partition | offset. Where the due time of a
-key with a lane begins, with its highest bit set since 1970, they have the first letter of a topic.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -61,18 +57,15 @@ INCARNATION_MAX = _NUMBER_MAX >> _OFFSET_BITS
 _PLAIN_LANES, _BLOCKS = bytes([PLAIN]), bytes([BLOCK])
 # Entries that nobody tells apart: of tests, and of users who have no teams.
 COMMON = bytes([PLAIN]) + bytes(8)
-# Where entries lie in a table whose keys have no lane, until they are moved; see `retry.delivery.migrate_v1_keys`.
-LANELESS = bytes([PLAIN]) + b"\xff" * 8
 # Where nulls of dead-letter topics lie until what they cancel is parked; see `retry.delivery.cancel`.
 NULLS = bytes([PLAIN]) + b"\xff" * 7 + b"\xfe"
 # Where entries lie that cannot be opened, by their kinds; see `retry.delivery.hold`.
 HELD = {kind: bytes([kind]) + b"\xff" * 7 + b"\xfd" for kind in (PLAIN, ORDERED, NAMED)}
 HELD_LANES = frozenset(HELD.values())
 # Nothing is delivered from these.
-UNDELIVERED = HELD_LANES | {LANELESS, NULLS}
+UNDELIVERED = HELD_LANES | {NULLS}
 # Cancels lie here: they end what they are greater than, and nothing is ever delivered from it.
 CANCEL = bytes([NAMED]) + bytes(8)
-_LANELESS = re.compile(rb"\x01.{8}[A-Za-z0-9._-]{1,249}\0.{12}", re.DOTALL)
 
 
 class Source(NamedTuple):
@@ -173,21 +166,6 @@ def due_bound(due_at_ms: int, lane: bytes = COMMON) -> bytes:
 def lane_end(lane: bytes) -> bytes:
     """The smallest key beyond this lane."""
     return (int.from_bytes(lane, "big") + 1).to_bytes(LANE_BYTES, "big")
-
-
-def laneless(entry_key: bytes) -> bool:
-    """Whether it is the key of an entry that the version before lanes wrote."""
-    return entry_key[LANE_BYTES : LANE_BYTES + 1] < b"\x80" and _LANELESS.fullmatch(entry_key) is not None
-
-
-def with_lane(laneless_key: bytes, lane: bytes = LANELESS) -> bytes:
-    """Turn a key that the version before lanes wrote into the key of the same entry in a lane."""
-    return lane + laneless_key[1:]
-
-
-def without_lane(entry_key: bytes) -> bytes:
-    """The key of a plain entry as the version before lanes wrote it."""
-    return entry_key[:1] + entry_key[LANE_BYTES:]
 
 
 def lane_of(entry_key: bytes) -> bytes:

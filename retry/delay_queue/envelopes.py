@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
       key, value, headers: as they will be sent; `None` is a null, not an empty value.
       timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
       team: whose letter it is, for metrics.
-      failed_at_ms: when the failure happened that it was made for; None in those of the version before, which did not say.
+      failed_at_ms: when the failure happened that it was made for; None where nothing has failed, as of what is scheduled.
     """
 
     destination: str

@@ -1,4 +1,4 @@
-"""Which changelog records a table takes in, and under which key; what no version wrote it passes over."""
+"""Which changelog records a table takes in; what no version wrote it passes over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from retry import format_versions
 from retry.delay_queue import action_records, action_state, blocks, control_records, envelopes, ramp_records, returned_offsets
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, laneless, source, with_lane
+from retry.delay_queue.entry_keys import LANE_BYTES, NAME_BYTES, NAMED, ORDERED, PLAIN, VERSION_BYTES, source
 from retry.delay_queue.ramp_records import FAILED, SENDING
 from retry.delay_queue.returned_offsets import RETURNED
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
@@ -19,8 +19,6 @@ _PLAIN_MIN = LANE_BYTES + 8 + 2 + 12
 _NAMED_MIN = _PLAIN_MIN + NAME_BYTES + VERSION_BYTES
 _BYTES_MIN = {PLAIN: _PLAIN_MIN, ORDERED: _PLAIN_MIN + 8, NAMED: _NAMED_MIN}
 _KINDS_OF_ENTRIES = frozenset(_BYTES_MIN)
-# A due time since 1970 has its highest bit set.
-_SINCE_1970 = 0x80
 # Where the topic begins, by kind, and how far from the end the byte is that ends it, and where partition and offset begin.
 _TOPIC_AT = {PLAIN: LANE_BYTES + 8, ORDERED: LANE_BYTES + 16, NAMED: LANE_BYTES + 8 + NAME_BYTES + VERSION_BYTES}
 _TAIL, _PARTITION, _OFFSET, _HIGHEST_BIT = 13, 12, 8, 0x80
@@ -44,10 +42,9 @@ class ReadableRows(NamedTuple):
 def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:
     """Sort out what a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
 
-    Keys of the version before lanes come in the lane that is kept for them. What no version wrote is passed over as if it were
-    not there: what was folded of its key before stands. Of envelopes only the version is looked at, since nearly all are right.
-    What is none lies under the key of an entry, takes its place as any later record does, and is held when it is due, see
-    `retry.delivery.hold`.
+    What no version wrote is passed over as if it were not there: what was folded of its key before stands. Of envelopes only the
+    version is looked at, since nearly all are right. What is none lies under the key of an entry, takes its place as any later
+    record does, and is held when it is due, see `retry.delivery.hold`.
 
     Raises:
       EntryNewer: a record was written by a newer version.
@@ -57,21 +54,21 @@ def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:
         key, value = row
         # Nearly every record is an entry of this version, or the end of one, and needs no closer look.
         if (
-            len(key) >= _PLAIN_MIN and (at := _TOPIC_AT.get(key[0])) and key[LANE_BYTES] >= _SINCE_1970 and not key[-_TAIL]
+            len(key) >= _PLAIN_MIN and (at := _TOPIC_AT.get(key[0])) and not key[-_TAIL]
             and key[-_OFFSET] < _HIGHEST_BIT and key[-_PARTITION] < _HIGHEST_BIT
             and (value is None or value[1:2] in _VERSIONS) and (topic := key[at:-_TAIL]) and topic.isascii()
         ):  # fmt: skip
             records.append(row)
             continue
         try:
-            record = _read_closely(key, value)
+            is_taken_in = _look_closely(key, value)
         except EntryNewer:
             raise
         except EntryUnreadable:
             # With what came before under the same key.
             return _without_unreadable(rows)
-        if record is not None:
-            records.append(record)
+        if is_taken_in:
+            records.append(row)
     return ReadableRows(records, [])
 
 
@@ -79,7 +76,7 @@ def _without_unreadable(rows: Sequence[ChangelogRow]) -> ReadableRows:
     kept, unreadable = list[ChangelogRow](), list[UnreadableRow]()
     for key, value in rows:
         try:
-            _read_closely(key, value)
+            _look_closely(key, value)
         except EntryNewer:
             raise
         except EntryUnreadable as error:
@@ -99,8 +96,8 @@ def before_newer(rows: Sequence[ChangelogRow]) -> int:
     return len(rows)
 
 
-def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
-    """The record as it is taken in; None where there is nothing to be taken in.
+def _look_closely(key: bytes, value: bytes | None) -> bool:
+    """Whether there is something to be taken in; the null of a foreign key deletes nothing here.
 
     Raises:
       EntryNewer, EntryUnreadable: as `select_readable_rows` sorts them out.
@@ -109,22 +106,20 @@ def _read_closely(key: bytes, value: bytes | None) -> ChangelogRow | None:
     if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:
             _check_asked(key, value)
-        return key, value
+        return True
     if blocks.is_block(key):
         blocks.check(key, value)
-        return key, value
-    if laneless(key):
-        key = with_lane(key)
-    elif kind not in _KINDS_OF_ENTRIES or len(key) < _BYTES_MIN[kind]:
+        return True
+    if kind not in _KINDS_OF_ENTRIES or len(key) < _BYTES_MIN[kind]:
         if value is None:
-            return None
+            return False
         if kind in _KINDS and format_versions.KEY.newer(kind):
             raise EntryNewer(format_versions.KEY.describe_version(kind))
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
     source(key)
     if value is not None:
         envelopes.check_version(value)
-    return key, value
+    return True
 
 
 def _is_of_action(key: bytes) -> bool:

@@ -95,7 +95,7 @@ def _select(
 def _moved_or_selected(
     shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
-    if shard.moves.migrate(writer, around) or shard.moves.release(writer, around, now_ms):
+    if shard.moves.release(writer, around, now_ms):
         shard.progress.note_move()
         return None
     shard.moves.move_batch(writer, around, now_ms)

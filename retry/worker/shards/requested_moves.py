@@ -1,5 +1,5 @@
-"""What moves waiting entries of one shard between two sweeps: the upgrade of old keys, rescheduling, actions,
-nulls that cancel, keys that are lost and found, and entries that their topics refuse."""
+"""What moves waiting entries of one shard between two sweeps: rescheduling, actions, nulls that cancel, keys that are lost and
+found, and entries that their topics refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from retry.delay_queue.table.interface import Table
-from retry.delivery import migrate_v1_keys, move_entries, park_refused
+from retry.delivery import move_entries, park_refused
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
@@ -50,14 +50,6 @@ class RequestedMoves:
         self._changelog, self._table = changelog, table
         self._rescheduling, self._acting, self._cancelling = Rescheduling(), Acting(changelog, table), Cancelling()
         self._holding = Holding(changelog, table)
-
-    def migrate(self, writer: SweepProducer, around: ShardContext) -> bool:
-        """Move one batch of entries of the version before lanes; False where there is none left."""
-        moved = migrate_v1_keys.migrate_batch(self._table, writer, self._changelog, around.rows_max, around.bytes_now)
-        if moved:
-            self.entries_moved()
-            log.info("shard %d: %d entries of the version before lanes moved", self._changelog.partition, moved)
-        return moved > 0
 
     def quarantine_due_rows(self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
         """Move those of some entries that cannot be opened out of the way of others."""

@@ -33,7 +33,7 @@ from retry.worker.shards.restore import RestoreProgress, ShardContext
 
 log = logging.getLogger(__name__)
 
-# Of so many quick checks of an idle shard one is thorough: are there older entries to be moved, say.
+# Of so many quick checks of an idle shard one is thorough: can entries that are held be sent now, say.
 _THOROUGH_EVERY = 20
 
 _Done = TypeVar("_Done")

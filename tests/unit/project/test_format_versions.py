@@ -1,10 +1,9 @@
-"""What earlier revisions wrote is read; what later ones may write is known for what it is, and never guessed at."""
+"""What each release wrote is read; what later ones may write is known for what it is, and never guessed at."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 
 import msgspec
 import orjson
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from retry import format_versions
 from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
-from retry.delay_queue.entry_keys import LANELESS, Source
+from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.changelog_records import before_newer, select_readable_rows
 from retry.errors import EntryNewer, EntryUnreadable, LineageNewer, LineageUnreadable, OutcomeNewer
@@ -24,16 +23,16 @@ from retry.intake import attempts
 from retry.operations.explain.search import LetterLocation, read_outcome
 from retry.telemetry import outcomes
 from retry.telemetry.outcomes import SharedFields
+from tests.fixtures.make_versions import FILE, written_now
 
-WRITTEN = json.loads((Path(__file__).parents[2] / "fixtures" / "versions.json").read_text())
+WRITTEN = json.loads(FILE.read_text())
 DUE_MS = 1_700_000_000_000
 SOURCE = Source(DUE_MS, "orders.DLT", 3, 7)
-WITHOUT = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments")
+ENTRY = Entry("orders.retry", b"k", b"v", [("trace", b"1"), ("none", None)], DUE_MS - 9, "payments", DUE_MS - 5)
 LANE = entry_keys.lane("payments", "orders.DLT", "orders.retry")
 KEY = entry_keys.build_key(DUE_MS, entry_keys.key_stem("orders.DLT", 3), 7, LANE)
-ENVELOPE = envelopes.encode(WITHOUT)
-LANELESS_KEY = bytes.fromhex(WRITTEN["before lanes"]["key"])
-ORDERED_KEY = bytes.fromhex(WRITTEN["before versions"]["ordered key"])
+ENVELOPE = envelopes.encode(ENTRY)
+ORDERED_KEY = bytes.fromhex(WRITTEN["now"]["ordered key"])
 # Rows that only tables have, and a named entry without name and version, among them.
 STRANGERS = [
     *(bytes([kind]) + KEY[1:] for kind in range(3, 10)), b"", b"\0", b"\x01", b"order-42", b"\x20", b"\xff" * 40, KEY[:30],
@@ -51,41 +50,32 @@ def envelope(version: object) -> bytes:
 
 @pytest.fixture(params=WRITTEN)
 def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
-    """What a revision wrote, by name."""
-    return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items() if name != "revision"}
+    """What a release wrote, or what is written now, by name."""
+    return {name: bytes.fromhex(text) for name, text in WRITTEN[request.param].items()}
 
 
-def test_entries_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
-    keys = [written[name] for name in ("key", "ordered key") if name in written]
-    for key, value in select_readable_rows([(key, written["envelope"]) for key in keys]).rows:
-        assert entry_keys.source(key) == SOURCE
-        assert msgspec.structs.replace(envelopes.decode(value), failed_at_ms=None) == WITHOUT
+def test_entries_are_read(written: dict[str, bytes]) -> None:
+    rows = [(written[name], written["envelope"]) for name in ("key", "ordered key")]
+    assert select_readable_rows(rows) == (rows, [])
+    assert {entry_keys.source(key) for key, _ in rows} == {SOURCE}
+    assert envelopes.decode(written["envelope"]) == ENTRY
 
 
-def test_only_the_newest_of_them_tell_of_the_failure() -> None:
-    told = {name: envelopes.decode(bytes.fromhex(of["envelope"])).failed_at_ms for name, of in WRITTEN.items()}
-    known = dict.fromkeys(("before versions", "before outcome 2", "before outcome 3", "before outcome 4", "now"), DUE_MS - 5)
-    assert told == {"before lanes": None, "before failed_at_ms": None, **known}
-
-
-def test_controls_of_earlier_revisions_are_read(written: dict[str, bytes]) -> None:
-    rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule") if name in written]
+def test_controls_are_read(written: dict[str, bytes]) -> None:
+    rows = [(written[f"{name} key"], written[name]) for name in ("pause", "reschedule")]
     standing = dict(select_readable_rows(rows).rows)
-    assert control_records.pauses(standing, DUE_MS) == ({("team", "payments"): Pause(DUE_MS, "why")} if rows else {})
-    for asked in control_records.reschedules(standing).values():
-        assert asked in [Reschedule(DUE_MS, "payments", None, policies) for policies in ("", "ab" * 32)]
+    assert control_records.pauses(standing, DUE_MS) == {("team", "payments"): Pause(DUE_MS, "why")}
+    assert list(control_records.reschedules(standing).values()) == [Reschedule(DUE_MS, "payments", None, "ab" * 32)]
 
 
-def test_lineages_are_read_and_those_that_name_no_team_are_told_from_them() -> None:
-    told = attempts.unpack(bytes.fromhex(WRITTEN["now"]["lineages"]))
+def test_lineages_are_read(written: dict[str, bytes]) -> None:
+    told = attempts.unpack(written["lineages"])
     assert told.team == attempts.team_number("payments")
     row = attempts.build_fields
     assert list(told.rows) == [row(11, 22, DUE_MS, DUE_MS - 5_000, 2, True), row(1, 2, DUE_MS, 0, 1)]
-    with pytest.raises(LineageUnreadable, match="no rows of version 2"):
-        attempts.unpack(bytes.fromhex(WRITTEN["before outcome 4"]["lineages"]))
 
 
-def test_outcomes_of_earlier_revisions_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
+def test_outcomes_are_of_a_version_that_is_read(written: dict[str, bytes]) -> None:
     assert msgspec.json.decode(written["outcome"])["v"] in format_versions.OUTCOME.reads
 
 
@@ -115,11 +105,7 @@ def test_a_letter_is_found_among_those_that_are_told_of_together() -> None:
 
 
 def test_this_version_writes_what_it_wrote_before() -> None:
-    last = {name: bytes.fromhex(text) for name, text in WRITTEN["now"].items()}
-    assert last["key"] == KEY
-    assert last["envelope"] == envelopes.encode(msgspec.structs.replace(WITHOUT, failed_at_ms=DUE_MS - 5))
-    assert last["pause"] == control_records.encode(Pause(DUE_MS, "why"))
-    assert last["lineages"] == attempts.pack("payments", attempts.unpack(last["lineages"]).rows)
+    assert written_now() == WRITTEN["now"]
 
 
 @pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
@@ -152,14 +138,14 @@ def test_what_was_folded_of_a_key_stands_where_a_record_of_it_cannot_be_read(val
 
 
 @pytest.mark.parametrize("value", [b"", b"garbage", msgspec.msgpack.encode([1, "nowhere"]), msgspec.msgpack.encode([1] * 8)])
-@pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
+@pytest.mark.parametrize("key", [KEY, ORDERED_KEY])
 def test_what_is_no_envelope_takes_the_place_of_its_key_as_after_a_restart(key: bytes, value: bytes) -> None:
     # Compaction leaves the last record of a key: whoever folds both must have what a new worker has.
     assert [found for _, found in select_readable_rows([(key, ENVELOPE), (key, value)]).rows] == [value]
 
 
 @pytest.mark.parametrize("version", [5, 127, 128, 255, 1 << 40])
-@pytest.mark.parametrize("key", [KEY, LANELESS_KEY, ORDERED_KEY])
+@pytest.mark.parametrize("key", [KEY, ORDERED_KEY])
 def test_an_envelope_of_a_newer_version_is_known_when_it_is_folded(key: bytes, version: int) -> None:
     with pytest.raises(EntryNewer, match=f"envelope version {version} .*upgrade"):
         select_readable_rows([(key, envelope(version))])
@@ -177,9 +163,9 @@ def test_other_bytes_are_never_called_newer(value: bytes) -> None:
 
 
 def test_a_field_that_a_later_version_adds_at_the_end_is_no_trouble() -> None:
-    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(envelopes.encode(WITHOUT)), "more"])
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(envelopes.encode(ENTRY)), "more"])
     assert select_readable_rows([(KEY, longer)]) == ([(KEY, longer)], [])
-    assert envelopes.decode(longer) == WITHOUT
+    assert envelopes.decode(longer) == ENTRY
 
 
 @pytest.mark.parametrize(("key", "value"), NEWER_CONTROLS)
@@ -205,27 +191,3 @@ def test_how_many_rows_come_before_the_first_of_a_newer_version() -> None:
     for newer in [*((key, b"") for key in NEWER_KEYS), *NEWER_CONTROLS, (KEY, envelope(5))]:
         assert before_newer([*good, newer, *good, newer]) == 4
         assert before_newer([newer]) == 0
-
-
-# --- keys without a lane ---
-
-TOPIC = st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True)
-DUE = st.integers(0, entry_keys.DUE_MS_MAX)
-# Offsets have six bytes of a key.
-LAST = st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 48) - 1)
-
-
-@given(DUE, TOPIC, *LAST, st.binary(min_size=8, max_size=8))
-def test_keys_with_and_without_a_lane_are_told_apart(due_ms: int, topic: str, partition: int, offset: int, of: bytes) -> None:
-    laned = entry_keys.build_key(due_ms, entry_keys.key_stem(topic, partition), offset, b"\x01" + of)
-    old = entry_keys.without_lane(laned)
-    assert (entry_keys.laneless(laned), entry_keys.laneless(old)) == (False, True)
-    assert entry_keys.with_lane(old, b"\x01" + of) == laned
-    [(stored, _)] = select_readable_rows([(old, None)]).rows
-    assert entry_keys.lane_of(stored) == LANELESS
-    assert entry_keys.without_lane(stored) == old
-    assert entry_keys.source(stored) == Source(due_ms, topic, partition, offset)
-
-
-def test_the_key_of_before_lanes_is_the_one_that_was_written() -> None:
-    assert entry_keys.without_lane(KEY) == LANELESS_KEY
