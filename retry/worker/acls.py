@@ -82,7 +82,6 @@ _RUNNING = (
     Need(WORKER, GROUP, "table group", READ, "no shard is owned: nothing is sent"),
     Need(WORKER, TRANSACTIONAL_ID, "intake writers", WRITE, "no letter is taken in"),
     Need(WORKER, TRANSACTIONAL_ID, "sweep writers", WRITE, "nothing is sent"),
-    Need(WORKER, TRANSACTIONAL_ID, "shard writers", WRITE, "no shard is opened: nothing is sent"),
 )
 _LETTERS = (
     Need(WORKER, TOPIC, "dead letters", READ, "its letters are not taken in"),
@@ -227,7 +226,7 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
         "table group": [own.table_group],
         "consumer groups": registry.list_group_topics(),
     }
-    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "shard", "control", "migrate")}
+    prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "control", "migrate")}
     patterns = [extract_prefix(pattern.pattern) for pattern, _ in registry.patterns]
     exact = [(topic, False) for topic in sorted(registry.exact) if not any(is_in(topic, each) for each in patterns)]
     return {

@@ -58,8 +58,8 @@ STEPS = {
         "forget-in-queue": 9,
     },
     "restore": {
-        "open-before-fence": 1,
-        "open-after-fence": 1,
+        "open-before-bounds": 1,
+        "open-after-bounds": 1,
         "open-after-table": 1,
         "restore": 1,
     },
@@ -195,8 +195,8 @@ def _arm_opening(crash: Crash) -> None:
                     file.unlink()
                 end()
 
-    before(restore, "fenced_bounds", lambda *_: crash.pass_by("open-before-fence"))
-    before(restore, "table", lambda *_: crash.pass_by("open-after-fence"))
+    before(restore, "fetch_bounds", lambda *_: crash.pass_by("open-before-bounds"))
+    before(restore, "table", lambda *_: crash.pass_by("open-after-bounds"))
     after(restore, "table", lambda *_: crash.pass_by("open-after-table"))
     # Before the shard is called ready: all of a small changelog may come in one go.
     after(Shard, "_guarded_fold", folding)

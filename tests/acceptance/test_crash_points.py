@@ -32,7 +32,7 @@ IN_TURN = (
     "fold-after-write",
     "sweep-after-commit",
     "restore",
-    "open-after-fence",
+    "open-after-bounds",
 )
 
 

@@ -83,20 +83,12 @@ class ShardContext(NamedTuple):
             self.pace.note_commit(begun_s, size)
 
 
-def fenced_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:
-    """Step 3: the bounds of the partition; first, a former owner of the version before this one is fenced.
-
-    That one proved nothing, and had two producers of its own for each shard.
+def fetch_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:
+    """Step 3: the bounds of the partition.
 
     Raises:
-      TransactionFailed: the broker did not answer; nothing is open, try again later.
+      KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
     """
-    for name in (f"shard-{changelog.partition}", f"shard-{changelog.partition}-spare"):
-        writer = around.log.writer(name)
-        try:
-            writer.open()
-        finally:
-            writer.close()
     return around.log.fetch_bounds(changelog.topic, [changelog.partition])[changelog.partition]
 
 

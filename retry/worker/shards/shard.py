@@ -81,9 +81,9 @@ class Shard:
         """Open it; the steps are those of `retry.worker.shards.restore`.
 
         Raises:
-          TransactionFailed: the broker did not answer; nothing is open, try again later.
+          KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
         """
-        bounds = restore.fenced_bounds(changelog, around)
+        bounds = restore.fetch_bounds(changelog, around)
         table = restore.table(changelog, around, bounds)
         return cls(changelog, table, around.tables, bounds.end, around.stale_ms, disregarded=around.disregarded)
 
@@ -99,9 +99,9 @@ class Shard:
         """Own it from now on; False if the table cannot be used, and has to be closed.
 
         Raises:
-          TransactionFailed: as `open`; it stands by as before.
+          KafkaException, TimeoutError: as `open`; it stands by as before.
         """
-        bounds = restore.fenced_bounds(self.changelog, around)
+        bounds = restore.fetch_bounds(self.changelog, around)
         with self._folding:
             self._break_if_stale()
             if self.phase is Phase.STANDBY and not restore.is_within(self.table, bounds):
