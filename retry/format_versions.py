@@ -9,7 +9,7 @@
 | table | `format` of the state | 6 | | table wiped and restored |
 | lineage record | first byte | 2 | | passed over, and counted as unreadable |
 | read position | `v` of the JSON object | 1 | | no letter is taken in |
-| outcome | `v` of the JSON object | 3, of actions 4 | 2: one letter a record; 1: four fields less | not counted; reports say so |
+| outcome | `v` of the JSON object | 1 | | not counted; reports say so |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.
@@ -59,7 +59,7 @@ ACTION = Format("action version", 2, frozenset({1, 2}))
 TABLE = Format("table format", 6, frozenset({6}))
 LINEAGE = Format("lineage record version", 2, frozenset({2}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
-OUTCOME = Format("outcome version", 4, frozenset({1, 2, 3, 4}))
+OUTCOME = Format("outcome version", 1, frozenset({1}))
 # What a worker that reads less would leave alone, or take for something else; see `announce_instance`.
 _ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
 FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOME)

@@ -104,9 +104,7 @@ def _is_letter() -> Column:
 
 def _unpack_letters(record: Column) -> Column:
     """The letters that a record of outcomes tells of, as a list of `OUTCOME`."""
-    alone = F.struct(*(record[name] for name in OUTCOME.names))
-    together = F.flatten(F.transform(record["letters"], lambda alike: _letters_alike(record, alike)))
-    return F.when(record["letters"].isNull(), F.array(alone)).otherwise(together)
+    return F.flatten(F.transform(record["letters"], lambda alike: _letters_alike(record, alike)))
 
 
 def _letters_alike(record: Column, alike: Column) -> Column:
@@ -128,9 +126,8 @@ def _letters_alike(record: Column, alike: Column) -> Column:
 
 def _letter_fault(record: Column) -> Column:
     """Why a record tells of no letters that can be counted; empty where it does."""
-    uneven = F.exists(record["letters"], _uneven)
     # A list that is null has no length to compare: then the record cannot be read.
-    wrong = F.exists(_unpack_letters(record), _is_undecided) | F.coalesce(uneven, record["letters"].isNotNull())
+    wrong = F.exists(_unpack_letters(record), _is_undecided) | F.exists(record["letters"], _uneven)
     return _fault(record, format_versions.OUTCOME.reads, F.coalesce(wrong, F.lit(True)))
 
 

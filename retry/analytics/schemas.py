@@ -2,9 +2,9 @@
 
 | frame | one row is |
 | --- | --- |
-| `OUTCOME` | a letter as `retry.telemetry.outcomes` reads it, whatever the version of its record; a test keeps the two equal |
-| `OUTCOME_RECORD` | the value of an outcome record of any version, see there |
-| `LETTER` | an outcome and the location of its record; what its version does not have is null |
+| `OUTCOME` | a letter as `retry.telemetry.outcomes` reads it; a test keeps the two equal |
+| `OUTCOME_RECORD` | the value of an outcome record, see there |
+| `LETTER` | an outcome and the location of its record |
 | `SENT` | a retry that lies on its target topic |
 | `POSITION` | a sample of what a consumer group has committed on one partition |
 | `ASIDE` | a record that cannot be read as one of these, and why |
@@ -56,7 +56,8 @@ SHARED = _columns(
 OF_EACH = _columns(id="text", offset="number", first_failed_ms="number", failed_ms="number", due_ms="number?")
 LISTED = StructType([StructField(field.name, ArrayType(field.dataType)) for field in OF_EACH.fields])
 OUTCOME_RECORD = StructType([
-    *OUTCOME.fields, StructField("letters", ArrayType(StructType([*SHARED.fields, *LISTED.fields]))),
+    *_columns(v="number", taken_ms="number", action="text?", action_kind="text?").fields,
+    StructField("letters", ArrayType(StructType([*SHARED.fields, *LISTED.fields]))),
 ])  # fmt: skip
 RECORD_LOCATION = _columns(kafka_topic="text", kafka_partition="number", kafka_offset="number")
 LETTER = StructType([*OUTCOME.fields, *RECORD_LOCATION.fields])

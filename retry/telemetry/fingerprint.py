@@ -1,6 +1,6 @@
 """What failures of one kind have in common: a number of 64 bits of class, root cause and message, less what differs each time.
 
-Of the message numbers, ids, hexadecimal and quoted text are taken out. What it comes to is part of version 2 of the outcome.
+Of the message numbers, ids, hexadecimal and quoted text are taken out. What it comes to is part of the outcome.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What was decided of each letter, as JSON records of the outcomes topic. Schema versions 3 and 4 tell of many letters at once:
+"""What was decided of each letter, as JSON records of the outcomes topic, of which each tells of many letters:
 
 | field | meaning |
 | --- | --- |
-| `v` | 3; 4 where operators have decided, by an action |
+| `v` | 1 |
 | `taken_ms` | when the service took these letters in; where operators have decided, when that was done |
-| `action`, `action_kind` | of version 4: the action's id in hexadecimal, and what was asked, as `redirect` |
+| `action`, `action_kind` | only where operators have decided: the action's id in hexadecimal, and what was asked, as `redirect` |
 | `letters` | list of objects with the fields below: first what their letters share, then lists with a value for each letter |
 | `team`, `topic`, `partition`, `policy` | whose letters, from where, decided by which policy |
 | `attempt` | number of the retry that the decision is about; 1 is the first |
 | `exception` | class as the framework names it, or null |
-| `decision` | `retry` or `park`; of version 4 also `return`: retried once more from where it rested, `discard` and `erase` |
+| `decision` | `retry` or `park`; of actions also `return`: retried once more from where it rested, `discard` and `erase` |
 | `reason` | why they were parked, or null |
 | `target` | topic that the letters go to |
 | `cause` | class of the root cause, or null |
@@ -22,10 +22,6 @@
 
 Of one letter the last outcome stands. Of a letter that operators acted on, the first one alone has `exception`, `cause`,
 `fingerprint` and `group`: they are null in those of actions, which know them no better.
-
-Versions 1 and 2 are one letter a record: all these fields in one object, with `source` (`topic/partition/offset`) in place of
-`partition` and `offset`. Version 2 has `delay_ms`, from `failed_ms` to `due_ms`; version 1 has neither that nor the fields from
-`cause` to `group`. `read` gives the letters of each version in the fields of `Outcome`.
 
 When a retry was sent is not here: the record on the target topic says it. Records with the key `position` tell what consumer
 groups have committed, see `retry.telemetry.offset_records`; letters have no `kind`.
@@ -43,12 +39,9 @@ import orjson
 from retry import format_versions
 from retry.decoding import Number, Offset, Partition, TopicName, json_decoder
 
-# What intake writes, and what actions do.
-VERSION, ACTED_VERSION = 3, format_versions.OUTCOME.writes
 RETRY, RETURN, PARK, DISCARD, ERASE = "retry", "return", "park", "discard", "erase"
 # A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.
 _LETTERS_A_RECORD, _RECORD_BYTES = 500, 200_000
-_DIGITS_MAX = 19
 
 
 class Outcome(TypedDict):
@@ -122,7 +115,7 @@ def encode_outcomes(letters: LettersByShared, taken_ms: int, by: ActionOutcome |
     Args:
       by: the action; None at intake.
     """
-    head = b'{"v":%d,"taken_ms":%d' % (VERSION if by is None else ACTED_VERSION, taken_ms)
+    head = b'{"v":%d,"taken_ms":%d' % (format_versions.OUTCOME.writes, taken_ms)
     if by is not None:
         head += b',"action":%b,"action_kind":%b' % (orjson.dumps(by.id), orjson.dumps(by.kind))
     together: list[bytes] = []
@@ -181,7 +174,7 @@ class AlikeLetters(msgspec.Struct, frozen=True, gc=False):
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record of version 3 or 4."""
+    """A record: letters that were decided of together, by intake or by an action."""
 
     v: int
     taken_ms: Number
@@ -190,59 +183,16 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     action_kind: str | None = None
 
 
-class _LoneOutcome(msgspec.Struct, frozen=True, gc=False):
-    """A record of version 1 or 2, which tells of one letter; version 1 has none of the last fields."""
-
-    v: int
-    id: str
-    source: str
-    team: str
-    topic: str
-    policy: str
-    attempt: _Attempt
-    exception: str | None
-    first_failed_ms: Number
-    failed_ms: Number
-    taken_ms: Number
-    decision: str
-    reason: str | None
-    due_ms: Number | None
-    target: str
-    cause: str | None = None
-    fingerprint: str | None = None
-    group: str | None = None
-
-    def to_record(self) -> OutcomeRecord:
-        """Make the record of many letters that says it.
-
-        Raises:
-          ValueError: its source is none.
-        """
-        topic, partition, offset = self.source.rsplit("/", 2)
-        alike = {name: getattr(self, name) for name in AlikeLetters.__struct_fields__ if name in self.__struct_fields__}
-        lists = {name: [alike[name]] for name in ("id", "first_failed_ms", "failed_ms", "due_ms")}
-        place = {"topic": topic, "partition": _parse_coordinate(partition), "offset": [_parse_coordinate(offset)]}
-        # The decoder of records of many letters has worked out the fields of its class at import.
-        return OutcomeRecord(self.v, self.taken_ms, [msgspec.convert({**alike, **lists, **place}, AlikeLetters)])
-
-
-_decode_together, _decode_alone = json_decoder(OutcomeRecord, "outcome"), json_decoder(_LoneOutcome, "outcome")
-
-
-def _parse_coordinate(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
-        raise ValueError(f"{text[:_DIGITS_MAX]!r} is no number")
-    return int(text)
+_decode_record = json_decoder(OutcomeRecord, "outcome")
 
 
 def read_record(value: bytes) -> OutcomeRecord:
-    """The letters that a record tells of, as they stand there, whatever its version; of a newer one what can be made out.
+    """The letters that a record tells of, as they stand there; of a newer version what can be made out.
 
     Raises:
       ValueError: no version wrote it.
     """
-    # Of versions 1 and 2 no field is called so, nor can a text of theirs have quotes that are not escaped.
-    return _decode_together(value) if b'"letters"' in value else _decode_alone(value).to_record()
+    return _decode_record(value)
 
 
 def read(value: bytes) -> list[Outcome]:

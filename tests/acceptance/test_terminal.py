@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Sender
+from tests.support.outcome_records import tell_of
 from tests.support.reading import COMMITTED, read
 
 pytestmark = pytest.mark.check
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.check
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
 FORGED = {
-    "v": 2, "id": HOSTILE, "source": "some.DLT/0/1", "team": HOSTILE, "topic": "some.DLT", "policy": HOSTILE, "attempt": 1,
+    "v": 1, "id": HOSTILE, "source": "some.DLT/0/1", "team": HOSTILE, "topic": "some.DLT", "policy": HOSTILE, "attempt": 1,
     "exception": HOSTILE, "first_failed_ms": 1_700_000_000_000, "failed_ms": 1_700_000_000_000, "taken_ms": 1_700_000_000_000,
     "decision": "park", "reason": HOSTILE, "due_ms": None, "target": "some.parked", "cause": HOSTILE,
-    "fingerprint": "0123456789abcdef", "group": HOSTILE, "delay_ms": None,
+    "fingerprint": "0123456789abcdef", "group": HOSTILE, "action": None, "action_kind": None,
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_no_command_prints_what_a_record_would_have_the_terminal_do(deploy: Depl
     outcomes = [deployment.names.outcomes]
     await_that("it is taken in", lambda: read(deployment.bootstrap_servers, outcomes, COMMITTED))
     producer = Producer({"bootstrap.servers": deployment.bootstrap_servers})
-    producer.produce(deployment.names.outcomes, orjson.dumps(FORGED), b"forged")
+    producer.produce(deployment.names.outcomes, orjson.dumps(tell_of(FORGED)), b"forged")
     assert producer.flush(20) == 0
     done(deployment, "pause", "--team", "testers", "--reason", HOSTILE)
     where = f"{topic}/0/0"

@@ -19,6 +19,7 @@ from tests.conftest import Deploy
 from tests.support.checker import verified
 from tests.support.deployment import Deployment
 from tests.support.letters import Sender
+from tests.support.outcome_records import tell_of
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, Tail, read
 
@@ -154,9 +155,10 @@ def test_whatever_is_forged_is_named(deploy: Deploy) -> None:
     forger.deliver(third, retry, retry_source=source + b"21")
     # An entry that is there twice, an outcome twice, and one of a letter that never was.
     forger.write(changelog, make_key_due_at(held[2].key or b"", 1), held[2].value, partition=held[2].partition)
-    outcome = outcomes.read(records_of_outcomes[0].value or b"")[0] | {"v": 2}
-    forger.write(told, None, orjson.dumps(outcome))
-    forger.write(told, None, orjson.dumps({**outcome, "source": outcome["source"].replace(f"{topic}/0/", f"{topic}/0/77")}))
+    outcome = outcomes.read(records_of_outcomes[0].value or b"")[0]
+    forger.write(told, None, orjson.dumps(tell_of(outcome)))
+    elsewhere = outcome["source"].replace(f"{topic}/0/", f"{topic}/0/77")
+    forger.write(told, None, orjson.dumps(tell_of({**outcome, "source": elsewhere})))
     expected = {"lost": 1, "duplicate": 4, "torn": 2, "early": 1, "phantom": 3, "wrong_topic": 1}
     # Nobody can say whose this is, so it is not passed over as one without headers.
     forger.write(retry, None, b"many", headers=[("a", None)] * (HEADERS_MAX + 1))

@@ -200,7 +200,7 @@ def _letters(alive: DataFrame) -> DataFrame:
     each = each.withColumn("failed_ms", F.col("first_failed_ms") + waited + (attempt - 1) * (_LATE_MS + _AGAIN_MS))
     each = each.withColumn("due_ms", due_ms)
     return each.select(
-        F.lit(2).cast("long").alias("v"), "id", F.concat_ws("/", "team", F.col("n").cast("string"),
+        F.lit(1).cast("long").alias("v"), "id", F.concat_ws("/", "team", F.col("n").cast("string"),
         attempt.cast("string")).alias("source"), "team",
         F.concat("team", F.lit(".DLT")).alias("topic"), F.concat("team", F.lit("/x")).alias("policy"),
         attempt.cast("long").alias("attempt"), "exception", "first_failed_ms", "failed_ms",

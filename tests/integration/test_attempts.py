@@ -236,7 +236,7 @@ def _muddle(chance: random.Random, count: int) -> tuple[list[Row], list[Row], li
 
 def _letter(id_: str, attempt: int, **other: object) -> Row:
     return {
-        "v": 2, "id": id_, "source": f"{id_}/{attempt}", "team": "shop", "topic": "orders.DLT", "policy": "shop/orders",
+        "v": 1, "id": id_, "source": f"{id_}/{attempt}", "team": "shop", "topic": "orders.DLT", "policy": "shop/orders",
         "attempt": attempt, "exception": "Gateway", "first_failed_ms": 0, "failed_ms": 10, "taken_ms": attempt,
         "decision": "retry", "reason": None, "due_ms": 100, "target": "orders.retry", "cause": "Timeout", "fingerprint": "f" * 16,
         "group": "g", "delay_ms": None, "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0, "action": None,

@@ -22,6 +22,7 @@ from retry.telemetry.outcomes import SharedFields
 from tests.support import attempts as model
 from tests.support.events import SETTLE_MS, Kind, Row, events, produce, rows, value
 from tests.support.ingesting import Ingesting, files
+from tests.support.outcome_records import tell_of
 from tests.support.process import ROOT, await_that
 
 pytest.importorskip("pyspark")
@@ -37,28 +38,25 @@ pytestmark = pytest.mark.check
 
 PASSWORD = "correct-horse-7"
 EVENTS = events(6, seed=2)
-LETTER_2 = value(EVENTS.letters[0])
-LETTER_1 = {**{name: LETTER_2[name] for name in LETTER_2 if name not in ("cause", "fingerprint", "group", "delay_ms")}, "v": 1}
+ROW = value(EVENTS.letters[0])
+TOLD = tell_of(ROW)
 SAMPLE = value(EVENTS.positions[0])
 
 
-def test_letters_of_both_versions_are_one_frame(spark: SparkSession) -> None:
-    records = _records(spark, ("k", LETTER_1), ("k", {**LETTER_2, "new": 1}), ("position", SAMPLE), ("k", {**LETTER_2, "v": 5}))
+def test_a_letter_is_a_row_whatever_fields_are_new_but_not_of_a_newer_version(spark: SparkSession) -> None:
+    records = _records(spark, ("k", TOLD), ("k", {**TOLD, "new": 1}), ("position", SAMPLE), ("k", {**TOLD, "v": 2}))
     first, second = decode.decode_letters(records).orderBy("kafka_offset").collect()
     assert decode.decode_letters(records).columns == LETTER.names
-    assert first.asDict() == {
-        **LETTER_1, "cause": None, "fingerprint": None, "group": None, "delay_ms": None,
-        "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0,
-    }  # fmt: skip
-    assert {name: second[name] for name in LETTER_2} == LETTER_2
+    assert first.asDict() == {**ROW, "kafka_topic": "app-outcomes", "kafka_partition": 0, "kafka_offset": 0}
+    assert {name: second[name] for name in ROW} == ROW
 
 
 def test_letters_that_are_told_of_together_are_a_row_each(spark: SparkSession) -> None:
     (first, second) = told = _packed()
-    records = _records(spark, (None, first), ("k", LETTER_2), (None, second))
+    records = _records(spark, (None, first), ("k", TOLD), (None, second))
     found = [row.asDict() for row in decode.decode_letters(records).orderBy("kafka_offset", "topic", "source").collect()]
     places = [0] * 3 + [1] + [2] * 2
-    expected = [*outcomes.read(first), LETTER_2, *outcomes.read(second)]
+    expected = [*outcomes.read(first), ROW, *outcomes.read(second)]
     assert [row.pop("kafka_offset") for row in found] == places
     assert [{name: row[name] for name in OUTCOME.names} for row in found] == expected
     assert decode.aside(records, "app-outcomes").count() == 0
@@ -106,7 +104,7 @@ def _packed() -> list[bytes]:
 
 
 def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> None:
-    records = _records(spark, ("k", LETTER_2), ("position", SAMPLE), ("position", LETTER_2), (None, LETTER_2))
+    records = _records(spark, ("k", TOLD), ("position", SAMPLE), ("position", TOLD), (None, TOLD))
     (found,) = decode.positions(records).collect()
     assert {name: found[name] for name in SAMPLE} == SAMPLE
     assert [row["kafka_offset"] for row in decode.decode_letters(records).orderBy("kafka_offset").collect()] == [0, 3]
@@ -114,15 +112,15 @@ def test_positions_are_told_from_letters_by_their_key(spark: SparkSession) -> No
 
 def test_what_cannot_be_read_is_put_aside_with_the_reason(spark: SparkSession) -> None:
     wrong: list[tuple[str | None, object]] = [
-        ("k", b"{"), ("k", b""), ("k", None), (None, b"\xff\xfe"), ("k", b"[1]"), ("k", {**LETTER_2, "attempt": "one"}),
-        ("k", {"v": 1, "id": "half"}), ("k", {**LETTER_2, "due_ms": None}), ("k", {**LETTER_2, "decision": "forget"}),
-        ("k", {**LETTER_2, "v": 5}), ("k", {"v": 6}), ("position", b"{"), ("position", {**SAMPLE, "offset": None}),
-        ("position", {**SAMPLE, "v": 9}),
+        ("k", b"{"), ("k", b""), ("k", None), (None, b"\xff\xfe"), ("k", b"[1]"), ("k", tell_of({**ROW, "attempt": "one"})),
+        ("k", {"v": 1, "id": "half"}), ("k", tell_of({**ROW, "due_ms": None})),
+        ("k", tell_of({**ROW, "decision": "forget"})), ("k", {**TOLD, "v": 2}), ("k", {"v": 6}), ("position", b"{"),
+        ("position", {**SAMPLE, "offset": None}), ("position", {**SAMPLE, "v": 9}),
     ]  # fmt: skip
-    records = _records(spark, ("k", LETTER_1), *wrong, ("position", SAMPLE))
+    records = _records(spark, ("k", TOLD), *wrong, ("position", SAMPLE))
     found = decode.aside(records, "app-outcomes").orderBy("kafka_offset").collect()
     assert [row["kafka_offset"] for row in found] == list(range(1, len(wrong) + 1))
-    newer = {10: "version 5", 11: "version 6", 14: "version 9"}
+    newer = {10: "version 2", 11: "version 6", 14: "version 9"}
     assert {row["kafka_offset"]: row["why"] for row in found if row["why"] != "unreadable"} == newer
     assert (bytes(found[3]["value"]), found[3]["key"]) == (b"\xff\xfe", None)
     assert decode.decode_letters(records).count() + decode.positions(records).count() + len(found) == records.count()
@@ -165,7 +163,7 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     ingesting.create(f"{own}7.retry")
     produce(ingesting.producer, ingesting.outcomes, later)
     twice = first.letters[0]
-    _produce(ingesting, ("k", value(twice)), ("k", b"not json"))
+    _produce(ingesting, ("k", tell_of(twice)), ("k", b"not json"))
     assert job.run() == {
         "letters": len(later.letters) + 1, "retries": len(later.sent), "positions": len(later.positions), "aside": 1,
     }  # fmt: skip
@@ -254,7 +252,7 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
     producer.init_transactions(20)
     for end in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
-        producer.produce(ingesting.outcomes, orjson.dumps(LETTER_1))
+        producer.produce(ingesting.outcomes, orjson.dumps(TOLD))
         producer.flush(20)
         end(20)
     job = _ingest(ingesting, spark, ["nothing.retry"])
@@ -262,7 +260,7 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
     await_that("what was committed is there, alone", lambda: job.run()["letters"] == 1)
     found = datasets.from_parquet(spark, str(ingesting.data))
     (fate,) = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
-    assert (fate["fate"], fate["ended_ms"], found.until_ms > LETTER_1["taken_ms"]) == ("waiting", found.until_ms, True)
+    assert (fate["fate"], fate["ended_ms"], found.until_ms > TOLD["taken_ms"]) == ("waiting", found.until_ms, True)
 
 
 def test_nothing_ingested_and_no_broker_are_said_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
@@ -319,8 +317,8 @@ def _send_of_teams(ingesting: Ingesting, teams: Sequence[str], retried: str) -> 
     own = {"bootstrap.servers": ingesting.servers, "message.max.bytes": 4 << 20, "compression.type": "zstd"}
     producer = Producer(own)
     for n, team in enumerate(teams):
-        letter = {**LETTER_2, "id": f"{n}", "team": team, "decision": "park", "due_ms": None, "reason": "rule"}
-        producer.produce(ingesting.outcomes, orjson.dumps(letter), b"k")
+        letter = {**ROW, "id": f"{n}", "team": team, "decision": "park", "due_ms": None, "reason": "rule"}
+        producer.produce(ingesting.outcomes, orjson.dumps(tell_of(letter)), b"k")
         ours = {"retry-id": f"{n}", "retry-attempt": "1", "retry-policy": f"{team}/orders#1"}
         producer.produce(retried, b"v", b"k", headers={name: text.encode() for name, text in ours.items()})
     assert producer.flush(60) == 0

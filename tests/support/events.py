@@ -14,6 +14,8 @@ import orjson
 from confluent_kafka import Producer
 from xxhash import xxh3_64_intdigest
 
+from tests.support.outcome_records import tell_of
+
 Row = dict[str, Any]
 START_MS = 1_780_272_000_000
 _DAY_MS = 86_400_000
@@ -115,7 +117,7 @@ def _letter(
     kind: Kind, n: int, id_: str, attempt: int, first_ms: int, failed_ms: int, due_ms: int | None, topic: str
 ) -> Row:
     return {
-        "v": 2, "id": id_, "source": f"{topic}.DLT/{n % _PARTITIONS}/{n * 100 + attempt}", "team": kind.team,
+        "v": 1, "id": id_, "source": f"{topic}.DLT/{n % _PARTITIONS}/{n * 100 + attempt}", "team": kind.team,
         "topic": f"{topic}.DLT", "policy": f"{kind.team}/{topic}.DLT", "attempt": attempt, "exception": kind.exception,
         "first_failed_ms": first_ms, "failed_ms": failed_ms, "taken_ms": failed_ms + 20,
         "decision": "retry" if due_ms else "park", "reason": None if due_ms else "max_attempts", "due_ms": due_ms,
@@ -156,7 +158,7 @@ def _place(found: Events) -> None:
 def produce(producer: Producer, outcomes_topic: str, found: Events) -> None:
     """Write all of it to Kafka; on topics that are new every retry gets the offset that its row says."""
     for letter in found.letters:
-        producer.produce(outcomes_topic, orjson.dumps(value(letter)), letter["id"])
+        producer.produce(outcomes_topic, orjson.dumps(tell_of(letter)), letter["id"])
         producer.poll(0)
     for position in found.positions:
         producer.produce(outcomes_topic, orjson.dumps(value(position)), "position")

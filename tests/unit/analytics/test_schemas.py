@@ -8,7 +8,8 @@ import typing
 import orjson
 import pytest
 
-from retry.telemetry.outcomes import VERSION, LetterFields, LettersByShared, Outcome, SharedFields, encode_outcomes
+from retry import format_versions
+from retry.telemetry.outcomes import LetterFields, LettersByShared, Outcome, SharedFields, encode_outcomes
 
 schema = pytest.importorskip("retry.analytics.schemas")
 
@@ -28,7 +29,7 @@ def test_a_written_record_has_fields_of_the_schema_and_no_others() -> None:
     (alike,) = record["letters"]
     assert {*record} <= {*schema.OUTCOME_RECORD.names}
     assert [*alike] == schema.OUTCOME_RECORD["letters"].dataType.elementType.names
-    assert record["v"] == VERSION
+    assert record["v"] == format_versions.OUTCOME.writes
 
 
 @pytest.mark.parametrize("fields", [SharedFields, LetterFields])

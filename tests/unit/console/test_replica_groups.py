@@ -25,6 +25,7 @@ from retry.operations.letter_filter.syntax import EVERYTHING
 from retry.policies.registry import Registry
 from retry.telemetry import outcomes
 from retry.telemetry.outcomes import LetterRows, SharedFields
+from tests.support.outcome_records import tell_of
 from tests.support.plans import registry_of
 from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, rested
 
@@ -245,13 +246,15 @@ def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, 
     assert replica.connection.execute("SELECT count(*) FROM outcome_cells").fetchone() == (0,)
 
 
-def test_outcomes_of_former_versions_count_and_what_is_none_is_told(replica: GivenReplica) -> None:
+def test_an_outcome_counts_and_what_is_none_is_told(replica: GivenReplica) -> None:
     letter = {
-        "v": 2, "id": "1", "source": "orders.DLT/3/17", "team": "payments", "topic": "orders.DLT", "policy": "p", "attempt": 1,
+        "v": 1, "id": "1", "source": "orders.DLT/3/17", "team": "payments", "topic": "orders.DLT", "policy": "p", "attempt": 1,
         "exception": "a.B", "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "taken_ms": NOW_MS, "decision": "retry",
         "reason": None, "due_ms": NOW_MS + 5, "target": "t", "cause": None, "fingerprint": "f00df00df00df00d", "group": None,
+        "action": None, "action_kind": None,
     }  # fmt: skip
-    replica.fold(OWN.outcomes, (None, orjson.dumps(letter)), (None, b"{}"), (None, b'{"v": 99, "letters": []}'), (None, b"["))
+    strange = b"{}", b'{"v": 2, "taken_ms": 1, "letters": []}', b"["
+    replica.fold(OWN.outcomes, (None, orjson.dumps(tell_of(letter))), *((None, value) for value in strange))
     assert sum(now(replica).failed_by_hour) == 1
     assert replica.unreadable == 3
 

@@ -505,7 +505,7 @@ def test_what_was_decided_of_a_letter_is_an_outcome_with_its_lineage(
     bench.finish()
     (told,) = bench.outcomes()
     assert told == {
-        "v": 4, "id": ID.decode(), "source": "orders.DLT/0/1", "team": "orders", "topic": "orders.DLT", "policy": "orders/p",
+        "v": 1, "id": ID.decode(), "source": "orders.DLT/0/1", "team": "orders", "topic": "orders.DLT", "policy": "orders/p",
         "attempt": 1, "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "taken_ms": NOW_MS, "decision": decision,
         "reason": "by_operator" if kind == "park" else None, "due_ms": None if due_in_ms is None else NOW_MS + due_in_ms,
         "target": target, "cause": None, "fingerprint": None, "group": None, "delay_ms": due_in_ms, "action": ACTION.hex(),

@@ -147,7 +147,7 @@ def test_a_letter_becomes_an_entry_that_is_complete() -> None:
 def test_an_outcome_says_what_was_decided() -> None:
     one = prepare(record(("exception-class", b"a.Slow")), NOW_MS + 7)
     assert one.outcome == {
-        "v": 3, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
+        "v": 1, "id": ID.decode(), "source": "orders.DLT/3/42", "team": "orders", "topic": "orders.DLT",
         "policy": "orders/orders.DLT#2", "attempt": 1, "exception": "a.Slow", "first_failed_ms": NOW_MS,
         "failed_ms": NOW_MS, "taken_ms": NOW_MS + 7, "decision": "retry", "reason": None, "due_ms": NOW_MS + 30_000,
         "target": "orders.retry", "cause": None, "fingerprint": fingerprint.compute_fingerprint("a.Slow", None, None),

@@ -27,12 +27,14 @@ from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import ActionOutcome, SharedFields
 from retry.telemetry.unreadable_records import UNREADABLE
 from tests.support.blocks import block_of
+from tests.support.outcome_records import tell_of
 
 NOW_MS = 1_700_000_000_000
 LANE = Lane("team", "orders.DLT", "orders.retry")
 OUTCOME = {"v": 1, "id": "00aa", "source": "orders.DLT/2/7", "team": "team", "topic": "orders.DLT", "attempt": 2,
            "taken_ms": NOW_MS, "decision": "retry", "due_ms": NOW_MS + 5, "target": "orders.retry", "policy": "team/orders.DLT",
-           "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "reason": None}  # fmt: skip
+           "exception": None, "first_failed_ms": NOW_MS, "failed_ms": NOW_MS, "reason": None, "cause": None,
+           "fingerprint": None, "group": None, "action": None, "action_kind": None}  # fmt: skip
 OURS = {"retry-id": b"00aa", "retry-attempt": b"2", "retry-source": b"orders.DLT/2/7", "retry-due-ms": b"%d" % NOW_MS}
 APPEND, CREATE = 2, 1
 PAUSE = control_records.encode(control_records.Pause(NOW_MS, "why"))
@@ -105,7 +107,7 @@ def entry_key(ordered: bool = False) -> bytes:
 def test_all_that_is_said_of_a_letter_is_said_under_its_coordinates() -> None:
     read = Read()
     envelope = envelopes.encode(Entry("orders.retry", b"key", b"value", [], NOW_MS, "team"))
-    read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(OUTCOME)))
+    read.reader.outcome(Message("outcomes", b"00aa", orjson.dumps(tell_of(OUTCOME))))
     read.reader.read_change(Message("changelog", entry_key(), envelope))
     read.reader.read_change(Message("changelog", entry_key(), None))
     read.deliveries.add_committed(Message("orders.retry", b"key", b"value", OURS))
@@ -133,7 +135,8 @@ def test_what_is_said_of_a_block_is_said_of_each_of_its_letters() -> None:
 
 def test_a_parked_letter_has_the_attempt_that_its_record_has() -> None:
     read = Read()
-    read.reader.outcome(Message("outcomes", b"", orjson.dumps({**OUTCOME, "decision": "park", "due_ms": None, "attempt": 3})))
+    parked = tell_of({**OUTCOME, "decision": "park", "due_ms": None, "attempt": 3})
+    read.reader.outcome(Message("outcomes", b"", orjson.dumps(parked)))
     [outcome] = read.rows
     assert (outcome.in_scope, outcome.attempt, outcome.due_ms) == (True, 2, NOW_MS)
 
@@ -143,7 +146,7 @@ def test_what_an_action_has_decided_is_evidence_of_targets_and_no_second_outcome
     shared = SharedFields("team", "orders.DLT", 2, "team/orders.DLT", 2, None, "retry", None, "orders.slow", None, None, None)
     letters = {shared: [(b"00aa", 7, NOW_MS, NOW_MS, NOW_MS + 5)]}
     acted = outcomes.encode_outcomes(defaultdict(list, letters), NOW_MS + 9, ActionOutcome("0a", "redirect"))
-    for value in (orjson.dumps(OUTCOME), *acted):
+    for value in (orjson.dumps(tell_of(OUTCOME)), *acted):
         read.reader.outcome(Message("outcomes", b"00aa", value))
     assert [row.taken_ms for row in read.rows] == [NOW_MS]
     assert read.reader.targets == {"orders.retry", "orders.slow"}
@@ -206,9 +209,9 @@ def test_a_former_version_of_a_letter_is_no_delivery_and_a_discarded_letter_is_o
     ("outcomes", b"", b"{}"),
     ("outcomes", b"", None),
     ("outcomes", b"", b"\xff"),
-    ("outcomes", b"", orjson.dumps({**OUTCOME, "source": "nowhere"})),
-    ("outcomes", b"", orjson.dumps({**OUTCOME, "attempt": -1})),
-    ("outcomes", b"", orjson.dumps({**OUTCOME, "taken_ms": 1 << 63})),
+    ("outcomes", b"", orjson.dumps(tell_of({**OUTCOME, "topic": "no topic"}))),
+    ("outcomes", b"", orjson.dumps(tell_of({**OUTCOME, "attempt": -1}))),
+    ("outcomes", b"", orjson.dumps(tell_of({**OUTCOME, "taken_ms": 1 << 63}))),
 ])  # fmt: skip
 def test_what_no_worker_writes_is_counted_and_is_no_finding(topic: str, key: bytes | None, value: bytes | None) -> None:
     read = Read()
@@ -250,7 +253,7 @@ def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_atte
     large = {name: value for name, value in OURS.items() if name in ("retry-id", "retry-attempt")}
     read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
     read.deliveries.add_committed(Message("orders.retry", b"", b"", large))
-    read.reader.outcome(Message("outcomes", b"", orjson.dumps(OUTCOME)))
+    read.reader.outcome(Message("outcomes", b"", orjson.dumps(tell_of(OUTCOME))))
     [outcome] = read.rows
     read.deliveries.match(outcome._replace(attempt=outcome.attempt + 1))
     assert len(read.rows) == 1
@@ -264,7 +267,7 @@ def test_a_delivery_too_large_for_a_source_goes_to_the_letter_of_its_id_and_atte
 
 def test_undone_is_what_only_one_of_the_readers_sees() -> None:
     read = Read()
-    outcome, put = Message("outcomes", b"", orjson.dumps(OUTCOME)), Message("changelog", entry_key(), b"")
+    outcome, put = Message("outcomes", b"", orjson.dumps(tell_of(OUTCOME))), Message("changelog", entry_key(), b"")
     delivery = Message("orders.retry", b"", b"", OURS)
     takes = (read.reader.outcome, outcome), (read.reader.read_change, put), (read.deliveries.add_committed, delivery)
     for take, message in takes:

@@ -41,7 +41,7 @@ def plain(count: int, shared: SharedFields = PLAIN) -> outcomes.LetterRows:
 def expected(rows: dict[SharedFields, outcomes.LetterRows], by: ActionOutcome | None = None) -> list[Outcome]:
     return [
         Outcome(
-            v=3 if by is None else 4, id=id_.decode(), source=f"{s.topic}/{s.partition}/{offset}", team=s.team, topic=s.topic,
+            v=1, id=id_.decode(), source=f"{s.topic}/{s.partition}/{offset}", team=s.team, topic=s.topic,
             policy=s.policy, attempt=s.attempt, exception=s.exception, first_failed_ms=first_ms, failed_ms=failed_ms,
             taken_ms=TAKEN_MS, decision=s.decision, reason=s.reason, due_ms=due_ms, target=s.target, cause=s.cause,
             fingerprint=s.fingerprint, group=s.group, delay_ms=None if due_ms is None else due_ms - failed_ms,
@@ -92,20 +92,11 @@ def test_the_reader_of_the_docs_reads_what_is_written(by: ActionOutcome | None) 
     ]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_records_of_one_letter_are_read_too(version: int) -> None:
-    (letter,) = expected({PLAIN: plain(1)})
-    told = {name: value for name, value in letter.items() if name not in ("action", "action_kind", "delay_ms")}
-    for name in ("cause", "fingerprint", "group") if version == 1 else ():
-        del told[name]
-    assert read(orjson.dumps({**told, "v": version})) == [{**letter, "v": version}]
-
-
 @pytest.mark.parametrize(
     "value",
     [
-        b"", b"{", b"[1]", b"3", b"null", b'{"v":3,"letters":3}', b'{"v":3,"letters":[3]}', b'{"v":3,"letters":[{}]}',
-        b"\xff", b'{"v":3,"taken_ms":1,"letters":null}',
+        b"", b"{", b"[1]", b"3", b"null", b'{"v":1,"letters":3}', b'{"v":1,"letters":[3]}', b'{"v":1,"letters":[{}]}',
+        b"\xff", b'{"v":1,"taken_ms":1,"letters":null}',
     ],
 )  # fmt: skip
 def test_what_is_no_outcome_is_an_error(value: bytes) -> None:
