@@ -1,7 +1,4 @@
-"""Workers of an earlier commit and of this one share the work: one after another is replaced, and replaced again.
-
-Those before lineages were recorded by team take in nothing beside this one: see `retry.format_versions`.
-"""
+"""Workers of this version and of a next one share the work: one after another is replaced, and replaced again."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from tests.support.checker import check
 from tests.support.faults import Runs
 from tests.support.letters import Sender
 from tests.support.load import send
+from tests.support.next_version import make_next_version
 from tests.support.process import ROOT, WorkerProcess, await_that
 from tests.support.reading import Tail
-from tests.support.revisions import of_history, previous
 
 pytestmark = pytest.mark.check
 
@@ -36,12 +33,12 @@ TOGETHER = 300
 def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_back_once(
     deploy: Deploy, tmp_path: Path, runs: Runs
 ) -> None:
-    old = of_history(previous(), tmp_path / "previous")
-    assert (imported(old), imported(ROOT)) == (old, ROOT)
+    new = make_next_version(tmp_path / "next")
+    assert (imported(new), imported(ROOT)) == (new, ROOT)
     deployment = deploy({"one": 1, "six": 6}, shards=6, defaults="{backoff: {kind: constant, delay: 3s}, jitter: full}")
     a, b, c = workers = [deployment.worker(name) for name in "abc"]
     for worker in workers:
-        start(worker, old)
+        start(worker, ROOT)
     sender = Sender(deployment.bootstrap_servers)
     enough = Event()
 
@@ -54,9 +51,9 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
     try:
         all_deliver(workers)
         # Up: some are killed, others told to end. Down: the other way round. And up again.
-        up = ((a, ROOT, True), (b, ROOT, False), (c, ROOT, True))
-        down = ((a, old, False), (b, old, True))
-        for worker, root, killed in (*up, *down, (a, ROOT, True), (b, ROOT, False)):
+        up = ((a, new, True), (b, new, False), (c, new, True))
+        down = ((a, ROOT, False), (b, ROOT, True))
+        for worker, root, killed in (*up, *down, (a, new, True), (b, new, False)):
             worker.kill() if killed else worker.terminate()
             start(worker, root)
             all_deliver(workers)
@@ -69,7 +66,7 @@ def test_workers_are_upgraded_and_rolled_back_under_load_and_each_letter_comes_b
     tail.await_seen(len(sent))
     tail.close()
     assert len(sent) >= 8 * TOGETHER
-    assert {worker.root for worker in workers} == {ROOT}
+    assert {worker.root for worker in workers} == {new}
     for worker in workers:
         worker.terminate()
     found = check(deployment, sent)

@@ -17,7 +17,6 @@ from tests.support.api_server import FOLDER, ApiServer
 from tests.support.chart import CHART
 from tests.support.process import await_that
 from tests.support.rendered import FULL, MINIMAL, objects
-from tests.support.revisions import of_history
 
 pytestmark = pytest.mark.release
 
@@ -25,8 +24,6 @@ Object = dict[str, Any]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest"}
 APPS = "/apis/apps/v1/namespaces/retry"
 WORKER = f"{APPS}/statefulsets/demo-retry-worker"
-# Before the chart had a console; see test_upgrade.
-OLDER = "159dc70"
 PLURALS = {"NetworkPolicy": "networkpolicies"}
 
 
@@ -117,17 +114,6 @@ def test_an_upgrade_changes_what_it_should_and_a_rollback_brings_back_what_was(s
     helm("rollback", "demo", "1")
     assert server.get(WORKER)["spec"] == before
     assert server.ask("GET", f"{APPS}/deployments/demo-retry-api")[0] == http.client.NOT_FOUND
-
-
-def test_a_release_of_an_older_chart_is_upgraded_in_place_and_goes_back(server: ApiServer, helm: Any, tmp_path: Path) -> None:
-    older = of_history(OLDER, tmp_path / "older") / "charts" / "retry"
-    helm("install", "demo", older, "-f", older / "ci" / "minimal-values.yaml")
-    uid = server.get(WORKER)["metadata"]["uid"]
-    helm("upgrade", "demo", CHART, "-f", MINIMAL)
-    assert missing_of(server, MINIMAL) == []
-    helm("rollback", "demo", "1")
-    # Neither way the workers, and so their volumes, were made anew.
-    assert server.get(WORKER)["metadata"]["uid"] == uid
 
 
 def test_a_dry_run_on_the_server_makes_nothing(server: ApiServer, helm: Any) -> None:
