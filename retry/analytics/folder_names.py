@@ -2,8 +2,7 @@
 
 Spark makes a folder of every value of a column that it partitions by. A team's name may be anything, in records that others
 wrote too: longer than a file's name may be, empty, or like another one but for its case. So the column `team` of the Parquet sets
-names the folder, and the column `team_name` has the team itself. Sets that older versions wrote have no `team_name`: there the
-folder is the team.
+names the folder, and the column `team_name` has the team itself.
 """
 
 from __future__ import annotations
@@ -32,6 +31,5 @@ def laid_out(rows: DataFrame) -> DataFrame:
 
 
 def read_back(written: DataFrame) -> DataFrame:
-    """Rows as they were before they were laid out, whichever version wrote them."""
-    # Older versions had a folder without a name for the empty text, which Spark reads as null.
-    return written.withColumn("team", F.coalesce(TEAM_NAME, "team", F.lit("")))
+    """Rows as they were before they were laid out."""
+    return written.withColumn("team", F.col(TEAM_NAME))

@@ -227,23 +227,6 @@ def test_whatever_a_team_is_called_its_letters_and_retries_are_ingested_and_it_i
         assert sorted(row["team_name"] for row in read.collect()) == sorted(teams)
 
 
-def test_sets_that_an_older_version_began_are_read_and_go_on(
-    ingesting: Ingesting, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_old, of_new = ("007", "Billing", "a/b", "billing", ""), ("Billing", "billing", "", "..")
-    retried = f"{ingesting.app_id}.retry"
-    ingesting.create(ingesting.outcomes, retried)
-    _send_of_teams(ingesting, of_old, retried)
-    with monkeypatch.context() as former:
-        former.setattr("retry.analytics.ingest.laid_out", lambda rows: rows)
-        assert _ingest(ingesting, spark, [retried]).run()["letters"] == len(of_old)
-    assert list((ingesting.data / "letters").glob("day=*/team=Billing"))
-    _send_of_teams(ingesting, of_new, retried)
-    assert _ingest(ingesting, spark, [retried]).run()["letters"] == len(of_new)
-    found = datasets.from_parquet(spark, str(ingesting.data))
-    assert sorted(row["team"] for row in found.letters.select("team").collect()) == sorted(of_old + of_new)
-
-
 def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(
     ingesting: Ingesting, spark: SparkSession
 ) -> None:
