@@ -50,7 +50,7 @@ def pause(everything: bool, reason: str, until: int | None, by: str, force: bool
     """Stop deliveries of what is named, until `retry resume`, or --until. Letters are still taken in and wait.
 
     Survives restarts. Another pause of the same takes the place of the former one, its end included. Ends with 3 where --until is
-    over by the brokers' time, or a worker is of an earlier version, for which such a pause would not end.
+    over by the brokers' time.
     """
     scope, name = _find_scope(everything, scopes)
     asked = Pause(clock.wall_ms(), reason, until, by)

@@ -29,9 +29,6 @@ _Control = TypeVar("_Control", "Pause", "Reschedule")
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nothing is delivered of what it names.
 
-    A worker that does not know of `until_ms` holds back until somebody resumes: too long, and never too short. So the field
-    needs no version, which would have such a worker deliver nothing at all.
-
     Attributes:
       since_ms: when it was asked for.
       reason: in the operator's words.
@@ -61,7 +58,7 @@ class Reschedule(msgspec.Struct, frozen=True):
       since_ms: when it was asked for, which is the now of every decision; entries of later failures are left alone.
       team, topic: whose entries, and from which dead-letter topic.
       policies: SHA-256 of the policy file to decide by, in hexadecimal.
-      acted: letters that operators acted on, too. A worker that does not know of it leaves them alone.
+      acted: letters that operators acted on, too.
     """
 
     since_ms: int

@@ -6,7 +6,6 @@ from retry.clock import iso
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
 from retry.errors import ActionRefused
-from retry.operations.act import readiness
 from retry.operations.control_requests import ShardNumbers
 
 
@@ -14,14 +13,12 @@ def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
     """Hold back what is named, until it is resumed or the pause ends by itself; takes the place of a former pause of the same.
 
     Raises:
-      ActionRefused: it would be over already, or a worker is of an earlier version, for which it would not end.
+      ActionRefused: it would be over already.
       TransactionFailed: it is not known to be there; asking again does no harm.
       RightMissing: this user may not write there.
     """
-    if asked.until_ms is not None:
-        if asked.until_ms <= shards.now_ms():
-            raise ActionRefused(f"{iso(asked.until_ms)} is over by the brokers' time; nothing was paused")
-        readiness.demand_current(shards.admin, shards.settings.app_id, "would hold back until `retry resume`")
+    if asked.until_ms is not None and asked.until_ms <= shards.now_ms():
+        raise ActionRefused(f"{iso(asked.until_ms)} is over by the brokers' time; nothing was paused")
     shards.put_control_record(control_records.pause_key(scope, name), control_records.encode(asked))
 
 

@@ -113,7 +113,7 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
     Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify, topics check, topics reread"),
-    Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, erase, pause --until; explain does not know whether a worker runs"),
+    Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, erase; explain does not know whether a worker runs"),
     Need(COMMANDS, TOPIC, "audit", READ, "audit, actions members, actions undo, erase"),
     Need(COMMANDS, TOPIC, "audit", WRITE, "actions hold, resume, cancel"),
     Need(COMMANDS, TOPIC, "audit", DESCRIBE_CONFIGS, "erase"),

@@ -49,7 +49,7 @@ def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
     """List the messages of a page about silent workers; empty while all workers are heard.
 
     Args:
-      said: what workers say of themselves; those of earlier versions say nothing.
+      said: what workers say of themselves.
     """
     silent = [each for each in said if each.is_silent]
     heard = any(not each.is_silent and not each.has_ended for each in said)

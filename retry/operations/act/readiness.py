@@ -8,7 +8,9 @@ from retry.kafka import authorization, consumer_groups, topics
 from retry.kafka.authorization import Right
 from retry.kafka.interface import AdminClient
 
-_OLDER = "{number} of {count} workers are of an earlier version, which {does}: {ids}. Upgrade all workers first"
+_OLDER = (
+    "{number} of {count} workers are of an earlier version, which stops where an action begins: {ids}. Upgrade all workers first"
+)
 
 
 def demand_readiness(admin: AdminClient, app_id: str) -> None:
@@ -24,22 +26,9 @@ def demand_readiness(admin: AdminClient, app_id: str) -> None:
     present = topics.describe(admin, wanted)
     if missing := [topic for topic in wanted if topic not in present]:
         raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
-    demand_current(admin, app_id, "stops where an action begins")
-
-
-def demand_current(admin: AdminClient, app_id: str, does: str) -> None:
-    """See that no worker is of a version before actions, and before pauses that end by themselves.
-
-    Args:
-      does: what such a worker does.
-
-    Raises:
-      ActionRefused: there is one.
-      RightMissing: this user may not know which workers there are.
-    """
-    group = topics.build_topic_names(app_id).table_group
+    group = own.table_group
     ids = consumer_groups.list_members(admin, group)
     if ids is None:
         raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
     if older := sorted(each for each in ids if not format_versions.reads_format(each, format_versions.ACTION)):
-        raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), does=does, ids=", ".join(dict.fromkeys(older))))
+        raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))

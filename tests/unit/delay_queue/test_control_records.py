@@ -65,7 +65,6 @@ def test_behind_a_pause_that_has_ended_a_narrower_one_still_stands() -> None:
 
 
 def test_what_a_pause_does_not_say_is_not_written() -> None:
-    # As workers of the version before wrote it, and read it.
     assert control_records.encode(Pause(1, "r")) == b'{"since_ms":1,"reason":"r"}'
 
 
