@@ -1,22 +1,24 @@
 """Versions of what workers keep and write for each other: what this service writes, and what it reads.
 
-| format | where its version stands | written and read | former version, read | what a newer version does |
-| --- | --- | --- | --- | --- |
-| key | first byte, the kind | 1 plain, 2 ordered, 3 named, 4 a block | | shard read-only |
-| envelope | first element of the array | 1; 2 if sealed; 3 and 4 of a block | | shard read-only |
-| control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | | shard read-only |
-| action | first element of a slice's array; `v` of the head's JSON object | 2 | 1: no ramps | shard read-only |
-| table | `format` of the state | 6 | | table wiped and restored |
-| lineage record | first byte | 2 | | passed over, and counted as unreadable |
-| read position | `v` of the JSON object | 1 | | no letter is taken in |
-| outcome | `v` of the JSON object | 1 | | not counted; reports say so |
+| format | where its version stands | written and read | what a newer version does |
+| --- | --- | --- | --- |
+| key | first byte, the kind | 1 plain, 2 ordered, 3 named, 4 a block | shard read-only |
+| envelope | first element of the array | 1; 2 if sealed | shard read-only |
+| block | first element of the array | 1; 2 if sealed | shard read-only |
+| control record | `v` of the JSON object, 1 where it is missing; its kind and scope | 1 | shard read-only |
+| action | first element of a slice's array; first byte of a mark; `v` of the head's JSON object | 1 | shard read-only |
+| table | `format` of the state | 1 | table wiped and restored |
+| lineage record | first byte | 1 | passed over, and counted as unreadable |
+| read position | `v` of the JSON object | 1 | no letter is taken in |
+| outcome | `v` of the JSON object | 1 | not counted; reports say so |
 
 A table may be wiped, since it is a copy of the changelog. Nothing else is: what cannot be read stays where it is, for a worker
 that can.
 
 Of two versions that follow each other both can run at a time, and the older one can come back. For that a new version of a
 format takes two releases: the first reads it and still writes the former one, the second writes it. A field that older
-readers may pass over can be added at the end of an envelope, or to a JSON object, without a new number. That holds from 1.0 on.
+readers may pass over can be added at the end of an envelope, or to a JSON object, without a new number. All formats begin with
+1.0, whose versions are these.
 """
 
 from __future__ import annotations
@@ -49,27 +51,28 @@ class Format(NamedTuple):
 
 
 KEY = Format("key kind", 4, frozenset({1, 2, 3, 4}))
-ENVELOPE = Format("envelope version", 1, frozenset({1, 2, 3, 4}))
+ENVELOPE = Format("envelope version", 1, frozenset({1, 2}))
 # Written only where keys are given, and once every worker says that it reads it.
 SEALED_ENVELOPE = Format("envelope version", 2, ENVELOPE.reads)
-BLOCK = Format("envelope version", 3, ENVELOPE.reads)
-ENVELOPE_BLOCK = Format("envelope version", 4, ENVELOPE.reads)
+BLOCK = Format("block version", 1, frozenset({1, 2}))
+# Of sealed envelopes.
+ENVELOPE_BLOCK = Format("block version", 2, BLOCK.reads)
 CONTROL = Format("control version", 1, frozenset({1}))
-ACTION = Format("action version", 2, frozenset({1, 2}))
-TABLE = Format("table format", 6, frozenset({6}))
-LINEAGE = Format("lineage record version", 2, frozenset({2}))
+ACTION = Format("action version", 1, frozenset({1}))
+TABLE = Format("table format", 1, frozenset({1}))
+LINEAGE = Format("lineage record version", 1, frozenset({1}))
 READ_POSITION = Format("read position version", 1, frozenset({1}))
 OUTCOME = Format("outcome version", 1, frozenset({1}))
 # What a worker that reads less would leave alone, or take for something else; see `announce_instance`.
-_ANNOUNCED = (KEY, ENVELOPE, CONTROL, ACTION)
-FORMATS = (KEY, ENVELOPE, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOME)
+_ANNOUNCED = (KEY, ENVELOPE, BLOCK, CONTROL, ACTION)
+FORMATS = (KEY, ENVELOPE, BLOCK, CONTROL, ACTION, TABLE, LINEAGE, READ_POSITION, OUTCOME)
 
 
 def announce_instance(instance: str) -> str:
     """The name of a worker in the group of its shards, with what it reads: so that nobody asks for what it cannot.
 
     >>> announce_instance("a")
-    'a.reads.key-4.envelope-4.control-1.action-2'
+    'a.reads.key-4.envelope-2.block-2.control-1.action-1'
     """
     return ".".join([instance, "reads", *(f"{of.name.split()[0]}-{max(of.reads)}" for of in _ANNOUNCED)])
 
@@ -84,9 +87,9 @@ def find_instance(member: str) -> str:
 
 
 def reads_format(instance: str, of: Format) -> bool:
-    """Whether the worker of this name says that it reads what this one writes; those of earlier versions say nothing.
+    """Whether the worker of this name says that it reads what this one writes; who says nothing is no worker of this service.
 
-    >>> reads_format("a.reads.key-3.action-2", ACTION), reads_format("a.reads.key-3.action-1", ACTION), reads_format("a", ACTION)
+    >>> reads_format("a.reads.key-4.action-1", ACTION), reads_format("a.reads.key-4.action-0", ACTION), reads_format("a", ACTION)
     (True, False, False)
     """
     found = re.search(rf"\.reads\..*\b{of.name.split()[0]}-(\d+)", instance)

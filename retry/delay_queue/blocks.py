@@ -208,7 +208,7 @@ def decode(value: bytes) -> Block | EnvelopeBlock:
     try:
         return _decode_value(value)
     except DECODE_ERRORS as error:
-        envelopes.check_version(value)
+        envelopes.check_version(value, format_versions.BLOCK)
         raise EntryUnreadable(f"{len(value)} bytes are no block of entries: {error}") from error
 
 

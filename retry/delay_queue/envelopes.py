@@ -17,6 +17,7 @@ from retry.decoding import DECODE_ERRORS
 from retry.delay_queue.entry_keys import CANCEL, named_key
 from retry.delay_queue.recurrence import Recurrence
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
+from retry.format_versions import Format
 from retry.record import Headers
 
 # librdkafka gives consumers none of the headers of a record that has more: none is written with more, ours included.
@@ -201,18 +202,18 @@ def _no_entry(envelope: bytes, error: Exception) -> EntryForeign:
     return EntryForeign(f"{len(envelope)} bytes are no entry of version 1: {error}")
 
 
-def check_version(envelope: bytes) -> None:
-    """Look at an envelope's version and at nothing else.
+def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
+    """Look at the version of an envelope, or of a block, and at nothing else.
 
     Raises:
       EntryNewer: it is one that only newer versions know.
     """
     try:
-        version = msgspec.msgpack.decode(_fields(envelope)[0])
+        version = msgspec.msgpack.decode(_fields(value)[0])
     except (*DECODE_ERRORS, IndexError):
         return
-    if format_versions.ENVELOPE.newer(version):
-        raise EntryNewer(format_versions.ENVELOPE.describe_version(version))
+    if of.newer(version):
+        raise EntryNewer(of.describe_version(version))
 
 
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:

@@ -125,7 +125,7 @@ def test_a_shard_with_a_newer_record_is_read_only_until_a_worker_can_read_it(dep
 def test_lineages_of_a_newer_version_are_passed_over_and_told_and_stop_nothing(deploy: Deploy) -> None:
     deployment = deploy({"orders": 2}, shards=SHARDS, defaults=AT_ONCE)
     worker, topic = deployment.worker().start().await_ready(), deployment.names.lineage
-    write(deployment, topic, None, b"\x03 of a newer version")
+    write(deployment, topic, None, b"\x02 of a newer version")
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     sent = send(deployment).sent
     tail.await_seen(LETTERS)

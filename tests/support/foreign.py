@@ -170,7 +170,7 @@ class ForeignRecords:
         reschedule = msgspec.to_builtins(Reschedule(self._now_ms, "testers"))
         head = msgspec.to_builtins(Action("retry", "eve", self._now_ms, [1, 1], 2, teams=["testers"]))
         order, tally = (msgspec.to_builtins(each) for each in (Order("eve", self._now_ms), Tally(1, 1)))
-        members = [2, self._now_ms, [list(msgspec.to_builtins(Member(key, due_ms))) for _ in range(2)]]
+        members = [1, self._now_ms, [list(msgspec.to_builtins(Member(key, due_ms))) for _ in range(2)]]
         parts = (action_records.held_key, action_records.resumed_key, action_records.cancelled_key, ramp_records.step_key)
         place = ParkedPlace(draw.randbytes(16), 0, 7)
         return draw.choice((
@@ -218,7 +218,7 @@ class ForeignRecords:
 
     def _lineage(self) -> Foreign:
         good = attempts.pack("testers", [attempts.build_fields(1 << 40, 7, self._now_ms, self._now_ms, 1)])
-        bad = good[:-3], b"\x03" + good[1:], b"\x01" + good[1:], b"\xff" + good, good + b"x", b"\0\1" + good[1:-1], b"\0" + good
+        bad = good[:-3], b"\x02" + good[1:], b"\xff" + good, good + b"x", b"\0\1" + good[1:-1], b"\0" + good
         value = self._draw.choice(bad)
         return Foreign(self._draw.choice((None, b"x", b"\xff", b"0102030405060708/9999999")), value)
 

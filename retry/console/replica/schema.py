@@ -29,7 +29,7 @@ from __future__ import annotations
 import unicodedata
 
 # Another one is rebuilt. Texts are folded by the rules of one version of Unicode, and only then found again.
-VERSION = f"3, Unicode {unicodedata.unidata_version}"
+VERSION = f"1, Unicode {unicodedata.unidata_version}"
 APPLICATION_ID = 0x72747279
 
 TABLES = """

@@ -6,8 +6,7 @@ the team, then 27 bytes a letter.
 All that is recorded of a team lies in one partition, so that every worker folds it in the order in which it was decided, whether
 it follows the topic or reads it anew.
 
-What was moved while it waited is told in a record of its own: a zero byte, the version, the team, and rows of the same form. A
-worker that does not know of it takes it for garbage, says so, and counts as if nothing had been moved.
+What was moved while it waited is told in a record of its own: a zero byte, the version, the team, and rows of the same form.
 """
 
 from __future__ import annotations

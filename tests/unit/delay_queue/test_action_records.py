@@ -48,9 +48,9 @@ def test_a_slice_that_is_none_is_said_to_be(value: bytes) -> None:
 
 def test_a_newer_slice_or_head_stops_whoever_cannot_read_it() -> None:
     with pytest.raises(EntryNewer):
-        action_records.decode_slice(b"\x92\x03\xa1x")
+        action_records.decode_slice(b"\x92\x02\xa1x")
     with pytest.raises(EntryNewer):
-        control_records.check(action_records.head_key(ID), b'{"v":3}')
+        control_records.check(action_records.head_key(ID), b'{"v":2}')
 
 
 def test_an_action_is_told_with_what_was_ordered_and_done() -> None:

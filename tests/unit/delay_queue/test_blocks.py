@@ -107,15 +107,15 @@ def test_what_is_no_value_of_a_block_is_told_apart() -> None:
     key, value = encode_block(SHARED, letters_of(3))
     of_two = encode_block(SHARED, letters_of(2))[1]
     alone = encode_block(SHARED, letters_of(1))[1]
-    for content in (b"", b"\x93", value[:-1], value + b"\0", of_two, alone, envelopes.encode([3, "orders", 1])):
+    for content in (b"", b"\x93", value[:-1], value + b"\0", of_two, alone, envelopes.encode([1, "orders", 1])):
         with pytest.raises(EntryUnreadable):
             blocks.check(key, content)
-    for content in (envelopes.encode([4, [b"x"] * 3]), envelopes.encode([4, [alone] * 2]), envelopes.encode([4, []])):
+    for content in (envelopes.encode([2, [b"x"] * 3]), envelopes.encode([2, [alone] * 2]), envelopes.encode([2, []])):
         with pytest.raises(EntryUnreadable):
             blocks.check(key, content)
-    blocks.check(key, envelopes.encode([4, [alone] * 3]))
-    with pytest.raises(EntryNewer):
-        blocks.check(key, envelopes.encode([5, "what a later version writes"]))
+    blocks.check(key, envelopes.encode([2, [alone] * 3]))
+    with pytest.raises(EntryNewer, match="block version 3"):
+        blocks.check(key, envelopes.encode([3, "what a later version writes"]))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=60))

@@ -183,12 +183,12 @@ def test_bytes_that_are_no_envelope_are_refused(foreign: bytes) -> None:
         envelopes.decode(foreign)
 
 
-@pytest.mark.parametrize("version", [0, 2, 3, 4, 5, 255, -1, "1", None, b"1"])
+@pytest.mark.parametrize("version", [0, 2, 3, 255, -1, "1", None, b"1"])
 def test_another_version_is_refused(version: object) -> None:
     envelope = msgspec.msgpack.encode([version, *msgspec.msgpack.decode(envelopes.encode(PLAIN))[1:]])
     with pytest.raises(EntryUnreadable) as refused:
         envelopes.decode(envelope)
-    assert isinstance(refused.value, EntryNewer) == (version in (5, 255))
+    assert isinstance(refused.value, EntryNewer) == (version in (3, 255))
 
 
 @pytest.mark.parametrize("cut", range(0, len(envelopes.encode(PLAIN)), 5))

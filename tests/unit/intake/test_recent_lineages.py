@@ -162,7 +162,7 @@ def test_whatever_is_decided_is_packed_and_comes_back(decided: list[tuple[int, i
     assert (told.team, told.row_count, list(told.rows)) == (team_number(TEAM), len(rows), rows)
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x02", b"\1" + bytes(27), pack(TEAM, [sent(1, 1)])[:-1], b"\xff" + bytes(35)])
+@pytest.mark.parametrize("packed", [b"", b"\x01", b"\1" + bytes(27), pack(TEAM, [sent(1, 1)])[:-1], b"\xff" + bytes(35)])
 def test_what_is_not_of_this_version_is_refused_before_anything_is_taken_in(packed: bytes) -> None:
     lineages = RecentLineages(10)
     with pytest.raises(LineageUnreadable):
@@ -276,7 +276,7 @@ def test_of_equal_letters_of_which_one_is_moved_each_may_be_the_one() -> None:
     assert lineages.returned(7, NOW_MS - 1_000, DAY_MS) is None
 
 
-def test_a_worker_that_knows_of_no_moves_takes_them_for_garbage_and_not_for_a_newer_version() -> None:
+def test_a_record_of_moves_is_told_from_others_by_its_first_byte_and_is_of_no_newer_version() -> None:
     told = moves(make_move_row(1, 7, NOW_MS, 1))
     assert told[:1] != pack(TEAM, [])
     assert not format_versions.LINEAGE.newer(told[0])

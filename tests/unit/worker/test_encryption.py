@@ -15,7 +15,7 @@ from retry.settings import Settings
 from retry.worker import encryption
 from tests.support.sealed import NEW
 
-NOW, BEFORE = format_versions.announce_instance("a"), "b.reads.key-3.envelope-1.control-1.action-2"
+NOW, BEFORE = format_versions.announce_instance("a"), "b.reads.key-4.envelope-1.block-1.control-1.action-1"
 NOBODY: Any = None
 
 
