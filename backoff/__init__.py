@@ -36,14 +36,13 @@ Park(reason='max_attempts')
 
 from __future__ import annotations
 
-from backoff.calendar import Calendar
+from backoff.calendar import Calendar, QuietHours
 from backoff.cron import Cron
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
 from backoff.jitter import JITTERS
 from backoff.policy import Decision, Park, Policy, RetryAt
-from backoff.quiet_hours import QuietHours
 from backoff.rate_limit import Bucket, Limit
 
 __all__ = [

@@ -40,7 +40,7 @@ from examples.lifetime import killed_on_failure, run_demo
 from examples.screen import Screen
 from examples.stage import DemoFailed, Stage
 from retry.clock import Deadline, monotonic_s
-from retry.java import demand_java_of_spark
+from retry.jars import demand_java_of_spark
 from retry.kafka.local_broker import LocalBroker
 
 # For a busy machine, where Spark alone takes minutes.

@@ -6,8 +6,10 @@
     delay_queue/    the bytes of an entry; the changelog folded (applied) into RocksDB, in due order
     delivery/       what is due and admitted -> retry topic, parking topic, webhook; reschedule, cancel
     worker/         one process: shards (restore, standby, rebalance), threads in Faust, supervisor
+    process/        what every process stands on: start, logs, rights, policy file, certificates, and its end
     scheduling/     the other ways in: scheduled messages, recurring tasks, HTTP timers
     kafka/          the one door to librdkafka
+    http_client/    calls to webhooks: where they may go, signed, bounded, and what an answer means
     http_server/    the one way to answer HTTP: for health, metrics, the scheduler, the API and the console
     telemetry/      metrics, outcomes, traces, reasons for health
     operations/     looks from outside: discover, try, inspect, explain, pause, act, verify; and sizes

@@ -9,35 +9,24 @@ from typing import Any
 
 import click
 
-from retry.cli.acls import acls
 from retry.cli.act import act
-from retry.cli.actions import actions
+from retry.cli.actions import actions, audit
 from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
-from retry.cli.api import api
-from retry.cli.audit import audit
-from retry.cli.broker import broker
-from retry.cli.console import console
 from retry.cli.discover import discover
 from retry.cli.erase import erase
-from retry.cli.explain import explain
-from retry.cli.failures import failures
-from retry.cli.inspect import inspect
-from retry.cli.keys import keys
-from retry.cli.letters import letters
+from retry.cli.inspect import inspect, try_letters
+from retry.cli.letters import explain, failures, letters
 from retry.cli.migrate import migrate
 from retry.cli.output import discard_output, say
-from retry.cli.pause import pause, pauses, resume
-from retry.cli.policies import policies
-from retry.cli.reschedule import reschedule
-from retry.cli.scheduler import scheduler
-from retry.cli.size import size
+from retry.cli.pause import pause, pauses, reschedule, resume
+from retry.cli.policies import policies, size
+from retry.cli.provision import acls, keys, topics
+from retry.cli.servers import api, console
 from retry.cli.tasks import tasks
-from retry.cli.topics import topics
-from retry.cli.try_letters import try_letters
 from retry.cli.verify import verify
-from retry.cli.worker import worker
+from retry.cli.worker import broker, scheduler, worker
 from retry.errors import RetryError
 from retry.printable import is_text
 

@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
-from retry.analytics import decode, folder_names, horizon, kafka_source
+from retry.analytics import decode, schemas
 from retry.analytics.attempts import list_sampled_groups
-from retry.analytics.parquet import no_rows, rows_of
-from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT
+from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, no_rows, rows_of
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE = "letters", "retries", "positions", "aside"
@@ -91,7 +90,7 @@ def from_parquet(spark: SparkSession, data: str) -> Recorded:
     Raises:
       RetryError: nothing was ingested there yet.
     """
-    noted = horizon.read(spark, data)
+    noted = schemas.read_horizon(spark, data)
     letters, sent, positions = (read_dated_set(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
     # Before a pass has ended, nothing was observed after the newest letter.
     until_ms = letters.agg(F.max("taken_ms")).collect()[0][0] if noted.until_ms is None else noted.until_ms
@@ -108,9 +107,9 @@ def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
 def read_dated_set(spark: SparkSession, data: str, name: str) -> DataFrame:
     """Read one set with the `day` of each row; files of days that nobody asks for are not read."""
     schema = _SCHEMAS[name]
-    of_team = [StructField(folder_names.TEAM_NAME, StringType())] if "team" in schema.names else []
+    of_team = [StructField(schemas.TEAM_NAME, StringType())] if "team" in schema.names else []
     written = rows_of(spark, f"{data}/{name}", StructType([*schema.fields, *of_team, *DAY.fields]))
-    return folder_names.read_back(written) if of_team else written
+    return schemas.read_teams_back(written) if of_team else written
 
 
 def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Recorded:
@@ -122,7 +121,7 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
     until_ms = clock.wall_ms()
 
     def load_topics(*topics: str) -> DataFrame:
-        return kafka_source.load_records(spark, options, topics)
+        return decode.load_records(spark, options, topics)
 
     def select_kept(rows: DataFrame, when_ms: str | Column) -> DataFrame:
         # Spark would otherwise read Kafka again for every question, and find other records each time.
@@ -137,7 +136,7 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
     topics = list(retry_topics) or targets_of_letters
     sent = decode.select_sent(load_topics(*topics)) if topics else no_rows(spark, SENT)
     aside = decode.aside(load_topics(topic, *topics), topic)
-    return Recorded(letters, select_kept(sent, when_sent_ms()), positions, aside, horizon.first_days(positions), until_ms)
+    return Recorded(letters, select_kept(sent, when_sent_ms()), positions, aside, schemas.first_days(positions), until_ms)
 
 
 def list_retry_targets(letters: DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from retry.analytics import attempts
 from retry.analytics.datasets import Datasets
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import ATTEMPT, LETTER, PARKED
 from retry.errors import RetryError
 
@@ -34,7 +34,7 @@ class Decisions(NamedTuple):
 
     Attributes:
       attempts, parked: `ATTEMPT` and `PARKED`, of letters that failed first in the period.
-      histories: see `retry.analytics.questions.histories`.
+      histories: see `retry.analytics.questions.fates`.
       aside: `ASIDE`, of all time: what could not be counted.
       since_ms, until_ms: the period: from the first of these failures to the end of observation.
       settled_ms: of a retry that its group has passed by then it is known whether it recovered.

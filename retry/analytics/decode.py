@@ -5,19 +5,46 @@ Works on streams and on batches. Needs every column of Spark's Kafka source, hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from retry import format_versions
 from retry.analytics.schemas import ASIDE, LISTED, OUTCOME, OUTCOME_RECORD, RECORD_LOCATION, SAMPLE, SENT, SHARED
 from retry.dead_letters import retry_headers
+from retry.kafka.topics import LEGAL_NAME
 from retry.telemetry.offset_records import KEY as POSITION_KEY
 from retry.telemetry.outcomes import DISCARD, ERASE, PARK, RETRY, RETURN
+
+# Reads every committed record of some topics into a frame, through Spark's Kafka source.
+
+def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
+    """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
+    return (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("subscribePattern", topic_pattern(topics))
+        .option("includeHeaders", "true")
+        # Retention may delete records while they are read; a report shows what is left.
+        .option("failOnDataLoss", "false")
+        .load()
+    )
+
+
+def topic_pattern(topics: Iterable[str]) -> str:
+    """The topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing.
+
+    Spark looks for it anywhere in a name, so it says where a name begins and ends. A text that no topic can be called, which
+    others may have written into an outcome, is left out.
+    """
+    names = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic)})
+    return f"^(?:{'|'.join(map(re.escape, names))})$"
+
 
 _SAMPLE_READS = (1,)
 _LOG_APPEND_TIME = 1

@@ -10,9 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retry.analytics import curves
 from retry.analytics.decisions import Decisions, configured_to_ask
-from retry.analytics.questions import acted, changes, fingerprints, incidence, policies, retention, storms
+from retry.analytics.questions import fates, fingerprints, policies, recovery
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX = 100
@@ -47,7 +46,7 @@ def _answer_questions(
 ) -> dict[str, Any]:
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
     settled_ms = decisions.settled_ms
-    minutes = storms.per_minute(attempts).persist()
+    minutes = fingerprints.count_per_minute(attempts).persist()
     # Not persisted: Spark plans that a second time where less of it is asked.
     top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
@@ -57,18 +56,22 @@ def _answer_questions(
 
     questions: dict[str, Callable[[], Any]] = {
         "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
-        "acted": lambda: _largest(acted.by_kind(attempts, parked), "letters", "team", "action_kind"),
+        "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
-        "storms": lambda: _largest(storms.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"),
+        "storms": lambda: _largest(
+            fingerprints.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"
+        ),
         "incidence_by_attempt": lambda: _in_order(
-            curves.by_attempt(_of_teams(incidence.by_attempt(attempts, parked, settled_ms, "team"), teams()), "team"), teams()
+            recovery.build_attempt_curves(
+                _of_teams(recovery.count_by_attempt(attempts, parked, settled_ms, "team"), teams()), "team"
+            ), teams()
         ),
         "incidence_by_time": lambda: _in_order(
-            curves.by_time(_of_teams(incidence.by_time(histories, settled_ms, "team"), teams()), "team"), teams()
+            recovery.build_time_curves(_of_teams(recovery.count_by_time(histories, settled_ms, "team"), teams()), "team"), teams()
         ),
         "retries_over_time": lambda: _busiest(minutes, decisions, teams()),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
@@ -148,8 +151,8 @@ def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows
 
 def _describe_changes(decisions: Decisions, before: Decisions) -> Rows:
     both = decisions, before
-    sums = (changes.by_policy(each.histories, _ROWS_MAX) for each in both)
-    return changes.compare_periods(*sums, *(changes.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
+    sums = (policies.count_by_policy(each.histories, _ROWS_MAX) for each in both)
+    return policies.compare_periods(*sums, *(policies.doings(each.attempts, each.parked) for each in both))[:_ROWS_MAX]
 
 
 def _explain_rows(top: Rows, samples: Rows) -> Rows:
@@ -170,7 +173,7 @@ def _near_retention(spark: SparkSession, decisions: Decisions, retentions: Mappi
     # Not `createDataFrame`, which starts a Python process for each core.
     by_topic = F.map_from_arrays(F.lit(list(retentions)), F.lit(list(retentions.values())).cast("array<long>"))
     topics = spark.range(1).select(F.explode(by_topic).alias("topic", "retention_ms"))
-    expiring = retention.near(decisions.attempts, decisions.parked, topics, decisions.until_ms)
+    expiring = fates.find_near_retention(decisions.attempts, decisions.parked, topics, decisions.until_ms)
     return _collect_rows(expiring.orderBy("left_ms", "team", "topic", "kind"))
 
 

@@ -10,7 +10,7 @@ A pass is four streams one after another, each with a checkpoint and a Parquet s
 and then writes down when the second began: the end of observation. Up to that time the letters are complete, and no position is
 newer. That is why passes are repeated, and the streams do not run at the same time. Beside it stand the targets of all letters so
 far, so that the next pass looks for those of new letters alone: a pass costs what is new, however much there is. So do the groups
-that were ever sampled, which whoever asks about a period needs to know of all time; see `retry.analytics.horizon`.
+that were ever sampled, which whoever asks about a period needs to know of all time; see `retry.analytics.schemas`.
 
 Exactly once is Spark's: a batch is a range of offsets that is written down before it is read, and its files count when they are
 listed in the set's `_spark_metadata`. A batch that was begun and not listed is written again, its old files are never read.
@@ -27,10 +27,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retry import clock
-from retry.analytics import datasets, decode, horizon
+from retry.analytics import datasets, decode, schemas
+from retry.analytics.decode import topic_pattern
 from retry.analytics.file_list import FileList
-from retry.analytics.folder_names import laid_out
-from retry.analytics.kafka_source import pattern
+from retry.analytics.schemas import laid_out
 from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
@@ -99,28 +99,28 @@ class Ingest:
                 added[datasets.RETRIES] = self._pass(datasets.RETRIES, sent, datasets.when_sent_ms(), ["day", "team"])
             wrong = decode.aside(self._stream(outcomes + retried), self._topic)
             added[datasets.PUT_ASIDE] = self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
-            horizon.write(self._spark, self._data, noted)
+            schemas.write_horizon(self._spark, self._data, noted)
             return {
                 name: sum(each.rows for each in added[name].values())
                 for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
             }
 
-    def _note_horizon(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> horizon.Horizon:
+    def _note_horizon(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> schemas.Horizon:
         """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
-        before = horizon.read(self._spark, self._data)
+        before = schemas.read_horizon(self._spark, self._data)
         seen, groups_batch = self._list_new_batches(datasets.POSITIONS, before.positions_batch, added)
         groups = dict(before.groups or {})
         for day, group in (each.split(" ", 1) for each in seen or ()):
             groups[group] = min(date.fromisoformat(day), groups.get(group, date.max))
         if seen is None or before.groups is None:
-            groups = horizon.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
+            groups = schemas.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
         went, letters_batch = self._list_new_batches(datasets.LETTERS, before.letters_batch, added)
         targets: list[str] | None = sorted({*(before.targets or ()), *(went or ())})
         if self._retry_topics:
             targets = None
         elif went is None or before.targets is None:
             targets = datasets.list_retry_targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
-        return horizon.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
+        return schemas.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
 
     def _list_new_batches(
         self, name: str, known: int | None, added: Mapping[str, Mapping[int, _Written]]
@@ -136,7 +136,7 @@ class Ingest:
         return (
             self._spark.readStream.format("kafka")
             .options(**self._options)
-            .option("subscribePattern", pattern(topics))
+            .option("subscribePattern", topic_pattern(topics))
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
             .option("maxOffsetsPerTrigger", min(records_max, self._batch_records))

@@ -1,4 +1,4 @@
-"""Makes the file of `retry.analytics.class_archive`: a report on a letter that was made up loads what any report needs."""
+"""Makes the file of `retry.analytics.spark_session`: a report on a letter that was made up loads what any report needs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from retry.analytics import class_archive, datasets, decode
+from retry.analytics import datasets, decode, spark_session
 from retry.analytics.decisions import decisions
 from retry.analytics.findings import findings
-from retry.analytics.folder_names import laid_out
-from retry.analytics.questions import cells
-from retry.analytics.schemas import LETTER, POSITION, SENT
+from retry.analytics.questions import recovery
+from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 from retry.analytics.spark_session import end_java, session
 
 _MADE_UP = {
@@ -29,7 +28,7 @@ def prepare() -> Path:
     Raises:
       RetryError: Java did not make it.
     """
-    return class_archive.find_archive() or class_archive.create_archive(_run_report)
+    return spark_session.find_archive() or spark_session.create_archive(_run_report)
 
 
 def _run_report(java: str) -> None:
@@ -38,7 +37,7 @@ def _run_report(java: str) -> None:
             for name, (schema, when_ms) in _MADE_UP.items():
                 _write(spark, f"{data}/{name}", schema, when_ms)
             made = decisions(datasets.from_parquet(spark, data).select_period(), settle_ms=0)
-            cells.cells(made.attempts, made.settled_ms).collect()
+            recovery.cells(made.attempts, made.settled_ms).collect()
             findings(spark, made, {"x": 1}, made)
         end_java()
 

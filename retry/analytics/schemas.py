@@ -16,6 +16,12 @@ Sets are partitioned by `day`, UTC, and all but positions by `team`.
 
 from __future__ import annotations
 
+from datetime import date
+from typing import NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -92,3 +98,102 @@ PARKED = _columns(
     id="text", attempt="number", first_failed_ms="number", failed_ms="number", parked_ms="number", reason="text?", source="text",
     decision="text", action_kind="text?", stands="flag", by_policy="flag",
 )  # fmt: skip
+
+
+# Reads folders of Parquet files, in columns that are given beforehand.
+
+def rows_of(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
+    """The rows of a folder; none where it is missing, and null in columns that whoever wrote it did not know."""
+    try:
+        # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
+        # Old days may be deleted, though the list of a set names their files for ever.
+        return spark.read.schema(schema).option("ignoreMissingFiles", "true").parquet(path)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return no_rows(spark, schema)
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A frame of these columns without a row."""
+    # Not `createDataFrame`, which starts a Python process for each core.
+    return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])
+
+
+# How a row's team names the folder that the row lies in: bounded, safe on every file system, and never the same for two teams.
+#
+# Spark makes a folder of every value of a column that it partitions by. A team's name may be anything, in records that others
+# wrote too: longer than a file's name may be, empty, or like another one but for its case. So the column `team` of the Parquet
+# sets names the folder, and the column `team_name` has the team itself.
+
+TEAM_NAME = "team_name"
+# It begins with a letter and has no upper case, so nothing takes it for a number or a date, and no file system for another one.
+# Names with a hash are longer than these, so the two kinds never meet.
+_PLAIN = r"^[a-z][a-z0-9_-]{0,62}\z"
+_READABLE_CHARS = 24
+
+
+def folder(team: Column) -> Column:
+    """The name of a team's folder: its own where that is short and plain, else what is readable of it and its SHA-256."""
+    readable = F.regexp_replace(F.lower(F.substring(team, 1, _READABLE_CHARS)), "[^a-z0-9]+", "-")
+    return F.when(team.rlike(_PLAIN), team).otherwise(F.concat(readable, F.lit("-"), F.sha2(team, 256)))
+
+
+def laid_out(rows: DataFrame) -> DataFrame:
+    """Rows of a set as they are written: of those that have a team, `team` names the folder."""
+    if "team" not in rows.columns:
+        return rows
+    return rows.withColumn(TEAM_NAME, F.col("team")).withColumn("team", folder(F.col("team")))
+
+
+def read_teams_back(written: DataFrame) -> DataFrame:
+    """Rows as they were before they were laid out."""
+    return written.withColumn("team", F.col(TEAM_NAME))
+
+
+# What the last pass of `retry analytics ingest` has noted beside the sets: up to when they are complete, and what is in them.
+#
+# A pass that was killed notes nothing of what it wrote. So beside what is noted stands up to which batch of a set it is known.
+
+_FOLDER = "horizon"
+
+
+class Horizon(NamedTuple):
+    """The notes of the ingest about its sets; None where nothing was noted.
+
+    Attributes:
+      until_ms: every letter that was taken in before is there.
+      letters_batch, positions_batch: the last batches whose targets, or groups, are among those below.
+      targets: where retries of all letters went.
+      groups: the day of the first sample, of each group that was ever sampled.
+    """
+
+    until_ms: int | None = None
+    letters_batch: int | None = None
+    positions_batch: int | None = None
+    targets: list[str] | None = None
+    groups: dict[str, date] | None = None
+
+
+def read_horizon(spark: SparkSession, data: str) -> Horizon:
+    """Read the notes of the last pass; all fields are None where no pass has ended."""
+    rows = rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect()
+    noted = max(rows, key=lambda row: row["until_ms"], default=None)
+    return Horizon() if noted is None else Horizon(*(noted[name] for name in Horizon._fields))
+
+
+def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:
+    """Note it, in place of what was noted before."""
+    values = horizon._asdict()
+    columns = {name: F.lit(value) for name, value in values.items() if name != "groups"} | {"groups": _as_map(horizon.groups)}
+    row = [columns[field.name].cast(field.dataType).alias(field.name) for field in HORIZON_ROW.fields]
+    spark.range(1).select(*row).write.mode("overwrite").parquet(f"{data}/{_FOLDER}")
+
+
+def first_days(positions: DataFrame) -> dict[str, date]:
+    """The day of the first sample of each group; of samples with their `day`."""
+    return {row[0]: row[1] for row in positions.groupBy("group").agg(F.min("day")).collect()}
+
+
+def _as_map(groups: dict[str, date] | None) -> Column:
+    return F.lit(None) if groups is None else F.map_from_arrays(F.lit(list(groups)), F.lit(list(groups.values())))

@@ -3,23 +3,83 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from retry.analytics import class_archive
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
-from retry.jars import jars
-from retry.java import demand_java_of_spark
-from retry.settings import is_submitted
+from retry.jars import demand_java_of_spark, jars, locate_java, read_release
+from retry.settings import cache_dir, is_submitted
+
+# Spark's classes as Java has them once they are loaded, in a file: with it a session starts in half the time.
+#
+# To read, check and link ten thousand classes takes longer than a report on few letters. Java can keep the result of that in a
+# file (application class-data sharing), which `retry analytics prepare` makes. A session uses the file of its Java and its
+# Spark where there is one. Java compares its own build and the jars with those that the file was made of, and the file with its
+# checksum, and does without where one differs.
+
+# Neither what Java cannot keep, nor a file that it does not take, is anything that an operator could mend.
+_SILENT = "-Xlog:disable -Xlog:all=error:stderr"
+# Java dies of a damaged file that it does not check; to check it takes a tenth of a second.
+_USED = f"-Xshare:auto -XX:+VerifySharedSpaces {_SILENT}"
+
+
+def find_archive() -> Path | None:
+    """The file of the present Java and Spark, where one was made and can be read."""
+    # A user without a home has no cache, and a file may be deleted meanwhile: a session starts all the same.
+    with suppress(OSError, RuntimeError):
+        # Its name ends with its size: of a file that was cut off Java would die.
+        files = cache_dir().glob(f"{_build_archive_name()}-*.jsa")
+        return next((file for file in files if file.stem.endswith(f"-{file.stat().st_size}")), None)
+    return None
+
+
+def java_options() -> str:
+    """Options with which Java uses the file, where there is one."""
+    file = find_archive()
+    return "" if file is None else f'-XX:SharedArchiveFile="{file}" {_USED}'
+
+
+def create_archive(run: Callable[[str], None]) -> Path:
+    """Make the file; `run` starts Java with the options that it is given, loads what is to be kept, and waits for Java's end.
+
+    Raises:
+      RetryError: Java has made none.
+    """
+    began = cache_dir() / f"{_build_archive_name()}.{os.getpid()}"
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        run(f'-XX:ArchiveClassesAtExit="{began}" {_SILENT}')
+        if not began.is_file():
+            raise RetryError(
+                f"Java wrote no classes to {began.parent}, and a session starts without, as before. "
+                "Is this a Java of version 17 or later, and may it write there? XDG_CACHE_HOME names another folder"
+            )
+        return began.rename(cache_dir() / f"{_build_archive_name()}-{began.stat().st_size}.jsa")
+    except OSError as error:
+        raise RetryError(f"{began.parent} cannot be written: {error.strerror}; name another folder as XDG_CACHE_HOME") from None
+    finally:
+        with suppress(OSError):
+            began.unlink()
+
+
+def _build_archive_name() -> str:
+    java, spark = Path(locate_java() or "java").resolve(), Path(pyspark.__file__).parent
+    jars = sorted((jar.name, jar.stat().st_size) for jar in (spark / "jars").glob("*.jar"))
+    about = (str(java), read_release(java), str(spark), pyspark.__version__, jars)
+    return f"spark-classes-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}"
+
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A report is over before the second compiler has earned its keep: without it the first answer comes a third sooner.
@@ -48,11 +108,11 @@ def session(
       memory: of the local Java process, as `1g`; on a cluster `spark-submit` says.
       quick: whether to start soon rather than to be fast in the long run.
       kafka: whether Kafka is read. To look for its jars takes time, and they are fetched where they are missing.
-      java: more options of the local Java process; None for those of `retry.analytics.class_archive`.
+      java: more options of the local Java process; None for those of `retry.analytics.spark_session`.
 
     Raises:
       JarsUnavailable: see `retry.jars`.
-      JavaUnavailable: see `retry.java`.
+      JavaUnavailable: see `retry.jars`.
       RetryError: Spark did not start.
     """
     builder = SparkSession.builder.appName(name)
@@ -128,7 +188,7 @@ _COMMON = {
 
 
 def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, str]:
-    more = class_archive.java_options() if java is None else java
+    more = java_options() if java is None else java
     options = (
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         # Nothing stays in the system's temporary folder.

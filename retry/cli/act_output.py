@@ -15,7 +15,7 @@ from retry.clock import iso
 if TYPE_CHECKING:
     from retry.delay_queue.action_records import Action, Tally
     from retry.operations.act.choose import Chosen
-    from retry.operations.act.follow import Following
+    from retry.operations.act.overview import Following
     from retry.operations.act.preview import Preview
 
 _PROGRESS_S = 5.0

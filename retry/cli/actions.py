@@ -1,25 +1,28 @@
-"""`retry actions`: what was asked of letters, how far it has come, and orders to hold, go on, end or undo it."""
+"""`retry actions` and `retry audit`: what was asked of letters, how far it has come, orders about it, and who did what."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 import orjson
 
-from retry.cli import operator
+from retry.cli import options
 from retry.cli.act import REFUSED, start_action
 from retry.cli.act_output import told_tally
-from retry.cli.letter_options import NEWEST, POLICIES, listing
+from retry.cli.options import NEWEST, POLICIES, Moment, listing
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
 
 if TYPE_CHECKING:
+    from retry.operations.act.audit import AuditRecord
     from retry.operations.act.overview import ActionOverview
     from retry.operations.control_requests import ShardNumbers
     from retry.settings import Settings
@@ -30,7 +33,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
     """The argument and the options of an order."""
     for option in (
-        click.option("--by", default=operator.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
+        click.option("--by", default=options.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
         click.option("--reason", default="", help="Why, in your words."),
         click.argument("action", metavar="ID"),
     ):
@@ -68,13 +71,13 @@ def show(action: str, policies: str | None, newest: int) -> None:
     """
     _, shards, about = _find_action(action)
     from retry import clock
-    from retry.operations.act import meanwhile
+    from retry.operations.act import told
     from retry.operations.act.overview import with_failed
     from retry.operations.act.told import action_object, ramp_object
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    new = meanwhile.count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
+    new = told.count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
     say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 
@@ -88,8 +91,7 @@ def members(action: str, as_json: bool) -> None:
     nothing was done, as `changed`. docs/how-to/act.md has all.
     """
     settings, shards, about = _find_action(action)
-    from retry.operations.act.members import list_member_results
-    from retry.operations.act.told import MEMBER_COLUMNS, member_row
+    from retry.operations.act.told import MEMBER_COLUMNS, list_member_results, member_row
 
     if not as_json:
         say(_csv(MEMBER_COLUMNS))
@@ -131,14 +133,14 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     """
     settings, shards, about = _find_action(action)
     from retry.errors import ActionRefused
-    from retry.operations.act import readiness
+    from retry.operations.act import start
     from retry.operations.act.audit import Audit
     from retry.operations.act.preview import preview
-    from retry.operations.act.undo import undoing
+    from retry.operations.act.start import undoing
     from retry.policies.registry import Registry
 
     try:
-        readiness.demand_readiness(shards.admin, settings.app_id)
+        start.demand_readiness(shards.admin, settings.app_id)
         asked = undoing(Audit(settings, shards.admin), about, by, reason)
         found = preview(settings, Registry(), asked.request, asked.meant, shards.now_ms())
         if told := asked.too_late(found.chosen.count):
@@ -198,3 +200,34 @@ def _csv(row: tuple[object, ...]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(row)
     return line.getvalue()
+
+
+@click.command()
+@click.option("--action", default="", metavar="ID", help="Only of this action; its whole id.")
+@click.option("--since", type=Moment(ago=True), default="30d", show_default=True, help="From this time on, or so long ago.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with each letter.")
+def audit(action: str, since: int, as_json: bool) -> None:
+    """Print what workers did for actions, a line for each transaction, who held, resumed or cancelled one, and what people did in
+    the console: who was shown which payload, and who paused what. All of it as the audit topic has it: kept for a year."""
+    from retry import settings as environment
+    from retry.kafka import client_config
+    from retry.operations.act.audit import Audit
+
+    settings, count = environment.from_environment(), 0
+    for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
+        count += 1
+        say_json(msgspec.json.encode(record)) if as_json else say(_format_record(record))
+    if not count:
+        say("the audit has nothing of that", err=True)
+
+
+def _format_record(record: AuditRecord) -> str:
+    from retry.operations.act.audit import NO_SHARD
+
+    results = Counter(each.result for each in record.letters)
+    told = ", ".join(f"{number:,} {result}" for result, number in results.most_common())
+    reason = f": {record.reason}" if record.reason else ""
+    if record.shard == NO_SHARD:
+        letters = "".join(f" {each.parked or each.letter}" for each in record.letters)
+        return f"{iso(record.at_ms)}  {record.action or 'console':<16}  {record.kind} by {record.by}{reason}{letters}"
+    return f"{iso(record.at_ms)}  {record.action}  {record.kind} by {record.by}{reason}; shard {record.shard}: {told}"

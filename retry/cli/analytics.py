@@ -160,7 +160,7 @@ def demand_right_to_outcomes(settings: Settings) -> None:
     from retry.kafka import client_config
     from retry.policies.policy_file import load
     from retry.policies.registry import Registry
-    from retry.worker import acls
+    from retry.process import acls
 
     registry = load(settings.policies) if settings.policies else Registry()
     acls.demand_rights(client_config.admin(settings), acls.ANALYTICS, acls.resolve_names(settings.app_id, registry))

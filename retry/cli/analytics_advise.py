@@ -111,7 +111,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
 
 
 def _run_backtest(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
-    from retry.analytics.advice.backtest import backtest
+    from retry.analytics.advice.compare import backtest
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.summary import advice_by_kind
     from retry.policies.policy_file import parse
@@ -127,7 +127,7 @@ def _run_backtest(text: str, now: str, keep: float, enough: int, options: Period
 
 
 def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
-    from retry.analytics.advice.backtest import format_backtest
+    from retry.analytics.advice.compare import format_backtest
     from retry.analytics.html.format import noun
     from retry.clock import iso
 
@@ -154,7 +154,7 @@ def _read(file: str) -> str:
 
 
 def _format_advice(result: dict[str, Any]) -> Iterator[str]:
-    from retry.analytics.advice.told import sentence
+    from retry.analytics.advice.summary import describe_advice
     from retry.analytics.html.format import noun
 
     saving = result["saving"]
@@ -163,4 +163,5 @@ def _format_advice(result: dict[str, Any]) -> Iterator[str]:
     yield f"{part}; {result['rules']} {noun(result['rules'], 'rule')}"
     for row in result["advice"]:
         where = f" ({row['where']})" if row["where"] else ""
-        yield f"{row['team']} {row['exception']!r}{where}: {row['letters']:,} {noun(row['letters'], 'letter')}, {sentence(row)}"
+        letters = f"{row['letters']:,} {noun(row['letters'], 'letter')}"
+        yield f"{row['team']} {row['exception']!r}{where}: {letters}, {describe_advice(row)}"

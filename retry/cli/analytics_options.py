@@ -11,7 +11,7 @@ import click
 
 from retry import clock
 from retry.cli.analytics import dataset_options, open_recorded
-from retry.cli.moment import Moment
+from retry.cli.options import Moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,17 +107,17 @@ def _open_recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSes
 
 
 def cells_of(decisions: Decisions) -> list[Row]:
-    """How retries ended, see `retry.analytics.questions.cells`."""
+    """How retries ended, see `retry.analytics.questions.recovery`."""
     from retry.analytics.decisions import configured_to_ask
-    from retry.analytics.questions import cells
+    from retry.analytics.questions import recovery
 
     with configured_to_ask(decisions):
-        return [row.asDict() for row in cells.cells(decisions.attempts, decisions.settled_ms).collect()]
+        return [row.asDict() for row in recovery.cells(decisions.attempts, decisions.settled_ms).collect()]
 
 
 def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
     """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
-    from retry.analytics.advice.pooling import pool_evidence
+    from retry.analytics.advice.evidence import pool_evidence
 
     return pool_evidence(count_each(cells))
 
@@ -146,10 +146,10 @@ def starts(decisions: Decisions) -> list[Start]:
     """When letters of each kind failed first."""
     from retry.analytics.advice.replay import Start
     from retry.analytics.decisions import configured_to_ask
-    from retry.analytics.questions import cells
+    from retry.analytics.questions import recovery
 
     with configured_to_ask(decisions):
-        return [Start(**row.asDict()) for row in cells.starts(decisions.histories).collect()]
+        return [Start(**row.asDict()) for row in recovery.starts(decisions.histories).collect()]
 
 
 def write(file: Path, text: str) -> None:

@@ -87,10 +87,9 @@ def _compute_answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
     """Compute everything that the page, the tables and the JSON show."""
-    from retry.analytics.advice.actions import PerRetry, choose_actions
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import list_advice
-    from retry.analytics.advice.summary import advice_by_kind, saving, worth
+    from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
     from retry.policies.policy_file import load
 
     retentions = _parse_retentions(retention)

@@ -12,8 +12,8 @@ import orjson
 from retry.cli.output import say, say_json
 
 if TYPE_CHECKING:
+    from retry.operations.discover.policy_text import Discovery
     from retry.operations.discover.proposal import ProposedTopic
-    from retry.operations.discover.run import Discovery
 
 
 @click.command()
@@ -41,7 +41,7 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
     from retry import settings as environment
     from retry.kafka import topics
     from retry.operations.cluster import Cluster
-    from retry.operations.discover.run import discover as discovered
+    from retry.operations.discover.policy_text import discover as discovered
 
     if out is not None and out.exists() and not overwrite:
         raise click.UsageError(f"{out} is there; give --overwrite to write over it, or another name")

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry.cli import operator
+from retry.cli import options
 from retry.cli.act import NOT_YET, REFUSED, confirm_count, registry_of, start_action
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
 
 if TYPE_CHECKING:
-    from retry.operations.act.erase import Erasing
+    from retry.operations.act.erase import Erasing, Remnant
     from retry.operations.act.preview import Preview
-    from retry.operations.act.remnants import Remnant
     from retry.operations.control_requests import ShardNumbers
     from retry.policies.registry import Registry
 
@@ -35,7 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
 @click.option("--expect", type=click.IntRange(0), metavar="N", help="How many letters it must be; else nothing is done.")
 @click.option("--reason", default="", help="Why, without the key: the audit keeps it.")
-@click.option("--by", default=operator.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=options.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: what would be erased and what stays, then what was done.")
@@ -59,19 +58,18 @@ def erase(
     wanted = _read(key_file) if key_file is not None else (key or "").encode()
     from retry import settings as environment
     from retry.errors import ActionRefused
-    from retry.operations.act import readiness
-    from retry.operations.act.erase import Erasing
-    from retry.operations.act.remnants import remnants
+    from retry.operations.act import start
+    from retry.operations.act.erase import Erasing, find_remnants
     from retry.operations.control_requests import ShardNumbers
 
     settings, erasing = environment.from_environment(), Erasing(wanted, topic)
     try:
         registry = registry_of(policies)
         shards = ShardNumbers(settings)
-        readiness.demand_readiness(shards.admin, settings.app_id)
+        start.demand_readiness(shards.admin, settings.app_id)
         found = _preview(shards, erasing, by, reason, registry, asked=yes)
         sealed = erasing.sealed + found.chosen.refused["sealed"]
-        _print_erasure(found, remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
+        _print_erasure(found, find_remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
         _demand_expected(found.chosen.count, expect, asked=yes)
         sys.exit(_do(shards, erasing, found, wait_ms, registry, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
     except ActionRefused as refused:
@@ -86,7 +84,7 @@ def _preview(
     from retry import clock
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
-    from retry.operations.letters.listing import Listing
+    from retry.operations.listing import Listing
 
     now_ms = shards.now_ms() if asked else clock.wall_ms()
     where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))

@@ -1,19 +1,23 @@
-"""`retry inspect`: what a worker would make of letters, before one is attached."""
+"""`retry inspect` and `retry try`: what a worker would make of letters, before one is attached."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+import orjson
 
-from retry.cli.output import discard_output, say
+from backoff import duration_text
+from retry.cli.output import discard_output, say, say_json
+from retry.clock import iso
 from retry.printable import visible_json
 
 if TYPE_CHECKING:
     from retry.operations.cluster import LetterRange
     from retry.operations.inspect import InspectedLetter
+    from retry.operations.try_letters import OutcomeKey, Tried
     from retry.policies.registry import Registry
     from retry.settings import Settings
 
@@ -125,3 +129,113 @@ def _print(rows: Iterator[InspectedLetter]) -> None:
         out.flush()
     except BrokenPipeError:
         discard_output()
+
+
+_SECOND_MS, _MINUTE_MS = 1_000, 60_000
+
+
+@click.command("try")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file to try.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only letters of this topic, not all that it attaches.")
+@click.option(
+    "--newest", type=click.IntRange(1), default=1_000, show_default=True,
+    help="Letters that are tried: the newest of each partition.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most exceptions to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with all exceptions.")
+def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int, *, as_json: bool) -> None:
+    """Say what would have become of the newest letters under a policy file: how many retried and parked, when, and where to.
+
+    Each is decided as when it was written; the last line says what a worker would do with them that begins now. A letter
+    that came back without its retry-id counts as a first failure. Nothing is changed: no group is joined, nothing committed,
+    nothing sent.
+    """
+    from retry import settings as environment
+    from retry.operations.cluster import Cluster
+    from retry.operations.try_letters import try_newest
+    from retry.policies.policy_file import load
+
+    registry = load(policies)
+    cluster = Cluster(environment.from_environment())
+    result = try_newest(cluster, registry, topics, newest, lambda line: say(line, err=True))
+    if as_json:
+        say_json(orjson.dumps(tried_object(result)))
+        return
+    for line in tried_lines(result, limit):
+        say(line)
+
+
+def tried_object(result: Tried) -> dict[str, object]:
+    """Build the JSON object that `retry try --json` prints."""
+    return {
+        "letters": result.letters,
+        "retried": result.retried,
+        "parked": result.letters - result.retried,
+        "by_policy": [_outcome(result, key, count) for key, count in result.counts.most_common()],
+        "by_exception": [
+            {"exception": name, "letters": of.total(), "retried": of[None],
+             "parked": {reason: count for reason, count in of.items() if reason is not None}}
+            for name, of in sorted(result.exceptions.items(), key=lambda each: -each[1].total())
+        ],
+        "topics": dict(result.topics),
+        "families": dict(result.families),
+        "now": result.now,
+    }  # fmt: skip
+
+
+def _outcome(result: Tried, key: OutcomeKey, count: int) -> dict[str, object]:
+    row: dict[str, object] = {"policy": key.policy, "decision": "park" if key.reason else "retry", "reason": key.reason,
+                              "target": key.target, "letters": count}  # fmt: skip
+    if waits := result.waits.get(key):
+        least, half, most = waits.spread()
+        row["wait_ms"] = {"least": least, "median": half, "most": most}
+        row["first_due"], row["last_due"] = iso(waits.first_due_ms), iso(waits.last_due_ms)
+    return row
+
+
+def tried_lines(result: Tried, limit: int) -> Iterator[str]:
+    """Yield the result as lines for a terminal, with `limit` exceptions at most."""
+    parked = result.letters - result.retried
+    topics = f"{len(result.topics)} topic{'' if len(result.topics) == 1 else 's'}"
+    yield f"{result.letters:,} letters of {topics}: {result.retried:,} retried, {parked:,} parked"
+    if not result.letters:
+        return
+    yield from _table(("policy", "becomes", "to", "letters", "waits least", "half", "most"), [
+        (key.policy, f"parked: {key.reason}" if key.reason else "retried", key.target, f"{count:,}", *_waits(result, key))
+        for key, count in result.counts.most_common()
+    ])
+    most = sorted(result.exceptions.items(), key=lambda each: -each[1].total())
+    yield from _table(("exception", "letters", "retried", "parked"), [
+        (name or "(not told)", f"{of.total():,}", f"{of[None]:,}", _format_parked({r: n for r, n in of.items() if r is not None}))
+        for name, of in most[:limit]
+    ])
+    if len(most) > limit:
+        yield f"and {len(most) - limit:,} more exceptions; --limit shows them"
+    now = result.now
+    yield (
+        f"By a worker that begins now: {now['at_once']:,} at once, {now['within_an_hour']:,} within an hour, "
+        f"{now['later']:,} later, {now['parked']:,} parked"
+    )
+
+
+def _waits(result: Tried, key: OutcomeKey) -> tuple[str, ...]:
+    waits = result.waits.get(key)
+    return tuple(map(_round_wait, waits.spread())) if waits else ("", "", "")
+
+
+def _round_wait(wait_ms: int) -> str:
+    unit_ms = _SECOND_MS if wait_ms >= _MINUTE_MS else 100
+    return duration_text(wait_ms // unit_ms * unit_ms)
+
+
+def _format_parked(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items(), key=lambda each: -each[1])) or "0"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    from retry.printable import escape_unprintable
+
+    shown = [[escape_unprintable(cell, 80) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *shown, strict=True)]
+    for row in (head, *shown):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

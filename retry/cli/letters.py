@@ -1,4 +1,4 @@
-"""`retry letters`: those that wait, are parked or were discarded, a page at a time, and one of them in full."""
+"""`retry letters`, `retry failures` and `retry explain`: letters by the page, what fails by kind, and one letter in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry.cli.letter_options import TERMS, letter_options, listing
+from retry.cli.options import TERMS, letter_options, listing
 from retry.cli.output import say, say_json
 from retry.clock import iso
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from retry.delay_queue.envelope_codec import EnvelopeCodec
     from retry.delay_queue.envelopes import Call
     from retry.delay_queue.recurrence import Recurrence
-    from retry.operations.letters.found_letter import FoundLetter
-    from retry.operations.letters.listing import Listing
+    from retry.operations.explain.evidence import LetterEvidence
+    from retry.operations.explain.explanation import Explained
+    from retry.operations.failure_groups import FailureGroup
+    from retry.operations.found_letter import FoundLetter
+    from retry.operations.listing import Listing
 
 
 @click.command(context_settings=TERMS)
@@ -46,7 +49,7 @@ def letters(
     ones are read from the parking topics, the newest of each partition. Payloads are printed with --show alone.
     """
     from retry.operations.letter_filter.parse import parse
-    from retry.operations.letters.listing import Cursor
+    from retry.operations.listing import Cursor
 
     meant = parse(" ".join(words))
     try:
@@ -137,7 +140,7 @@ def _list_filters(*parts: str | None) -> str:
 
 def _describe_letter(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, object]:
     from retry.delay_queue.envelopes import Named
-    from retry.delivery.act_audit import content_digests
+    from retry.delivery.act_records import content_digests
 
     entry, named = letter.entry, {}
     if isinstance(entry, Named):
@@ -156,3 +159,123 @@ def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:
 
 def _base64(raw: bytes | None) -> str | None:
     return None if raw is None else base64.b64encode(raw).decode()
+
+
+@click.command(context_settings=TERMS)
+@letter_options
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most kinds of failures to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: int, as_json: bool) -> None:
+    """List what fails, by kind, most letters first: root cause, message, since when, from where, whose. No worker needs to run.
+
+    Letters that wait and letters that are parked count, those that FILTER says, as for retry letters. A kind is a fingerprint:
+    exception, root cause, and the message without numbers, ids and quoted text.
+    """
+    from retry.operations.failure_groups import group_failures
+    from retry.operations.letter_filter.parse import parse
+    from retry.operations.listing import Cursor
+
+    meant = parse(" ".join(words))
+    found = group_failures(listing(policies, newest).find_letters(meant, Cursor()))
+    for group in found.groups[:limit]:
+        if as_json:
+            say_json(orjson.dumps(_describe_group(group)))
+        else:
+            for line in _format_group(group):
+                say(line)
+    if len(found.groups) > limit:
+        say(f"{len(found.groups) - limit:,} more kinds; --limit shows them", err=True)
+    if found.unknown:
+        say(f"{found.unknown:,} tell nothing of a failure", err=True)
+    if found.others:
+        say(f"{found.others:,} are of further kinds, which are not told apart; give a narrower filter", err=True)
+
+
+def _describe_group(group: FailureGroup) -> dict[str, object]:
+    return {
+        "fingerprint": group.fingerprint,
+        "cause": group.cause,
+        "message": group.message,
+        "count": group.count,
+        "waiting": group.waiting,
+        "parked": group.parked,
+        "first_seen": _iso(group.first_ms),
+        "last_seen": _iso(group.last_ms),
+        "topics": sorted(group.topics),
+        "teams": sorted(group.teams),
+    }
+
+
+def _format_group(group: FailureGroup) -> list[str]:
+    first, last = (_iso(at_ms) or "unknown" for at_ms in (group.first_ms, group.last_ms))
+    whose, where = (", ".join(sorted(names)) for names in (group.teams, group.topics))
+    return [
+        f"{group.count:>7,}  {group.fingerprint}  {group.cause or 'no class'}: {group.message or 'no message'}",
+        f"         {group.waiting:,} waiting, {group.parked:,} parked; {first} to {last}; {whose}: {where}",
+    ]
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+@click.command()
+@click.argument("letter", metavar="TOPIC/PARTITION/OFFSET")
+@click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with more fields.")
+def explain(letter: str, policies: str | None, as_json: bool) -> None:
+    """Explain one letter: what failed, by which rule it is due when, where it is now, and what happens next.
+
+    The letter is named as the header retry-source names it, or by its name of `retry letters`. Payloads are not printed. No
+    worker needs to run.
+    """
+    from retry import settings as environment
+    from retry.clock import wall_ms
+    from retry.errors import RetryError
+    from retry.kafka.interface import KafkaException
+    from retry.operations.cluster import Cluster
+    from retry.operations.explain.evidence import evidence_of
+    from retry.operations.explain.explanation import explain_evidence
+    from retry.operations.explain.search import named_place
+    from retry.policies.policy_file import load
+
+    try:
+        location = named_place(letter)
+        registry = load(policies) if policies else None
+        cluster = Cluster(environment.from_environment())
+        evidence = evidence_of(cluster, location, registry)
+        forecast = None
+        if evidence.record is not None and registry is not None:
+            forecast = next(cluster.inspector(registry).decide_letters([evidence.record], wall_ms()))
+        explanation = explain_evidence(evidence, registry, forecast, wall_ms())
+    except (RetryError, KafkaException, ValueError) as error:
+        say(str(error), err=True)
+        sys.exit(1)
+    if as_json:
+        import orjson
+
+        say_json(orjson.dumps(_object(evidence, explanation), option=orjson.OPT_INDENT_2))
+    else:
+        for line in (line for section in explanation.sentences.values() for line in section):
+            say(line)
+
+
+def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, object]:
+    from retry.delay_queue.entry_keys import source
+
+    failure = evidence.letter.failure if evidence.letter else None
+    return {
+        **evidence.location._asdict(),
+        "state": explanation.state.name.lower(),
+        "family": failure.family if failure else None,
+        "exception": failure.exception if failure else None,
+        "cause": failure.cause if failure else None,
+        "decision": explanation.decision._asdict() if explanation.decision else None,
+        "name": str(source(evidence.waiting.key)) if evidence.waiting else None,
+        "behind": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
+        "blocked": evidence.blocked,
+        "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
+        "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
+        "former": [{"at": str(each.place), "action": each.action} for each in evidence.former],
+        "sentences": explanation.sentences,
+    }

@@ -99,7 +99,7 @@ def _details(task: Task, definition: dict[str, Any] | None, shard: int, runs: li
 @click.option("--send", "topic", help="Topic to send them to. Without it they are printed as JSON lines.")
 def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, form: str, topic: str | None) -> None:
     """Make sample definitions: one for each of the six units, one by a cron expression, one that runs once, and so on."""
-    from retry.scheduling.tasks import samples as made
+    from retry.scheduling.tasks import definition as made
 
     definitions = list(islice(made.samples(seed, outputs, customers), count))
     if topic is None:

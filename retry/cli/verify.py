@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retry.cli.moment import Moment
+from retry.cli.options import Moment
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
-    from retry.operations.verify.findings import Findings
+    from retry.operations.verify.context import Findings
 
 
 @click.command()
@@ -52,14 +52,14 @@ def verify(
     from retry.operations.verify.run import VerifyRequest, verify_deployment
     from retry.policies.policy_file import load
     from retry.policies.registry import Registry
-    from retry.worker import process_tuning
+    from retry.process import start
 
     try:
         of_scheduler = tuple(part.strip() for part in schedules.split(",") if part.strip())
         if not policies and not of_scheduler:
             raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file, which says where letters may go")
-        process_tuning.tune()
-        process_tuning.calm_collector()
+        start.tune_process()
+        start.calm_collector()
         request = VerifyRequest(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
         registry = load(policies) if policies else Registry()
         findings = verify_deployment(environment.from_environment(), registry, request, _bar)
@@ -91,7 +91,7 @@ def _print(findings: Findings, as_json: bool) -> None:
 
 
 def _object(findings: Findings) -> dict[str, object]:
-    from retry.operations.verify.findings import KINDS
+    from retry.operations.verify.context import KINDS
 
     tables = {"checked": findings.tables, "differing": len(findings.differing), "uncompared": findings.uncompared}
     return {
@@ -107,7 +107,7 @@ def _object(findings: Findings) -> dict[str, object]:
 
 
 def _format_findings(findings: Findings) -> Iterator[str]:
-    from retry.operations.verify.findings import KINDS
+    from retry.operations.verify.context import KINDS
 
     yield f"{findings.letters:,} letters taken in, {findings.waiting:,} of them wait; {findings.not_taken_in:,} not taken in yet"
     yield "  ".join(f"{kind.replace('_', ' ')} {findings.counts[kind]:,}" for kind in KINDS)

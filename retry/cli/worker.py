@@ -1,17 +1,22 @@
-"""`retry worker`: one process of the service, or several under one."""
+"""`retry worker`, `retry scheduler` and `retry broker`: processes that run until they are told to end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging.config
 import os
+import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import click
+
+from retry.cli.output import say
+from retry.errors import BrokerNotStarted
 
 _PROCESSES_MAX = 64
 
@@ -51,18 +56,18 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool,
 def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int | None) -> None:
     from retry import settings as environment
     from retry.errors import SettingsInvalid
+    from retry.process import start
+    from retry.process.certificates import register_gauges, renew_on_change
     from retry.scheduling.entry_sources import entry_source_factory
-    from retry.worker import process_tuning
-    from retry.worker.certificate_renewal import register_gauges, renew_on_change
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
     settings = environment.from_environment()
     if listening is not None:
         end_with_supervisor()
-    process_tuning.tune()
+    start.tune_process()
     # Before the policy file is read, which may have thousands of teams; what comes of it is frozen once it is all there.
-    process_tuning.calm_collector()
+    start.calm_collector()
     if (settings.policies is None) != timers_only:
         # Whoever forgets the file must not run a fleet that takes in nothing.
         fault = "set, but --timers-only is for no policy file: leave one out" if timers_only else (
@@ -82,8 +87,8 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
 
 def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
     from retry import settings as environment
-    from retry.worker.logs import LOGGING
-    from retry.worker.self_restart import ONCE
+    from retry.process.logs import LOGGING
+    from retry.process.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
     settings = environment.from_environment()
@@ -91,3 +96,51 @@ def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empt
     options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
     supervisor = Supervisor(environment.environments(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))
+
+
+@click.command()
+@click.option(
+    "--adopt-empty-changelog",
+    "adopt",
+    is_flag=True,
+    help="Start although the changelog was deleted and created again: what waited in the old one is lost. Give it once.",
+)
+@click.option("--mini", is_flag=True, help="Run without Kafka: three schedules in memory and the REST API, for tests.")
+def scheduler(*, adopt: bool, mini: bool) -> None:
+    """Send messages of schedules topics at their time, until stopped.
+
+    Settings come from the environment; see docs/reference/scheduled-messages.md.
+    """
+    from retry.process import start
+    from retry.scheduling.messages import mini as without_kafka
+    from retry.scheduling.messages import run
+    from retry.scheduling.messages.settings import from_environment
+
+    settings = from_environment()
+    if mini:
+        without_kafka.run(settings)
+    else:
+        start.tune_process()
+        run.run(settings, adopt=adopt)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0 picks a free one.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path, file_okay=False), default=Path("retry-broker"), show_default=True,
+    help="Directory for its data.",
+)  # fmt: skip
+@click.option("--heap-mb", type=click.IntRange(128), default=512, show_default=True, help="Heap of the broker's JVM.")
+def broker(port: int, data_dir: Path, heap_mb: int) -> None:
+    """Run a real one-node Kafka broker on 127.0.0.1 for development, until stopped."""
+    from retry.kafka.local_broker import LocalBroker
+
+    local = LocalBroker(data_dir, port, heap_mb, brief=False)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with local:
+            say(f"broker ready on {local.bootstrap_servers}, data in {local.data_dir}")
+            code = local.wait()
+            raise BrokerNotStarted(f"the broker's process ended by itself with code {code}; read {local.log_file}")
+    except KeyboardInterrupt:
+        say("broker stopped")

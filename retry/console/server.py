@@ -8,35 +8,40 @@ from contextlib import ExitStack, closing
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry import clock
-from retry.console.acting import routes as acting
-from retry.console.acting.audit_trail import AuditTrail
+from retry.console.acting import act_pages, action_pages, api, audit, named_pages, note_forms, pauses, policy_pages  # fmt: skip
+from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
 from retry.console.acting.webhooks import Notifier
-from retry.console.replica.replica import Replica
+from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
-from retry.console.web.application import application, environment
+from retry.console.web.application import Assets, application, environment
 from retry.console.web.live import Live
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
-from retry.console.web.origin import Origin
-from retry.console.web.sessions import Sessions
-from retry.console.web.sign_in import SignIn
+from retry.console.web.rights import Tokens
+from retry.console.web.sign_in import Origin, Sessions, SignIn
 from retry.console.web.sign_in_pages import CALLBACK
-from retry.console.web.static_files import Assets
-from retry.console.web.token_file import Tokens
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
 from retry.policies.registry import Registry
+from retry.process import start
+from retry.process.certificates import register_gauges, renew_on_change
+from retry.process.policy_reload import is_empty, load_policies, refuse_emptied_file, watch_policies
+from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
-from retry.worker import insecure_settings, process_tuning
-from retry.worker.certificate_renewal import register_gauges, renew_on_change
-from retry.worker.policy_reload import is_empty, load_policies, refuse_emptied_file, watch_policies
-from retry.worker.self_restart import THIS_PROCESS
+
+_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api)
+
+
+def build_acting_routes(console: Console) -> list[Route]:
+    return [route for module in _ACTING for route in module.build_routes(console)]
+
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +56,9 @@ def run(settings: Settings) -> None:
       PolicyFileInvalid: the policy file cannot be used.
       AddressUnusable: another process listens there.
     """
-    process_tuning.tune()
-    process_tuning.calm_collector()
-    insecure_settings.warn(settings)
+    start.tune_process()
+    start.calm_collector()
+    start.warn_of_insecure(settings)
     sign_in = _sign_in(settings)
     demand_safe(settings, is_open=sign_in.is_open)
     folder = settings.data_dir / "console"
@@ -72,7 +77,7 @@ def run(settings: Settings) -> None:
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
         certificate = _certificate(settings)
-        server = _server(settings, application(console, assets, [acting.build_routes], certificate, metrics), certificate)
+        server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))
         replica.start()
         notifier.start()

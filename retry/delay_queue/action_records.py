@@ -25,10 +25,10 @@ from collections.abc import Iterable
 import msgspec
 
 from retry import format_versions
-from retry.decoding import DECODE_ERRORS
 from retry.delay_queue import entry_keys, returned_offsets
 from retry.delay_queue.ramp_records import Ramp, StepTally
 from retry.errors import EntryNewer, EntryUnreadable
+from retry.format_versions import DECODE_ERRORS
 
 SLICE = b"\x11"
 ACTION_BYTES, MEMBERS_MAX = 8, 500

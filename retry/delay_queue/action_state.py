@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from retry.decoding import DECODE_ERRORS
 from retry.delay_queue.action_records import (
     PREFIX,
     Action,
@@ -21,6 +20,7 @@ from retry.delay_queue.action_records import (
 )  # fmt: skip
 from retry.delay_queue.ramp_records import HOME, Step, decode_step, mark, step_key, tally_copy_key
 from retry.errors import EntryUnreadable
+from retry.format_versions import DECODE_ERRORS
 
 _Record = TypeVar("_Record")
 # By what stands in the key behind the id of the action.

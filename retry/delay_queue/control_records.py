@@ -16,8 +16,8 @@ import msgspec
 
 from retry import format_versions
 from retry.clock import iso
-from retry.decoding import DECODE_ERRORS
 from retry.errors import EntryNewer, EntryUnreadable
+from retry.format_versions import DECODE_ERRORS
 
 _KIND = b"\x10"
 _PAUSE, _RESCHEDULE, _ACTION = b"\x10pause/", b"\x10reschedule/", b"\x10action/"

@@ -34,13 +34,28 @@ from zlib import crc32
 
 from retry.errors import EntryUnreadable
 
+# Whose entries a lane holds.
+
+class Lane(NamedTuple):
+    """The team, source topic and destination that all entries of a lane have in common."""
+
+    team: str
+    topic: str
+    destination: str
+
+    @property
+    def calls(self) -> bool:
+        """Whether its entries are HTTP calls: the destination is an origin then, and no topic."""
+        return "://" in self.destination
+
+
 _BIAS = 1 << 63
 _DUE = struct.Struct(">Q")
 _TAIL = struct.Struct(">IQ")
 PLAIN, ORDERED, NAMED, BLOCK = 1, 2, 3, 4
 LANE_BYTES = 9
 NAME_BYTES, VERSION_BYTES = 16, 8
-# Versions of what comes from topics begin with the milliseconds at which it was written; see `retry.intake.record_versions`.
+# Versions of what comes from topics begin with the milliseconds at which it was written; see `retry.intake.entry_source`.
 VERSIONS_OF_MS = 1 << 20
 # 2001-09-09: what is less is no such version.
 _WRITTEN_MS_MIN = 1_000_000_000_000
@@ -112,7 +127,7 @@ def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: in
     """The key of an entry with a name.
 
     Args:
-      version: of those of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.record_versions`.
+      version: of those of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.entry_source`.
       stem, offset: where it came from, as for `build_key`.
     """
     return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")

@@ -14,12 +14,28 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, EntryFields, Named, SealedEnvelope, Unopened
 from retry.errors import EntryForeign, SealUnopened
-from retry.sealing.configured import key_ring
-from retry.sealing.key_file import DIGEST_BYTES, SETTING
+from retry.reloaded_file import ReloadedFile
+from retry.sealing.key_file import DIGEST_BYTES, SETTING, parse
 from retry.settings import Settings
 
 if TYPE_CHECKING:
     from retry.sealing.key_ring import KeyRing
+
+# The key ring that settings ask for.
+
+def key_ring(settings: Settings) -> KeyRing | None:
+    """The keys of the file that the settings name, read again when it changes; None where they name none.
+
+    Raises:
+      SettingsInvalid: the file cannot be used.
+    """
+    if settings.encryption_keys is None:
+        return None
+    # It brings cryptography along, a sixth of a second of a process's start.
+    from retry.sealing.key_ring import KeyRing
+
+    return KeyRing(ReloadedFile(SETTING, settings.encryption_keys, parse).current)
+
 
 _Entry = TypeVar("_Entry", Entry, Named)
 

@@ -13,11 +13,10 @@ from typing import Annotated
 import msgspec
 
 from retry import format_versions
-from retry.decoding import DECODE_ERRORS
 from retry.delay_queue.entry_keys import CANCEL, named_key
 from retry.delay_queue.recurrence import Recurrence
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
-from retry.format_versions import Format
+from retry.format_versions import DECODE_ERRORS, Format
 from retry.record import Headers
 
 # librdkafka gives consumers none of the headers of a record that has more: none is written with more, ours included.

@@ -35,15 +35,14 @@ from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import act_outcomes, move_entries, return_slice, slice_work
-from retry.delivery.act_audit import Result, make_audit_records
+from retry.delivery import act_records, move_entries, return_slice, slice_work
+from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
 from retry.delivery.climb import Climbing
-from retry.delivery.named_policies import NamedPolicies
 from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.return_slice import REFUSED, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
-from retry.delivery.slice_work import ActContext, SliceWork
+from retry.delivery.slice_work import ActContext, NamedPolicies, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow
 from retry.intake import attempts
@@ -269,7 +268,7 @@ class Acting:
             for partition, told_of in by_partition.items():
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
-            writer.write(context.outcomes, _ANY_PARTITION, act_outcomes.build_outcomes(work.state, work.results, now_ms))
+            writer.write(context.outcomes, _ANY_PARTITION, act_records.build_outcomes(work.state, work.results, now_ms))
             kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.gate, now_ms)
             codec = context.actions.judge.packer.codec
             told = [*kept, *make_audit_records(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]

@@ -29,7 +29,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery import erased_letter, move_entries, redecide
+from retry.delivery import move_entries, patch, redecide
 from retry.delivery.patch import fault, patch_entry
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
@@ -249,7 +249,7 @@ class EntryActions:
             # A null that cancels others: it is parked as soon as it has.
             return Refusal("parks")
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, self.discarded)
-        acted = self._move_entry(state, key, entry, erased_letter.redact_entry(entry, self.discarded), now_ms, lane)
+        acted = self._move_entry(state, key, entry, patch.redact_entry(entry, self.discarded), now_ms, lane)
         waits = entry.destination != self.discarded and redecide.read_letter_history(entry) is not None
         return acted if waits else acted._replace(moved=None)
 

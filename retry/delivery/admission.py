@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from backoff.rate_limit import Bucket
 from retry.delay_queue import control_records
-from retry.delay_queue.lane import Lane
-from retry.delivery.circuit_breaker import OPEN
-from retry.delivery.refused_entries import RefusedEntries
-from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
+from retry.delay_queue.entry_keys import Lane
+from retry.delivery.circuit_breakers import OPEN, TargetCircuitBreakers
+from retry.delivery.due_batch import RefusedEntries
 from retry.intake import entry_source
 from retry.intake.entry_source import EntrySource
 from retry.kafka.record_limits import RecordLimits

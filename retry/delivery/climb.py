@@ -20,7 +20,7 @@ from retry.delay_queue.action_records import Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery.act_audit import Result
+from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry
 from retry.delivery.ramp import StepCounts, count_steps, too_few
 from retry.delivery.returned_letter import ReturnedLetter

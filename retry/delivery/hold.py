@@ -30,8 +30,7 @@ from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
-from retry.delivery.due_batch import DueRow
-from retry.delivery.refused_entries import RefusedEntry, name_letter
+from retry.delivery.due_batch import DueRow, RefusedEntry, name_letter
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.errors import EntryForeign, SealUnopened
 from retry.telemetry.unreadable_records import UNREADABLE

@@ -21,8 +21,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.build_entry import BuiltEntry, EntryBuilder
-from retry.intake.decide import CANCELLED, decide
+from retry.intake.build_entry import CANCELLED, BuiltEntry, EntryBuilder, decide
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Record
 

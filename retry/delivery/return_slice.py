@@ -22,9 +22,8 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.acted_entry import CHANGED, Refusal
-from retry.delivery.erased_letter import WithdrawnPlace
-from retry.delivery.resting_record import NOT_OURS
-from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
+from retry.delivery.patch import WithdrawnPlace
+from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter
 
 RETURNED, GONE, REFUSED = "returned", "gone", "refused"
 

@@ -8,7 +8,9 @@ whatever its consumer does with headers.
 from __future__ import annotations
 
 import dataclasses
+import re
 import zlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,17 +22,66 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
-from retry.delivery.erased_letter import redact_entry
-from retry.delivery.patch import fault, patch_entry
-from retry.delivery.resting_record import NOT_OURS, copyable, is_no_letter, is_reference, letter_source, service_headers
+from retry.delivery.patch import fault, patch_entry, redact_entry
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.build_entry import BuiltEntry, EntryBuilder
-from retry.intake.decide import DecidedLetter
+from retry.intake.build_entry import BuiltEntry, DecidedLetter, EntryBuilder
 from retry.policies.registry import Registry
 from retry.policies.route import RetryPlan, Route
-from retry.record import CREATE_TIME, Record, RecordLocation
+from retry.record import CREATE_TIME, Record, RecordLocation, read_headers
+
+# A record that lies where letters rest: which letter it is, where this service put it there.
+#
+# Others may write to a team's parking topic, so what a record says there of itself is believed only as far as its topic lets
+# it: a topic in which a team parks has letters of that team and of no other. What lies in the service's own topics, to which
+# nobody else may write, is believed. A record that is not ours is shown, and can be discarded, and nothing is made of what it
+# says.
+#
+# A reference says only where the whole letter lies. It is followed where the outcomes tell that this letter was parked so; see
+# `retry.worker.parked_letters`.
+
+# What becomes of a record that this service did not put there.
+NOT_OURS = "not_ours"
+# Of schedules, definitions of tasks, and timers that were parked: `retry-source` is of letters alone.
+_NO_LETTERS = frozenset({names.TASK_SOURCE, names.WEBHOOK_URL, names.SCHEDULE_SOURCE})
+_PLACE = re.compile(rb"([A-Za-z0-9._-]{1,249})/([0-9]{1,10})/([0-9]{1,19})")
+_PARTITIONS_MAX, _OFFSETS_MAX = 1 << 31, 1 << 63
+
+
+def letter_source(record: Any, registry: Registry) -> RecordLocation | None:
+    """Coordinates of the dead letter that rests in a record; None where this service cannot have put it there."""
+    ours = service_headers(record)
+    match = _PLACE.fullmatch(ours.get(names.SOURCE) or b"")
+    if match is None or not ours.get(names.ID):
+        return None
+    topic, partition, offset = match[1].decode(), int(match[2]), int(match[3])
+    is_place = partition < _PARTITIONS_MAX and offset < _OFFSETS_MAX
+    return (topic, partition, offset) if is_place and registry.permits_parking(topic, record.topic()) else None
+
+
+def service_headers(record: Any) -> Mapping[str, bytes | None]:
+    """The headers by which the service tells of its letters; none where they cannot be read."""
+    return {name: value for name, value in read_headers(record) or [] if name in names.OURS}
+
+
+def copyable(record: Any) -> bool:
+    """Whether the client can tell its headers."""
+    return read_headers(record) is not None
+
+
+def is_no_letter(record: Any) -> bool:
+    """Whether a schedule, a definition of a task, or a timer was parked."""
+    return copyable(record) and any(name in _NO_LETTERS for name, _ in record.headers() or ())
+
+
+def is_reference(record: Any) -> bool:
+    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
+
+    A null that came without headers looks the same, and is read from there, too.
+    """
+    return record.value() is None and copyable(record) and all(name in names.OURS for name, _ in record.headers() or ())
+
 
 _DIGITS_MAX = 10
 
@@ -212,7 +263,7 @@ class LetterReturns:
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
         """Compute the shard of a letter that returns: by its record key, or by its coordinates where it has none.
 
-        Intake has put it there only if its key or a rate limit decided that, see `retry.intake.home_shard`.
+        Intake has put it there only if its key or a rate limit decided that, see `retry.intake.intake`.
         """
         topic, partition, offset = where
         return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards

@@ -47,9 +47,8 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, select_due_batch
+from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, name_letter, select_due_batch
 from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
-from retry.delivery.refused_entries import name_letter
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.record_limits import RecordRefusal, RefusedFor

@@ -10,15 +10,61 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio.sslproto import SSLProtocol
 from email.utils import formatdate
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from retry.clock import wall_ms
-from retry.http_server.joined_writes import JoinedWrites
+
+if TYPE_CHECKING:
+    from retry.http_server.certificate import Certificate
+
+# A transport that sends in one go what is written in one go: an answer's head and body cost one packet and one system call.
+
+# What is written without end, and without a pause, must reach the flow control of the transport.
+_HELD_BYTES_MAX = 64 << 10
+
+
+class JoinedWrites:
+    """Holds what is written until the event loop's next turn; all else is done by the transport itself."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Send it with what else is written in this turn of the loop."""
+        if not self._held:
+            self._loop.call_soon(self._flush_writes)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > _HELD_BYTES_MAX:
+            self._flush_writes()
+
+    def _flush_writes(self) -> None:
+        if self._held:
+            self._transport.write(b"".join(self._held))
+            self._held.clear()
+            self._held_bytes = 0
+
+    def close(self) -> None:
+        """Close it once everything is sent."""
+        self._flush_writes()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that are not with the other side yet."""
+        return self._held_bytes + self._transport.get_write_buffer_size()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
 
 KEEP_ALIVE_S = 30
 _HEAD_S, _BODY_S, _STALLED_S = 10.0, 30.0, 30.0
@@ -150,3 +196,42 @@ class Connections(ServerState):
         if (now_s := wall_ms() // 1_000) != self._date_s:
             self._date_s = now_s
             self.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode()), *config.encoded_headers]
+
+
+# TLS connections, which wait for the other side before they are connections of HTTP.
+#
+# asyncio would let each take a minute for its handshake and half a minute for its end, and count neither: whoever connects and
+# says nothing would keep others out. Here a connection counts from its first packet on, and is held to the same times as all
+# others.
+
+# For the other side's word that it has heard the end.
+_END_S = 1.0
+
+
+class Handshake(SSLProtocol):
+    """TLS below one connection."""
+
+    # As large as what is read in one go; four times that, asyncio's own measure, is much for a thousand of them.
+    max_size = 64 << 10
+
+    def __init__(self, certificate: Certificate, **given: Any) -> None:
+        self._connection = connection = Connection(**given)
+        super().__init__(
+            connection.loop, connection, certificate.current(), None,  # type: ignore[arg-type] # nobody waits for it
+            server_side=True, ssl_shutdown_timeout=_END_S,
+        )  # fmt: skip
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count it, and begin."""
+        self._connection.note_accepted(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count it no longer: where the handshake did not succeed nobody else does so."""
+        self._connection.connections.discard(self._connection)
+        super().connection_lost(exc)
+
+
+def handshakes(certificate: Certificate) -> Any:
+    """Makes connections with TLS, as uvicorn makes those without."""
+    return partial(Handshake, certificate)

@@ -16,8 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from retry.errors import AddressUnusable
-from retry.http_server.connections import KEEP_ALIVE_S, Connection, Connections
-from retry.http_server.handshakes import handshakes
+from retry.http_server.connections import KEEP_ALIVE_S, Connection, Connections, handshakes
 from retry.http_server.host_names import OwnHosts
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from retry.delay_queue.entry_keys import number_letter
 from retry.intake.attempts import SECOND_MAX
 from retry.intake.attempts.attempt_counter import AttemptCounter, LetterHistories
 from retry.intake.batch import BatchResult
-from retry.intake.build_entry import EntryBuilder
-from retry.intake.decide import DRAWS
+from retry.intake.build_entry import DRAWS, EntryBuilder
 from retry.intake.gather_blocks import BlockFields, BlockLetter, EnvelopeLetter, fields_of
 from retry.intake.letter_template import LetterTemplate
 from retry.record import Headers

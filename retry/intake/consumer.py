@@ -14,13 +14,12 @@ from functools import partial
 
 from retry import clock
 from retry.errors import RetryError, TransactionAborted
-from retry.intake.batch import LetterBatch, PreparedBatch, WrittenBatch
-from retry.intake.batch_size import BatchSize
+from retry.intake.batch import BatchSize, LetterBatch, PreparedBatch, WrittenBatch
+from retry.intake.entry_source import RecordVersions
 from retry.intake.intake import Intake
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.read_cursors import ReadCursors
 from retry.intake.read_positions import ReadPositions
-from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import CommittedOffset, KafkaException, Log, Partition, StartingPoint, TransactionalProducer
 from retry.kafka.transaction_pace import TransactionPace
 from retry.telemetry.health import HealthProbe

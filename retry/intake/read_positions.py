@@ -12,7 +12,7 @@ asks for that. The group's offsets still fence workers that were given up for de
 
 Besides, a position has `reread`, `version` and `incarnation`. `reread` is the number of the last request that the position has
 followed, 0 at first; a request with a greater one is still to be followed. So a request holds whatever was under way when it was
-written. `version` is the greatest that was given to a record of the partition; see `retry.intake.record_versions`. `incarnation`
+written. `version` is the greatest that was given to a record of the partition; see `retry.intake.entry_source`. `incarnation`
 keeps letters apart that have the same offsets, since their topic was deleted and made again; see `retry.delay_queue.entry_keys`.
 
 A record that no version of this service wrote is passed over. That is safe, even where compaction has put it in place of the good
@@ -29,9 +29,9 @@ from typing import Annotated, Any
 import msgspec
 
 from retry import clock, format_versions
-from retry.decoding import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
 from retry.delay_queue.entry_keys import INCARNATION_MAX
 from retry.errors import ReadPositionNewer
+from retry.format_versions import LeaderEpoch, Number, Offset, RecordVersion, json_decoder
 from retry.kafka.interface import CommittedOffset, Log, Message, OffsetBounds, Partition, StartingPoint, TopicPartition
 from retry.telemetry.unreadable_records import UNREADABLE
 

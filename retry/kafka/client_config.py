@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry.clock import monotonic_s
 from retry.errors import BrokersRefused, BrokersUnreachable, SettingsInvalid
-from retry.kafka import client_certificate, refused_connection
+from retry.kafka import connection
 from retry.kafka.asked_again import until_answered
 from retry.kafka.committed_offsets import IsolatedAdminClient
 from retry.settings import Settings
@@ -87,7 +87,7 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
     try:
         until_answered(lambda left_s: client.list_topics(timeout=left_s), within_s)
     except KafkaException as error:
-        if refusal := refused_connection.find_refusal(config):
+        if refusal := connection.find_refusal(config):
             raise BrokersRefused(settings.bootstrap_servers, refusal) from error
         raise BrokersUnreachable(settings.bootstrap_servers, error.args[0].str()) from error
     return client
@@ -100,7 +100,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
       BrokersUnreachable: nobody answered in that time, and why the last connection failed.
       SettingsInvalid: as `consumer`.
     """
-    errors = refused_connection.ConnectionErrors()
+    errors = connection.ConnectionErrors()
 
     def note_answer(client: AdminClient) -> None:
         try:
@@ -111,8 +111,8 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
             raise BrokersUnreachable(settings.bootstrap_servers, why) from error
         see(client)
 
-    config = refused_connection.quiet_config({**_common(settings), **settings.kafka}, errors)
-    _make_client(IsolatedAdminClient, config, partial(client_certificate.try_client, see=note_answer))
+    config = connection.quiet_config({**_common(settings), **settings.kafka}, errors)
+    _make_client(IsolatedAdminClient, config, partial(connection.try_client, see=note_answer))
 
 
 def consumer(config: Config) -> Consumer:
@@ -131,11 +131,11 @@ def producer(config: Config) -> Producer:
 
 def _make_client(
     client: Callable[[Config], _Client], config: Config,
-    made: Callable[[Callable[[Config], _Client], Config], _Client] = client_certificate.make_client,
+    made: Callable[[Callable[[Config], _Client], Config], _Client] = connection.make_client,
 ) -> _Client:  # fmt: skip
     try:
         return made(client, config)
-    except client_certificate.REFUSALS as error:
+    except connection.REFUSALS as error:
         reason = (error.args[0].str() if isinstance(error, KafkaException) else str(error)).strip()
         named = max((name for name in config if name in reason), key=len, default="")
         if named.endswith(".location"):

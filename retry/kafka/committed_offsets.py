@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 from retry.clock import pause
 
 _PROGRAM = (sys.executable, "-m", "retry.kafka.committed_offsets_process")
-# Files of certificates that this process holds open; see `retry.kafka.client_certificate`.
+# Files of certificates that this process holds open; see `retry.kafka.connection`.
 _HELD_FILE = re.compile(r"/proc/self/fd/(\d+)")
 # By then it has ended, or hangs, which a watchdog is to see.
 _ENDING_S = 10.0

@@ -19,7 +19,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
 # A question about a group that expires before its search for the coordinator does can end the process, too (librdkafka issue
-# 4605, see `retry.kafka.unassigned_partitions`). So it is left to run; whoever asks waits less.
+# 4605, see `retry.kafka.subscription`). So it is left to run; whoever asks waits less.
 _EXPIRES_S = 180.0
 _writing = Lock()
 

@@ -16,7 +16,7 @@ from retry.kafka.interface import Partition
 
 _ASK_S, _AGAIN_S = 20.0, 0.1
 # A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
-# see `retry.kafka.unassigned_partitions`). So it is left to run; we wait less.
+# see `retry.kafka.subscription`). So it is left to run; we wait less.
 _EXPIRES_S = 180.0
 
 

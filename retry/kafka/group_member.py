@@ -12,13 +12,12 @@ from retry import clock, format_versions
 from retry.errors import InstanceNameInUse, TransactionAborted
 from retry.kafka import client_config
 from retry.kafka.client_config import Config
-from retry.kafka.consumer_close import close_consumer
+from retry.kafka.closing import close_consumer
 from retry.kafka.interface import ChooseStarts, CommittedOffset, OnAssigned, Partition, StartingPoint
 from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
-from retry.kafka.subscription import Subscription
+from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
-from retry.kafka.unassigned_partitions import UnassignedPartitions
 
 log = logging.getLogger(__name__)
 

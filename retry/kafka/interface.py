@@ -85,7 +85,7 @@ class SweepProducer(TransactionalProducer, Protocol):
 
 
 class PartitionReader(Protocol):
-    """Committed records of partitions, from given offsets on; see `retry.kafka.partition_reader`."""
+    """Committed records of partitions, from given offsets on; see `retry.kafka.reading_loop`."""
 
     def follow_partition(self, topic: str, partition: int, offset: int) -> None: ...
     def unfollow_partition(self, topic: str, partition: int) -> None: ...

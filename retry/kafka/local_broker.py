@@ -12,8 +12,7 @@ from types import TracebackType
 
 from retry.clock import Deadline, pause
 from retry.errors import BrokerNotStarted
-from retry.jars import jars
-from retry.java import find_java
+from retry.jars import find_java, jars
 from retry.kafka.child_process import Tethered
 
 HOST = "127.0.0.1"
@@ -105,7 +104,7 @@ class LocalBroker:
         Raises:
           BrokerNotStarted: the port is in use, the process ended, or did not answer within three minutes.
           JarsUnavailable: see `retry.jars`.
-          JavaUnavailable: see `retry.java`.
+          JavaUnavailable: see `retry.jars`.
         """
         self.launch()
         self.await_ready()

@@ -15,7 +15,7 @@ from retry.kafka import authorization, client_config
 from retry.kafka.asked_again import NOT_KNOWN_YET, until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
-from retry.kafka.consumer_close import close_consumer
+from retry.kafka.closing import close_consumer
 from retry.kafka.interface import Partition
 from retry.kafka.reading_loop import MISSING_TOPIC, ErrorLog, ReadingLoop, is_end
 

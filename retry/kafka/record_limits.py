@@ -7,6 +7,7 @@ see `retry.kafka.refused_records`. A record that its topic takes only compressed
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -15,7 +16,111 @@ from confluent_kafka import KafkaError
 
 from retry.clock import monotonic_s
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.compressed_size import BATCH_HEADER_BYTES, compressed_batch_bytes, fits_compressed
+
+# How large a record is once a producer has compressed it with gzip, alone in its batch; brokers hold that against their limits.
+#
+# gzip, since every client reads it without further packages: stock KafkaJS and aiokafka know no other codec. Which codec a
+# letter came with is not known: librdkafka does not tell it of a record that it gives to read. Compressing takes some 40 ms of
+# CPU for each megabyte at the first level and 150 ms at the one that producers use, so only what does not fit otherwise is
+# compressed here.
+
+BATCH_HEADER_BYTES = 61
+# Of deflate: the first, and the one that librdkafka takes where it is not told another.
+_LEVELS = (1, 6)
+_GZIP = 31
+# Of a batch of one record: attributes, and how much later than the batch's its time and offset are.
+_FIXED_BYTES = b"\0\0\0"
+# Another build of zlib may make a little more of the same bytes.
+_MARGIN_PARTS, _MARGIN_BYTES = 200, 32
+
+
+def fits_compressed(record: Entry, bytes_max: int) -> bool:
+    """Tell whether a topic that takes batches of so many bytes takes a record that was compressed with gzip."""
+    encoded = _encode(record)
+    return any(_batch_bytes(encoded, level) <= bytes_max for level in _LEVELS)
+
+
+def compressed_batch_bytes(record: Entry) -> int:
+    """Count the bytes of the batch in which a record goes alone, compressed with gzip as producers do it."""
+    return _batch_bytes(_encode(record), _LEVELS[-1])
+
+
+def _batch_bytes(encoded: bytes, level: int) -> int:
+    size = len(zlib.compress(encoded, level, _GZIP))
+    return BATCH_HEADER_BYTES + size + size // _MARGIN_PARTS + _MARGIN_BYTES
+
+
+def _encode(record: Entry) -> bytes:
+    """Encode what is compressed of a batch that has one record."""
+    fields = [record.key, record.value]
+    headers = [part for name, value in record.headers for part in (name.encode(), value)]
+    count = _encode_varint(len(record.headers))
+    body = b"".join([_FIXED_BYTES, *map(_encode_field, fields), count, *map(_encode_field, headers)])
+    return _encode_varint(len(body)) + body
+
+
+def _encode_field(value: bytes | None) -> bytes:
+    return _encode_varint(-1) if value is None else _encode_varint(len(value)) + value
+
+
+def _encode_varint(number: int) -> bytes:
+    """Write a signed number in groups of seven bits, as records have their lengths."""
+    left, groups = number << 1 if number >= 0 else (-number << 1) - 1, bytearray()
+    while left > 127:
+        groups.append(left & 127 | 128)
+        left >>= 7
+    groups.append(left)
+    return bytes(groups)
+
+
+# How much may go to a topic at once. Brokers hold a topic's `max.message.bytes` against the batch in which records arrive.
+#
+# So a batch can be refused of which each record alone would be taken. How large it may be is found out by halving.
+
+class BatchSizeLimits:
+    """A limit for each topic on the bytes of records that go together; a topic has none until it refuses a batch.
+
+    Args:
+      compressed: whether records are sent compressed, so that a larger one may be taken where a smaller one was refused.
+    """
+
+    def __init__(self, *, compressed: bool = False) -> None:
+        self.compressed = compressed
+        self._bytes_max: dict[str, int] = {}
+        self._queued: dict[str, int] = {}
+
+    def has_limits(self) -> bool:
+        """Whether any topic has a limit; a transaction begins, and nothing is queued."""
+        self._queued.clear()
+        return bool(self._bytes_max)
+
+    def full(self, e: Entry) -> bool:
+        """Whether what is queued must arrive before this entry joins it, which it then does."""
+        limit = self._bytes_max.get(e.destination)
+        if limit is None:
+            return False
+        size, queued = _bytes(e), self._queued.get(e.destination, 0)
+        full = queued > 0 and queued + size > limit
+        self._queued[e.destination] = size if full else queued + size
+        return full
+
+    def alone(self, e: Entry) -> bool:
+        """Whether this entry is so large that it never has company: if it is refused, it was too large."""
+        return _bytes(e) >= self._bytes_max.get(e.destination, 1 << 62)
+
+    def note_refused(self, together: Iterable[Entry]) -> None:
+        """Topics refused these, some of them together: half as much from now on."""
+        sizes: dict[str, int] = {}
+        for e in together:
+            sizes[e.destination] = sizes.get(e.destination, 0) + _bytes(e)
+        for topic, size in sizes.items():
+            self._bytes_max[topic] = max(1, min(size, self._bytes_max.get(topic, size)) // 2)
+
+
+def _bytes(e: Entry) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in e.headers)
+    return len(e.key or b"") + len(e.value or b"") + headers + 1
+
 
 # Less than a record that is refused is put back for: where a limit was raised, nothing is put back twice for the old one.
 _BELIEVED_S = 20.0
@@ -194,15 +299,15 @@ class RecordLimits:
 
 def batch_bytes(e: Entry) -> int:
     """How large the batch is in which a record goes alone and uncompressed; brokers hold that against `max.message.bytes`."""
-    body = _FIXED + _field(e.key) + _field(e.value) + _varint(len(e.headers))
-    body += sum(_field(name.encode()) + _field(value) for name, value in e.headers)
-    return BATCH_HEADER_BYTES + _varint(body) + body
+    body = _FIXED + _measure_field(e.key) + _measure_field(e.value) + _measure_varint(len(e.headers))
+    body += sum(_measure_field(name.encode()) + _measure_field(value) for name, value in e.headers)
+    return BATCH_HEADER_BYTES + _measure_varint(body) + body
 
 
-def _field(value: bytes | None) -> int:
-    return len(value) + _varint(len(value)) if value else 1
+def _measure_field(value: bytes | None) -> int:
+    return len(value) + _measure_varint(len(value)) if value else 1
 
 
-def _varint(number: int) -> int:
+def _measure_varint(number: int) -> int:
     """How many bytes a signed number takes that has seven bits in each."""
     return (number.bit_length() + 7) // 7

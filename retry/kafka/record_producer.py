@@ -17,7 +17,7 @@ from retry import clock
 from retry.errors import BrokersUnreachable, RecordUnwritten
 from retry.kafka import authorization, client_config
 from retry.kafka.client_config import Config, admin, asking_config
-from retry.kafka.flush import discard_queued, flush
+from retry.kafka.closing import discard_queued, flush
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, 
     return count
 
 
-# No longer: see `retry.kafka.flush`.
+# No longer: see `retry.kafka.closing`.
 _POLL_S = 0.1
 _LEAVE_S = 5.0
 # What ends each producer at once, a right that is missing say, must not have clients open one for each request.

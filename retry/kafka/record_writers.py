@@ -22,7 +22,7 @@ from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, I
 from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.memory_records import MemoryRecords
 
-from retry.kafka.refused_connection import trust
+from retry.kafka.connection import trust
 
 log = logging.getLogger(__name__)
 # What fails is said once, in words of ours.

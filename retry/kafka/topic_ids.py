@@ -14,7 +14,7 @@ from retry.kafka import authorization, client_config, offset_ranges
 from retry.kafka.asked_again import until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
-from retry.kafka.consumer_close import close_consumer
+from retry.kafka.closing import close_consumer
 
 _EVERY_S = 4.0
 # A broker that has just started may not know every topic yet.

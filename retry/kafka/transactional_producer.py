@@ -1,4 +1,4 @@
-"""One transactional producer on real brokers; `retry.kafka.transaction_errors` says what each of its errors means.
+"""One transactional producer on real brokers; `retry.kafka.refused_records` says what each of its errors means.
 
 librdkafka speaks the first version of the transaction protocol, in which a delayed end of one transaction can hit the
 next. So after a commit of unknown outcome nothing more is begun on that producer: it is closed, and a new one with the
@@ -20,12 +20,10 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed
 from retry.kafka import authorization, client_config
 from retry.kafka.authorization import Right
-from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.client_config import Config
-from retry.kafka.flush import discard_queued, flush
-from retry.kafka.refused_records import Anchor, RehearsedRecord, refusals
-from retry.kafka.rehearsal import Rehearsal
-from retry.kafka.transaction_errors import OF_MEMBERS, transaction_error
+from retry.kafka.closing import discard_queued, flush
+from retry.kafka.record_limits import BatchSizeLimits
+from retry.kafka.refused_records import OF_MEMBERS, Anchor, Rehearsal, RehearsedRecord, refusals, transaction_error
 
 _FULL_QUEUE_S, _LOOK_EVERY_S = 0.05, 0.1
 _ARRIVE_S = 8.0
@@ -166,7 +164,7 @@ class KafkaTransactionalProducer:
         A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over; see `refusals`.
 
         Args:
-          anchor: see `retry.kafka.rehearsal.Rehearsal`.
+          anchor: see `retry.kafka.refused_records.Rehearsal`.
         """
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]

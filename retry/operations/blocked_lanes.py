@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from retry import clock
 from retry.delay_queue import control_records
-from retry.delay_queue.lane import Lane
+from retry.delay_queue.entry_keys import Lane
 from retry.delivery.admission import Admission
 from retry.kafka.target_probe import TargetProbe
 from retry.kafka.topics import TopicNames

@@ -11,10 +11,10 @@ from retry.intake.pointer_letters import Fetch
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
 from retry.kafka.interface import KafkaException
-from retry.kafka.newest_records import cut_to_newest
 from retry.kafka.offset_ranges import Span
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.refused_headers import RefusedHeaders
+from retry.kafka.topic_ends import cut_to_newest
 from retry.operations.inspect import Inspector
 from retry.policies.registry import Registry
 from retry.settings import Settings

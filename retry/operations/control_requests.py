@@ -13,7 +13,7 @@ from retry.kafka import authorization, client_config, offset_ranges, topics
 from retry.kafka.authorization import Right
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.interface import AdminClient, Message
-from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.settings import Settings
 from retry.telemetry.unreadable_records import UNREADABLE

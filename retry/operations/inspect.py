@@ -24,8 +24,7 @@ from typing import Any
 
 from retry.intake.attempts import RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.intake.build_entry import BuiltEntry, EntryBuilder
-from retry.intake.decide import DecidedLetter
+from retry.intake.build_entry import BuiltEntry, DecidedLetter, EntryBuilder
 from retry.intake.intake import Fetch, Intake
 from retry.kafka import topics
 from retry.policies.registry import Registry

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from retry.clock import wall_ms
 from retry.dead_letters.dead_letter import LIKELY_MS
 from retry.errors import TopicsInvalid
-from retry.intake.build_entry import BuiltEntry
-from retry.intake.decide import DecidedLetter
+from retry.intake.build_entry import BuiltEntry, DecidedLetter
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import offset_ranges
 from retry.kafka.offset_ranges import OffsetSpec, Span

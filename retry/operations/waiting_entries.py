@@ -9,10 +9,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from heapq import heappop, heappush, merge
 from pathlib import Path
 from typing import NamedTuple
 
+from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.blocks import WITHIN_MS
 from retry.delay_queue.entry_keys import (
     HELD_LANES,
@@ -27,11 +30,11 @@ from retry.delay_queue.entry_keys import (
     source,
 )  # fmt: skip
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
-from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delay_queue.table import ordered_entries
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
-from retry.errors import TopicsInvalid
+from retry.errors import EntryForeign, TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.offset_ranges import Span
 from retry.settings import Settings
@@ -190,3 +193,58 @@ def _iterate_behind(table: Table) -> Iterator[tuple[bytes, bytes]]:
         keys += [key for _, key, _ in page]
         after = page[-1][0]
     return ((key, table.get(key) or b"") for key in sorted(keys, key=lambda key: key[LANE_BYTES:]))
+
+
+# Under which keys something waits that is sealed: read from the changelog, without any key.
+
+_SLICES_AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """The number of entries and edits that wait, sealed under one key or in clear.
+
+    Attributes:
+      entries: letters, timers and all other entries.
+      held: of these entries, those that workers could not open.
+      edits: edits of letters, in actions that are not done.
+    """
+
+    entries: int = 0
+    held: int = 0
+    edits: int = 0
+
+
+def keys_in_use(settings: Settings) -> dict[str | None, KeyUse]:
+    """Count what waits under each key, by the id of the key; by None, what waits in clear.
+
+    Raises:
+      TopicsInvalid: there is no changelog, or it cannot be read.
+      EntryNewer: something waits that a newer version wrote.
+    """
+    found: dict[str | None, KeyUse] = {}
+    for _, table in load_shard_tables(settings):
+        _count(table, found)
+    return found
+
+
+def _count(table: Table, found: dict[str | None, KeyUse]) -> None:
+    for key, envelope in scan_rows(table):
+        use = found.setdefault(_key_id(envelope), KeyUse())
+        use.entries += 1
+        use.held += entry_keys.is_held(key)
+    after = b""
+    while slices := table.list_slices(SLICE, _SLICES_AT_ONCE, after):
+        after = slices[-1][0]
+        for _, value in slices:
+            for member in action_records.decode_slice(value).members:
+                if member.envelope:
+                    found.setdefault(_key_id(member.envelope), KeyUse()).edits += 1
+
+
+def _key_id(envelope: bytes) -> str | None:
+    try:
+        of = envelopes.routing(envelope)
+    except EntryForeign as error:
+        return error.key_id
+    return of.key_id if isinstance(of, SealedEnvelope) else None

@@ -12,15 +12,41 @@ from msgspec import UNSET, UnsetType
 
 from backoff import Policy, PolicyInvalid
 from backoff.parse import policy as parse_policy
-from retry.policies.aliases import AliasNames, overlaid
+from retry.dead_letters.failure import FIELDS
 from retry.policies.conditions import conditions
 from retry.policies.registry import default_route
 from retry.policies.route import RetryPlan, Route, Rule
-from retry.policies.schema import Defaults, Overrides, Team, Timing
+from retry.policies.schema import Defaults, Overrides, Team, Texts, Timing, convert_value
 from retry.policies.schema import RuleSection as WrittenRule
-from retry.policies.target import template
+from retry.policies.topic_names import template
 from retry.policies.validation import TopicSection
-from retry.policies.yaml_document import Document
+from retry.policies.yaml_document import Document, suggest_word
+
+# Header names that a team's own code uses for what `Failure` has a word for.
+
+# Names of members of a JSON body, one in another.
+_PATH = re.compile(r"\$(\.[A-Za-z0-9_-]{1,100}){1,8}")
+AliasNames = dict[str, tuple[str, ...]]
+
+
+def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
+    """The aliases of the levels further out, with those written here instead, field by field.
+
+    Raises:
+      PolicyFileInvalid: a field is unknown, or its value is neither a header name nor a list of them.
+    """
+    aliases = dict(outer)
+    for field, value in ({} if isinstance(written, UnsetType) else written).items():
+        at = f"{path}.aliases.{field}"
+        if field not in FIELDS:
+            document.reject_path(at, f"is nothing that letters tell; known are {', '.join(FIELDS)}{suggest_word(field, FIELDS)}")
+        names: str | list[str] = convert_value(document, value, Texts, at)
+        aliases[field] = (names,) if isinstance(names, str) else tuple(names)
+        for name in aliases[field]:
+            if name.startswith("$") and (field != "attempts" or not _PATH.fullmatch(name)):
+                document.reject_path(at, f"{name!r} is no path that is read; attempts alone may have one, like $.retryAttempt")
+    return aliases
+
 
 _Value = TypeVar("_Value")
 

@@ -12,7 +12,7 @@ from retry.policies import schema
 from retry.policies.limits import limits_of, span_ms
 from retry.policies.registry import Registry
 from retry.policies.tasks import Tasks
-from retry.policies.topic_patterns import topic_fault
+from retry.policies.topic_names import topic_fault
 from retry.policies.validation import OWN, target_fault
 from retry.policies.yaml_document import Document, suggest_word
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from backoff import Policy
 from retry.dead_letters.failure import Failure
-from retry.policies.target import Template
+from retry.policies.topic_names import Template
 from retry.record import Header
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from retry.policies.schema import Overrides, Pattern, Team, Topic
-from retry.policies.target import ORIGIN, depends, groups_needed, template_fault
-from retry.policies.topic_patterns import pattern_body, pattern_fault, topic_fault
+from retry.policies.topic_names import ORIGIN, depends, groups_needed, pattern_body, pattern_fault, template_fault, topic_fault
 from retry.policies.yaml_document import Document
 
 OWN = "these are the service's own topics"

@@ -20,7 +20,7 @@ from typing import TypedDict
 from backoff import Exponential
 from retry.clock import wall_ms
 from retry.dead_letters import retry_headers
-from retry.scheduling.messages import headers as names
+from retry.scheduling.messages import schedule_request as names
 
 Header = tuple[str, bytes | None]
 DelayCurve = Callable[[int], int]

@@ -8,7 +8,7 @@ from functools import partial
 from retry import clock
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import Message
-from retry.kafka.newest_records import cut_to_newest
+from retry.kafka.topic_ends import cut_to_newest
 from retry.record import Headers, read_headers
 from retry.settings import Settings
 
@@ -28,7 +28,7 @@ def newest_records(settings: Settings, topic: str, partition_max: Callable[[int]
       TopicsInvalid: the topic cannot be read.
       BrokersUnreachable: nobody answered.
     """
-    # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.renewed_admin`.
+    # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
     admin, reader = client_config.admin(settings), client_config.reader_config(settings)
     about = topics.describe(admin, [topic]).get(topic)
     if about is None:

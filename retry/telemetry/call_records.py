@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.decoding import Number, json_decoder
+from retry.format_versions import Number, json_decoder
 
 BODY_BYTES = 1_024
 

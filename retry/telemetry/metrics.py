@@ -1,21 +1,96 @@
-"""Metrics of a worker; `retry.telemetry.metric_catalogue` says what each is."""
+"""Metrics of a worker; `retry.telemetry.prometheus` says what each is."""
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections import Counter as Tally
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry import prometheus
 from retry.telemetry.call_records import Called
-from retry.telemetry.exception_labels import Exceptions
-from retry.telemetry.lateness import Lateness
+from retry.telemetry.prometheus import HISTOGRAM, find_declared
 from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, by_label
 from retry.telemetry.unreadable_records import UNREADABLE
+
+# Which exceptions the metrics page tells apart: a letter may say anything, and a page has to stay small.
+
+OTHERS, NONE = "(others)", "(none)"
+# Of one team, and of all together.
+_NAMED, _NAMED_MAX = 20, 1_000
+_NAME_CHARS_MAX = 200
+
+
+class Exceptions:
+    """Label values of exceptions: the first 20 of a team by their names, and `(others)`.
+
+    Those that are frequent come first, so they are named. Whatever calls itself like a label of ours is among the others, so
+    a name is always that of one exception.
+    """
+
+    def __init__(self) -> None:
+        self._named: set[tuple[str, str]] = set()
+        self._of_team: Counter[str] = Counter()
+
+    def label(self, team: str, exception: str | None) -> str:
+        """The label value of an exception.
+
+        >>> [Exceptions().label("a", name) for name in ("java.io.IOException", None, "(none)")]
+        ['java.io.IOException', '(none)', '(others)']
+        """
+        if exception is None:
+            return NONE
+        if (team, exception) in self._named:
+            return exception
+        is_name = exception not in (NONE, OTHERS) and len(exception) <= _NAME_CHARS_MAX and exception.isprintable()
+        if not is_name or self._of_team[team] >= _NAMED or len(self._named) >= _NAMED_MAX:
+            return OTHERS
+        self._named.add((team, exception))
+        self._of_team[team] += 1
+        return exception
+
+
+# How late deliveries are, counted a batch at a time: an observation for each entry would cost more than the entry.
+
+_DECLARED = find_declared("retry_lateness_seconds", HISTOGRAM)
+_BOUNDS_MS = (10, 25, 50, 100, 200, 500, 1_000, 2_000, 5_000, 30_000, 300_000)
+
+
+class Lateness(Collector):
+    """A histogram of milliseconds by team, told in batches, shown in seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, list[int]] = {}
+        self._sums_ms: dict[str, int] = {}
+
+    def observe_delays(self, team: str, due_at_ms: list[int], sent_at_ms: int) -> None:
+        """Count entries of one team that were delivered at `sent_at_ms`; `due_at_ms` is sorted."""
+        # Later than a bound is whatever was due before that long ago, and the batch is in due order.
+        later = [bisect_left(due_at_ms, sent_at_ms - bound) for bound in _BOUNDS_MS]
+        with self._lock:
+            counts = self._counts.setdefault(team, [0] * (len(_BOUNDS_MS) + 1))
+            for n, late in enumerate(later):
+                counts[n] += len(due_at_ms) - late
+            counts[-1] += len(due_at_ms)
+            self._sums_ms[team] = self._sums_ms.get(team, 0) + sent_at_ms * len(due_at_ms) - sum(due_at_ms)
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """Yield the histogram of all teams for the metrics page, in seconds."""
+        family = HistogramMetricFamily(_DECLARED.name, _DECLARED.meaning, labels=_DECLARED.labels)
+        bounds = [*(str(bound / 1_000) for bound in _BOUNDS_MS), "+Inf"]
+        with self._lock:
+            for team, counts in self._counts.items():
+                family.add_metric([team], list(zip(bounds, counts, strict=True)), self._sums_ms[team] / 1_000)
+        yield family
+
 
 _TOOK_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 

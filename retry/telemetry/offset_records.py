@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.decoding import Number, Offset, Partition, json_decoder
+from retry.format_versions import Number, Offset, Partition, json_decoder
 
 KEY = b"position"
 

@@ -37,7 +37,7 @@ import msgspec
 import orjson
 
 from retry import format_versions
-from retry.decoding import Number, Offset, Partition, TopicName, json_decoder
+from retry.format_versions import Number, Offset, Partition, TopicName, json_decoder
 
 RETRY, RETURN, PARK, DISCARD, ERASE = "retry", "return", "park", "discard", "erase"
 # A record stays well below what every broker takes, and a reader has to take little of it apart for one letter.

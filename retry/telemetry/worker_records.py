@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from retry.decoding import Number, Partition, json_decoder
+from retry.format_versions import Number, Partition, json_decoder
 
 KEY = "worker/"
 

@@ -21,10 +21,9 @@ from retry.delay_queue.entry_keys import (
     lane_end,
 )  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
-from retry.delay_queue.table import block_search, interface, named_entries, ordered_entries
+from retry.delay_queue.table import interface, named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import select_readable_rows
-from retry.delay_queue.table.due_estimate import DueEstimate
-from retry.delay_queue.table.interface import CONTROL, ChangelogRow, UnreadableRow
+from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.errors import TableUnreadable
 
@@ -183,7 +182,7 @@ class MemoryTable:
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         """Answer as `Table.find_blocks` says."""
         plain = [key for key in keys if key[:1] == bytes([PLAIN]) and key not in self._rows]
-        return block_search.find_blocks(self, plain)
+        return blocks.find_blocks(self, plain)
 
     def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
         """The first keys of rows from a start to before an end."""

@@ -13,11 +13,10 @@ from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
-from retry.delivery.webhooks.http_client import WebhookClient
-from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
-from retry.delivery.webhooks.standard_webhooks import secrets_of
+from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import SettingsInvalid
+from retry.http_client.client import WebhookClient, secrets_of
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.intake import entry_source
 from retry.intake.attempts import RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -25,40 +24,36 @@ from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import EntrySource, MakeSources
-from retry.intake.home_shard import HomeShard
-from retry.intake.intake import Intake
+from retry.intake.intake import HomeShard, Intake
 from retry.intake.read_positions import ReadPositions
 from retry.kafka import client_config, topics
-from retry.kafka.broker_clock import BrokerClock
+from retry.kafka.broker_clock import BrokerClock, TrustedClock
 from retry.kafka.consumer_groups import Committed
 from retry.kafka.interface import AdminClient
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.record_limits import RecordLimits
 from retry.kafka.record_producer import Records
-from retry.kafka.startup_backlog import StartupBacklog
 from retry.kafka.target_probe import TargetProbe
-from retry.kafka.topic_ends import TopicEnds
+from retry.kafka.topic_ends import StartupBacklog, TopicEnds
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.topics import TopicNames
 from retry.kafka.transaction_pace import TransactionPace
 from retry.policies.registry import Registry
+from retry.process import acls, policy_reload
+from retry.process.periodic import PeriodicTask, PeriodicTasks
+from retry.process.policy_reload import PolicyFile
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls, passed_letters, policy_reload, worker_status
-from retry.worker.backlog_gauges import BacklogGauges
-from retry.worker.clock_skew import TrustedClock
+from retry.worker import passed_letters, worker_status
+from retry.worker.backlog import BacklogGauges, UnreadLetters
 from retry.worker.consumer_lag_samples import LagSamples, place_of
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog, refuse_emptied_policies
 from retry.worker.engine import Engine, Traced
-from retry.worker.parked_letters import ParkedLetters
-from retry.worker.parked_references import ParkedReferences
+from retry.worker.parked_letters import ParkedLetters, ParkedReferences
 from retry.worker.passed_letters import PassedLetters
-from retry.worker.periodic import PeriodicTask, PeriodicTasks
-from retry.worker.policy_reload import PolicyFile
 from retry.worker.shards.assignment import Shards
 from retry.worker.shards.restore import ShardContext
-from retry.worker.unread_letters import UnreadLetters
 
 _SHARDS_OPENED_AT_ONCE = 8
 _DUE_SOON_EVERY_S, _OLDEST_EVERY_S = 10.0, 60.0

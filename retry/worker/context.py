@@ -12,20 +12,18 @@ from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.intake.attempts import LineageTopic
 from retry.intake.build_entry import EntryBuilder
-from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits
+from retry.intake.entry_source import EntrySource, MakeSources, QueueLimits, RecordVersions
 from retry.intake.read_positions import PARTITION
-from retry.intake.record_versions import RecordVersions
 from retry.kafka import client_config, topics
-from retry.kafka.cluster import KafkaCluster
+from retry.kafka.cluster import KafkaCluster, RenewedAdmin
 from retry.kafka.interface import AdminClient, Partition
-from retry.kafka.renewed_admin import RenewedAdmin
 from retry.kafka.topic_ids import ChangelogIdentity, refuse_if_emptied
 from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
+from retry.process import acls, encryption, start
+from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
-from retry.worker import acls, data_directory, encryption, insecure_settings
-from retry.worker.policy_reload import PolicyFile, build_empty_refusal, is_empty
 
 # A worker that is told to end asks, too.
 _RENEWED_WITHIN_S = 2.0
@@ -96,9 +94,9 @@ class Context(NamedTuple):
 def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, allow_empty: bool = False) -> Context:
     """Read the policy file, lock the data directory, connect, and see that topics and rights are as they must be."""
     policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.build_topic_names(settings.app_id)
-    insecure_settings.warn(settings)
-    data_directory.claim(settings.data_dir)
-    instance, first = data_directory.instance(settings), client_config.admin(settings)
+    start.warn_of_insecure(settings)
+    start.claim_directory(settings.data_dir)
+    instance, first = start.instance(settings), client_config.admin(settings)
     renewed = RenewedAdmin(first, partial(client_config.admin, settings, _RENEWED_WITHIN_S))
     admin = cast(AdminClient, renewed)
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))

@@ -10,27 +10,27 @@ from functools import partial
 from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.refused_entries import RefusedEntry
+from retry.delivery.due_batch import RefusedEntry
 from retry.delivery.sweep import Swept
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
+from retry.kafka.broker_clock import TrustedClock
 from retry.kafka.client_config import Sparing
-from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.topic_ends import StartupBacklog
 from retry.kafka.transaction_pace import TransactionPace
+from retry.process.periodic import PeriodicTasks
+from retry.process.policy_reload import OnPolicies, PolicyFile
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
 from retry.telemetry.unreadable_records import UNREADABLE
-from retry.worker import refused_letters
-from retry.worker.clock_skew import TrustedClock
-from retry.worker.periodic import PeriodicTasks
-from retry.worker.policy_reload import OnPolicies, PolicyFile
+from retry.worker import worker_status
+from retry.worker.backlog import UnreadLetters
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
-from retry.worker.shards.phase import REASONS, Phase
+from retry.worker.shards.progress import REASONS, Phase
 from retry.worker.shards.shard import Shard
-from retry.worker.unread_letters import UnreadLetters
 from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ class Engine:
         about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.describe()}
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
-        about["refused"] = refused_letters.name_refused(self._refused_letters())
+        about["refused"] = worker_status.name_refused_letters(self._refused_letters())
         about["slow"] = {pace.kind: why for pace in self._paces() if (why := pace.describe_slowness())}
         about["actions"] = {n: told.actions for n, told in asked.items() if told.actions}
         about["intake"] = f"read-only: {self._letters.stopped}" if self._letters.stopped else "running"
@@ -275,7 +275,7 @@ class Engine:
         """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.list_open_shards())
-        found[Reason.REFUSED_LETTERS] = len(refused_letters.count_refused(self._refused_letters()))
+        found[Reason.REFUSED_LETTERS] = len(worker_status.count_refused_letters(self._refused_letters()))
         found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
         found[Reason.OPEN_TRANSACTION] = len(self._describe_held())
         found[Reason.POLICY_FILE] = int(self._policies.trouble is not None)
@@ -290,7 +290,7 @@ class Engine:
         return self._unread.describe_held() if self._unread is not None else {}
 
     def _refused_letters(self) -> list[RefusedEntry]:
-        return refused_letters.list_refused(self.list_open_shards(), self._shards.around.gate, clock.wall_ms())
+        return worker_status.list_refused_letters(self.list_open_shards(), self._shards.around.gate, clock.wall_ms())
 
     def _tally(self) -> dict[str, float]:
         found = self._reasons()
@@ -321,7 +321,7 @@ class Engine:
         watch("retry_lanes_blocked", lambda: len(gate.list_blocked(clock.wall_ms())))
         each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
         each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
-        each("retry_entries_refused", lambda: refused_letters.count_refused(self._refused_letters()))
+        each("retry_entries_refused", lambda: worker_status.count_refused_letters(self._refused_letters()))
         each("retry_paused", self._count_paused)
         if self._unread is not None:
             each("retry_letters_unread", self._unread.count_by_reason)

@@ -25,15 +25,14 @@ from mode import Service
 from retry import clock
 from retry.errors import RetryError
 from retry.http_server import HttpServer
+from retry.process import start
+from retry.process.logs import LOGGING
+from retry.process.self_restart import THIS_PROCESS, end_in_time
 from retry.settings import Settings
-from retry.worker import process_tuning
 from retry.worker.engine import Engine
 from retry.worker.health_server import Http
-from retry.worker.logs import LOGGING
-from retry.worker.self_restart import THIS_PROCESS
 from retry.worker.shards.assignment import FoldWork
 from retry.worker.shards.joint_sweep import AT_ONCE
-from retry.worker.shutdown import end_in_time
 
 log = logging.getLogger(__name__)
 
@@ -328,8 +327,7 @@ def assemble(
         broker="kafka://unused",
         datadir=str(settings.data_dir / "faust"),
         web_enabled=False,
-        topic_disable_leader=True,
-        topic_allow_declare=False,
+        topic_disable_leader=True, topic_allow_declare=False,
         worker_redirect_stdouts=False,
     )
     letters = app.channel(maxsize=_AHEAD)
@@ -394,7 +392,7 @@ def run(
       beside: what else is served.
       logs: how it logs, for `logging.config`.
     """
-    process_tuning.calm_collector()
+    start.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     threading.Thread(target=engine.rounds.run, name="rounds", daemon=True).start()

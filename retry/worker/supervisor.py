@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from retry.clock import monotonic_s
 from retry.http_server import HttpServer
-from retry.worker.health_server import Http
-from retry.worker.supervisor_health import SupervisorHealth
+from retry.worker.health_server import Http, SupervisorHealth
 
 log = logging.getLogger(__name__)
 

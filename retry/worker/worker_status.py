@@ -10,20 +10,43 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from zlib import crc32
 
 from retry import clock
 from retry.delivery.admission import Admission
+from retry.delivery.due_batch import RefusedEntry
 from retry.errors import RetryError
 from retry.kafka import topics
 from retry.telemetry.worker_records import KEY, BreakerRecord, RefusedRecord, WorkerRecord, to_json
-from retry.worker import refused_letters
 from retry.worker.consumer_lag_samples import SampleWriter
 from retry.worker.context import Context
 from retry.worker.shards.assignment import Shards
+from retry.worker.shards.shard import Shard
+
+# Letters of a worker that their topics refuse for what they are, while all others go: for health and metrics.
+
+_NAMED_MAX = 20
+
+
+def list_refused_letters(shards: Iterable[Shard], gate: Admission, now_ms: int) -> list[RefusedEntry]:
+    """Letters that were put back, or are held, the longest refused first."""
+    held = (entry for shard in shards for entry in list(shard.moves.held.refused.values()))
+    return sorted((*gate.refused_entries.list_entries(now_ms), *held), key=lambda entry: entry.since_ms)
+
+
+def name_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, str]:
+    """The first 20 letters, and why each is refused."""
+    return {entry.letter: f"{entry.destination}: {entry.why}" for entry, _ in zip(refused, range(_NAMED_MAX), strict=False)}
+
+
+def count_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, float]:
+    """How many letters each topic refuses."""
+    return {target: float(count) for target, count in Counter(entry.destination for entry in refused).items()}
+
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +137,7 @@ def of_worker(context: Context, admission: Admission, shards: Shards, writer: Ca
         return [BreakerRecord(target, state, why[:_WHY_CHARS_MAX], since_ms) for target, state, why, since_ms in found]
 
     def list_refused(now_ms: int) -> list[RefusedRecord]:
-        found = refused_letters.list_refused(shards.list_open_shards(), admission, now_ms)[:_REFUSED_MAX]
+        found = list_refused_letters(shards.list_open_shards(), admission, now_ms)[:_REFUSED_MAX]
         return [RefusedRecord(letter, target, why[:_WHY_CHARS_MAX], since_ms) for letter, target, why, since_ms in found]
 
     def list_owned() -> list[int]:

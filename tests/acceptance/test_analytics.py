@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from retry.__main__ import main
 from retry.analytics import attempts, datasets
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions.fates import histories
 
 pytestmark = pytest.mark.check
 

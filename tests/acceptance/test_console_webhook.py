@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retry.delivery.webhooks.standard_webhooks import sign_body
+from retry.http_client.client import sign_body
 from tests.acceptance.test_acted_letters import waiting
 from tests.acceptance.test_console_acts import GRANTED
 from tests.conftest import Deploy

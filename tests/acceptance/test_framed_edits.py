@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.scheduling.tasks import avro
+from retry.scheduling.tasks import formats
 from tests.acceptance.test_acted_letters import WAITING, came, listed
 from tests.conftest import Deploy
 from tests.support.letters import Sender
@@ -30,10 +30,10 @@ def registry() -> Iterator[RegistryServer]:
 
 
 def test_json_is_sent_as_avro(deploy: Deploy, registry: RegistryServer, tmp_path: Path) -> None:
-    schema = avro.parse_schemas([SCHEMA])
+    schema = formats.parse_avro_schemas([SCHEMA])
     deployment = deploy({"orders": 1}, shards=1, defaults=WAITING)
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
-    sender.send(topic, b"k", confluent(7, avro.from_json({"id": "a", "cents": 5}, schema)))
+    sender.send(topic, b"k", confluent(7, formats.avro_from_json({"id": "a", "cents": 5}, schema)))
     sender.finish()
     worker = deployment.worker().start().await_ready()
     await_that("it waits", lambda: worker.metric("retry_entries_waiting") == 1)
@@ -57,5 +57,5 @@ def test_json_is_sent_as_avro(deploy: Deploy, registry: RegistryServer, tmp_path
     Tail(deployment.bootstrap_servers, deployment.retry_topics()).await_seen(1)
     [record] = came(deployment)
     assert (record.value or b"")[:5] == confluent(7, b"")
-    assert avro.to_json((record.value or b"")[5:], schema) == json.loads(value.read_text())
+    assert formats.avro_to_json((record.value or b"")[5:], schema) == json.loads(value.read_text())
     worker.terminate()

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from retry.clock import wall_ms
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
-from retry.scheduling.messages.headers import SOURCE as SCHEDULE_SOURCE
+from retry.scheduling.messages.schedule_request import SOURCE as SCHEDULE_SOURCE
 from tests.bench.machine import rss_mb
 from tests.conftest import Deploy, Schedulings
 from tests.support.checker import fold, verified

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from retry import clock
 from retry.policies.registry import Registry
+from retry.process.policy_reload import PolicyFile
 from retry.settings import Settings
-from retry.worker.policy_reload import PolicyFile
 from tests.conftest import Deploy
 from tests.support import policies
 from tests.support.checker import check

@@ -14,8 +14,8 @@ from retry.kafka import topics
 from retry.kafka.authorization import Right as Needed
 from retry.operations.control_requests import ShardNumbers
 from retry.policies.policy_file import load
+from retry.process import acls
 from retry.settings import Settings
-from retry.worker import acls
 from tests.support.letters import Sender
 from tests.support.process import WORKER, WorkerProcess, await_that
 from tests.support.protected import Protected

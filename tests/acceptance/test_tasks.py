@@ -7,7 +7,7 @@ import json
 import pytest
 
 from retry.clock import monotonic_s
-from retry.scheduling.tasks import avro
+from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.definition import UNITS_MS
 from tests.conftest import Deploy
 from tests.support.process import await_that
@@ -142,12 +142,12 @@ def test_0_5_the_nth_run_of_a_one_second_task_is_at_start_plus_n_seconds(deploy:
 @pytest.mark.parametrize("form", ["json", "avro", "confluent"])
 def test_0_8_0_11_runs_have_the_bytes_that_came_in(deploy: Deploy, form: str) -> None:
     registry = RegistryServer()
-    units, config, frequency, definition = map(avro.schema_text, avro.DEFINITION)
+    units, config, frequency, definition = map(formats.schema_text, formats.DEFINITION_SCHEMA)
     registry.add(1, units, "units")
     registry.add(2, config, "config")
     registry.add(3, frequency, "frequency", references=(("TaskFrequencyTimeUnits", "units", 1),))
     registry.add(7, definition, references=(("TaskConfiguration", "config", 1), ("TaskFrequency", "frequency", 1)))
-    registry.add(8, avro.schema_text(avro.KEY[0]))
+    registry.add(8, formats.schema_text(formats.KEY_SCHEMA[0]))
     tasks = Tasks(deploy({"one": 1}, shards=2, environ={"RETRY_REGISTRY_URL": registry.url}), format=form)
     worker = tasks.deployment.worker().start().await_ready()
 
@@ -156,7 +156,8 @@ def test_0_8_0_11_runs_have_the_bytes_that_came_in(deploy: Deploy, form: str) ->
     value = {**key, "frequency": milliseconds(500), "config": config_of, "data": {"a": "b"}}
     payloads = json.dumps(key).encode(), json.dumps(value).encode()
     if form != "json":
-        payloads = avro.encode(key, avro.package_schema(avro.KEY)), avro.encode(value, avro.package_schema(avro.DEFINITION))
+        schemas = formats.package_schema(formats.KEY_SCHEMA), formats.package_schema(formats.DEFINITION_SCHEMA)
+        payloads = formats.encode_avro(key, schemas[0]), formats.encode_avro(value, schemas[1])
     if form == "confluent":
         payloads = confluent(8, payloads[0]), confluent(7, payloads[1])
     unknown = confluent(99, b"?")

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from retry.clock import wall_ms
-from retry.delivery.webhooks.standard_webhooks import secret_of, sign_body
+from retry.http_client.client import secret_of, sign_body
 from retry.kafka import topics
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment

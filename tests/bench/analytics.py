@@ -42,13 +42,12 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
-from retry.analytics import attempts, datasets, horizon
+from retry.analytics import attempts, datasets, schemas
 from retry.analytics.decisions import decisions
 from retry.analytics.decode import day
 from retry.analytics.findings import findings
-from retry.analytics.folder_names import laid_out
-from retry.analytics.questions.histories import histories
-from retry.analytics.schemas import LETTER, POSITION, SENT
+from retry.analytics.questions.fates import histories
+from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 from retry.analytics.spark_session import end_java, session
 from retry.cli.analytics_options import cells_of
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
@@ -184,8 +183,8 @@ def _write(alive: DataFrame, data: str) -> None:
     ):
         dated = laid_out(frame.withColumn("day", day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
-    groups = horizon.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
-    horizon.write(alive.sparkSession, data, horizon.Horizon(_UNTIL_MS, groups=groups))
+    groups = schemas.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
+    schemas.write_horizon(alive.sparkSession, data, schemas.Horizon(_UNTIL_MS, groups=groups))
 
 
 def _letters(alive: DataFrame) -> DataFrame:

@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 from confluent_kafka import Producer
 
-from retry.console.replica.note_records import KeptFilter, Note, Resolved
-from retry.console.replica.regrouping import Change
+from retry.console.folding.notes import KeptFilter, Note, Resolved
+from retry.console.folding.regrouping import Change
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry

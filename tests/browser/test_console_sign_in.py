@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import Role
-from retry.console.web.token_file import make_token
+from retry.console.web.rights import Granted, Role, make_token
 from tests.support.browser import LOOKS, NAMES, Look, Watched
 from tests.support.process import WorkerProcess, await_that
 

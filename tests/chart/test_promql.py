@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from retry.telemetry.metric_catalogue import DECLARED
+from retry.telemetry.prometheus import DECLARED
 from tests.support import promql
 from tests.support.chart import ROOT
 from tests.support.promql import DASHBOARDS, RULES, Asked, everything, panels, read, series

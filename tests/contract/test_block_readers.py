@@ -11,7 +11,7 @@ from retry.delay_queue import blocks, envelopes
 from retry.delay_queue.entry_keys import Source, source
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delay_queue.table.read_only_table import open_stored
+from retry.delay_queue.table.table_directory import open_stored
 from retry.operations import waiting_entries
 from tests.support.blocks import NOW_MS, TOPIC, block_of
 from tests.support.tables import MEMORY, rocks

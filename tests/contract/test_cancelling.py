@@ -21,8 +21,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
 from retry.intake.attempts import LineageTopic, RecentLineages, fingerprint, payload
 from retry.intake.attempts.attempt_counter import AttemptCounter
-from retry.intake.build_entry import EntryBuilder
-from retry.intake.decide import CANCELLED, NO_KEY, NULL_VALUE
+from retry.intake.build_entry import CANCELLED, NO_KEY, NULL_VALUE, EntryBuilder
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer

@@ -21,8 +21,8 @@ from retry.kafka.topic_ids import ChangelogIdentity
 from retry.settings import Settings
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.memory_table import MemoryTable
-from retry.worker.shards import restore_queue
-from retry.worker.shards.restore_queue import RestoreQueue
+from retry.worker.shards import assignment
+from retry.worker.shards.assignment import RestoreQueue
 from retry.worker.shards.shard import Shard
 from tests.support.process import await_that
 from tests.support.topics import create_all
@@ -190,7 +190,7 @@ def test_a_follower_tells_records_and_the_end(place: Place) -> None:
 
 
 def test_a_restore_that_an_open_transaction_holds_up_lets_the_next_begin(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_queue, "MANY", 0)
+    monkeypatch.setattr(assignment, "MANY", 0)
     place.wrote(b"1")
     place.wrote(*(b"%d" % n for n in range(2, 9)), partition=1)
     writer = place.writer("other")

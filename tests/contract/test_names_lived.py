@@ -10,8 +10,8 @@ import pytest
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.recurrence import Recurrence
-from retry.delay_queue.table import superseded_entries as of_names
 from retry.delay_queue.table import watermarks
+from retry.delay_queue.table import watermarks as of_names
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.testing.memory_table import MemoryTable
 from tests.support.bench import CHANGELOG, NOW_MS, Bench

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table import named_entries, watermarks
-from retry.delay_queue.table import superseded_entries as of_names
+from retry.delay_queue.table import watermarks as of_names
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.testing.memory_table import MemoryTable
@@ -234,7 +234,7 @@ def test_a_run_is_not_reclaimed_with_what_was_delivered(tmp_path: Path, monkeypa
 
 
 def test_the_rows_of_what_ended_are_reclaimed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_names, "_RECLAIM_EVERY", 1)
+    monkeypatch.setattr(of_names, "_RECLAIM_SUPERSEDED_EVERY", 1)
     table, live = rocks(tmp_path / "table"), dict[bytes, bytes]()
     for version in range(6):
         keys = [named_key(100, version, b"%d" % name) for name in range(version + 1)]

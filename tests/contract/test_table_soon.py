@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.table.due_estimate import DueEstimate
-from retry.delay_queue.table.interface import Table
+from retry.delay_queue.table.interface import DueEstimate, Table
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, lane, named_key, ordered_key, plain_key, rocks
 

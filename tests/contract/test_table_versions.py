@@ -10,7 +10,7 @@ import pytest
 from retry import format_versions
 from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.table.interface import Table
-from retry.delay_queue.table.read_only_table import open_stored
+from retry.delay_queue.table.table_directory import open_stored
 from retry.errors import EntryNewer
 from tests.support.blocks import block_of
 from tests.support.tables import ALL, IDENTITY, MEMORY, NOW_MS, cancel, everything, named_key, ordered_key, plain_key, rocks

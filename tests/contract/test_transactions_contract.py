@@ -16,9 +16,8 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, ProducerSpent, TransactionAborted, TransactionFailed
 from retry.kafka import topics, transactional_producer
 from retry.kafka.client_config import Config, compressed_with_gzip, producer_config
-from retry.kafka.compressed_size import fits_compressed
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.record_limits import batch_bytes
+from retry.kafka.record_limits import batch_bytes, fits_compressed
 from retry.kafka.refused_records import Anchor
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.record import Header, Headers

@@ -12,7 +12,7 @@ import pytest
 
 from retry import clock
 from retry.scheduling.timers import call_audit
-from retry.scheduling.timers.api_tokens import Tokens, make_token
+from retry.scheduling.timers.callers import Tokens, make_token
 from retry.testing.kafka import MemoryLog
 from tests.integration.test_api_in_memory import SHARDS, URL, Process
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from retry import clock
-from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of
 from retry.errors import SettingsInvalid
+from retry.http_client.client import secret_of, secrets_of
 from retry.reloaded_file import ReloadedFile
-from retry.scheduling.timers.api_tokens import Tokens, make_token
+from retry.scheduling.timers.callers import Tokens, make_token
 
 ONE, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + "QUJD" * 10
 

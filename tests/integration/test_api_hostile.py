@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.scheduling.timers.api_tokens import Tokens, make_token
+from retry.scheduling.timers.callers import Tokens, make_token
 from retry.testing.kafka import MemoryLog
 from tests.integration.test_api_in_memory import SHARDS, URL, Process
 from tests.support.process import await_that
@@ -110,7 +110,7 @@ def test_a_team_has_as_many_timers_waiting_as_it_may_and_more_once_some_have_end
     log: MemoryLog, tmp_path: Path, tokens: tuple[Tokens, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, headers = tokens
-    monkeypatch.setattr("retry.scheduling.timers.quotas._RECOUNT_FULL_MS", 0)
+    monkeypatch.setattr("retry.scheduling.timers.callers._RECOUNT_FULL_MS", 0)
     process = Process(log, tmp_path, "full", known, timers_max=3)
     make = {team: {"content_type": "application/json", "authorization": header} for team, header in headers.items()}
     ids = [process.send("POST", "/timers", WISH, **make["billing"])[1]["id"] for _ in range(3)]

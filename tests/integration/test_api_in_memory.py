@@ -14,9 +14,8 @@ import pytest
 
 from retry import clock
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
-from retry.scheduling.timers.api_tokens import Tokens
-from retry.scheduling.timers.quotas import Quotas
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
+from retry.scheduling.timers.callers import Quotas, Tokens
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.routes import Web
 from retry.scheduling.timers.timers import Timers

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from retry.analytics import attempts
-from retry.analytics.questions import acted, incidence
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions import fates, recovery
+from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import ATTEMPT, LETTER, POSITION, SENT
 from tests.support import attempts as model
 from tests.support.events import events, rows
@@ -172,10 +172,10 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
     assert _values(histories(made, parked), "id", "fate", "retries") == [
         ("broken", "parked", 2), ("mended", "recovered", 2), ("rests", "parked", 1),
     ]  # fmt: skip
-    assert _values(acted.by_kind(made, parked), "action_kind", "letters", "recovered", "failed", "parked") == [
+    assert _values(fates.count_acted_by_kind(made, parked), "action_kind", "letters", "recovered", "failed", "parked") == [
         ("retry", 2, 1, 1, 0)
     ]  # fmt: skip
-    by_attempt = incidence.by_attempt(made, parked, UNTIL_MS, "team")
+    by_attempt = recovery.count_by_attempt(made, parked, UNTIL_MS, "team")
     # Three begin, all fail once, and are parked: what operators did then no policy has decided.
     assert _values(by_attempt, "attempt", "at_risk", "recovered", "parked") == [(0, 3, 0, 0), (1, 3, 0, 3)]
 

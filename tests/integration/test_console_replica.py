@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import pytest
 from confluent_kafka import TopicPartition
 
-from retry.console.replica import folding_process
-from retry.console.replica.folds import Folds
-from retry.console.replica.follower import Follower
-from retry.console.replica.replica import Replica
-from retry.console.replica.replica_file import ReplicaFile
-from retry.console.replica.reports import Report
+from retry.console.folding import folding_process
+from retry.console.folding.folds import Folds
+from retry.console.folding.follower import Follower
+from retry.console.folding.replica_file import ReplicaFile
+from retry.console.folding.reports import Report
+from retry.console.reading.replica import Replica
 from retry.errors import CursorStale, FilterInvalid, RebuildInProgress
 from retry.kafka import offset_ranges
 from retry.operations.letter_filter.parse import parse

@@ -13,8 +13,7 @@ from retry.kafka import client_config, offset_ranges
 from retry.kafka.local_broker import LocalBroker
 from retry.operations.cluster import Cluster
 from retry.operations.discover import look
-from retry.operations.discover.policy_text import facts_of
-from retry.operations.discover.run import discover
+from retry.operations.discover.policy_text import discover, facts_of
 from retry.scheduling.newest_records import newest_records
 from retry.settings import Settings
 from tests.conftest import Deploy

@@ -20,7 +20,7 @@ from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.local_broker import LocalBroker
 from retry.kafka.topics import describe
 from retry.policies.policy_file import load
-from retry.policies.topic_patterns import topic_fault
+from retry.policies.topic_names import topic_fault
 from tests.support.committed_offsets import commit_offsets
 from tests.support.process import ROOT
 from tests.support.reading import QUIET, admin

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from retry import settings
 from retry.clock import monotonic_s, pause
 from retry.kafka import client_config, offset_ranges
+from retry.kafka.cluster import RenewedAdmin
 from retry.kafka.interface import Partition
 from retry.kafka.local_broker import LocalBroker
-from retry.kafka.renewed_admin import RenewedAdmin
 from tests.support.cluster import NODES, Cluster
 from tests.support.process import await_that
 from tests.support.topics import create_all

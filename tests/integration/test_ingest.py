@@ -29,7 +29,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import attempts, datasets, decode, horizon, spark_kafka_options
+from retry.analytics import attempts, datasets, decode, schemas, spark_kafka_options
 from retry.analytics.ingest import Ingest
 from retry.analytics.schemas import ATTEMPT, LETTER, OUTCOME
 from retry.jars import jars
@@ -159,7 +159,7 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert job.run() == wanted
     assert job.run() == nothing
     # As if the last pass that wrote letters had been killed before it noted where their retries went, and which groups there are.
-    horizon.write(spark, str(ingesting.data), horizon.Horizon(1, -1, -1, [], {}))
+    schemas.write_horizon(spark, str(ingesting.data), schemas.Horizon(1, -1, -1, [], {}))
     ingesting.create(f"{own}7.retry")
     produce(ingesting.producer, ingesting.outcomes, later)
     twice = first.letters[0]
@@ -167,7 +167,7 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert job.run() == {
         "letters": len(later.letters) + 1, "retries": len(later.sent), "positions": len(later.positions), "aside": 1,
     }  # fmt: skip
-    noted, samples = horizon.read(spark, str(ingesting.data)), (*first.positions, *later.positions)
+    noted, samples = schemas.read_horizon(spark, str(ingesting.data)), (*first.positions, *later.positions)
     assert noted.targets == sorted({retry["topic"] for retry in (*first.sent, *later.sent)})
     assert noted.groups == {group: min(_day(x["at_ms"]) for x in samples if x["group"] == group) for group in _groups(samples)}
     assert (noted.letters_batch, noted.positions_batch) == (1, 1)

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from retry.analytics import class_archive
+from retry.analytics import spark_session
 from tests.support.process import ROOT
 
 # What a session loads and answers, and which files Java has mapped into its memory.
@@ -30,8 +30,8 @@ def test_a_file_that_java_did_not_make_is_not_used_and_the_session_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    class_archive.create_archive(lambda options: _write(options, os.urandom(100_000)))
-    assert class_archive.find_archive()
+    spark_session.create_archive(lambda options: _write(options, os.urandom(100_000)))
+    assert spark_session.find_archive()
     assert _run(tmp_path, "-c", SESSION).splitlines() == ["False"]
 
 

@@ -9,11 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from retry.delivery.webhooks import connection_pool
-from retry.delivery.webhooks.answer_limits import BoundedAnswers
-from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
-from retry.delivery.webhooks.response import Answer
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
+from retry.http_client import connection_pool
+from retry.http_client.client import Answer, HttpRequest, WebhookClient
+from retry.http_client.connection_pool import BoundedAnswers
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from tests.support.hosts import Behaviour, Call, Host, ok, reset, says
 
 PATIENCE_S = 60.0

@@ -22,9 +22,8 @@ from retry.kafka import consumer_groups
 from retry.kafka.offset_ranges import Span
 from retry.operations.cluster import Cluster
 from retry.operations.migrate import move
-from retry.operations.migrate.letter_headers import of_cronsumer
 from retry.operations.migrate.move import Move
-from retry.operations.migrate.plan import Conversion
+from retry.operations.migrate.plan import Conversion, of_cronsumer
 from retry.operations.migrate.waiting import Waiting
 from retry.settings import Settings
 from tests.conftest import Deploy

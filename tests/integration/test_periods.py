@@ -18,11 +18,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import datasets, horizon
+from retry.analytics import datasets, schemas
 from retry.analytics.decisions import FOR_FEW_ROWS, configured_to_ask, decisions
 from retry.analytics.findings import findings
 from retry.analytics.questions import policies
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import PARKED
 from tests.support import attempts as model
 from tests.support import sets
@@ -116,10 +116,10 @@ def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_no
     late_ms = START_MS + 3 * DAY_MS + DAY_MS // 2
     sampled = [row | {"group": "late", "at_ms": late_ms} for row in lived.positions[:1]]
     sets.write(spark, replace(lived, positions=[*lived.positions, *sampled]), tmp_path)
-    noted = horizon.read(spark, str(tmp_path)).groups
+    noted = schemas.read_horizon(spark, str(tmp_path)).groups
     usual = frozenset(row["group"] for row in lived.positions)
     for groups in (noted, None):
-        horizon.write(spark, str(tmp_path), horizon.Horizon(lived.until_ms, groups=groups))
+        schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(lived.until_ms, groups=groups))
         recorded = datasets.from_parquet(spark, str(tmp_path))
         assert recorded.groups == groups
         assert recorded.select_period(late_ms + DAY_MS).groups == usual | {"late"}

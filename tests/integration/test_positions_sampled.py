@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from retry.kafka.consumer_groups import Committed
-from retry.telemetry import metric_catalogue, offset_records
+from retry.telemetry import offset_records, prometheus
 from retry.telemetry.offset_records import Position
 from retry.telemetry.outcomes import read as letters_of
 from tests.support.deployment import Deployment
@@ -107,9 +107,9 @@ def assert_declared(workers: list[WorkerProcess]) -> None:
     """Each page has what is declared of a worker, with its type and its labels."""
     pages = [exported(worker.get("/metrics")[1]) for worker in workers]
     for page in pages:
-        assert page.keys() == {metric.name for metric in (*metric_catalogue.WORKER, *metric_catalogue.EVERY)}
+        assert page.keys() == {metric.name for metric in (*prometheus.WORKER, *prometheus.EVERY)}
         for name, (kind, labels) in page.items():
-            metric = metric_catalogue.DECLARED[name]
+            metric = prometheus.DECLARED[name]
             assert kind == metric.type, name
             assert labels in ((), tuple(sorted(metric.labels))), name
     assert sum(worker.metric("retry_retries_sent_total") for worker in workers) == LETTERS

@@ -8,9 +8,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import curves
-from retry.analytics.questions import cells, fingerprints, incidence, policies, retention, storms
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions import fates, fingerprints, policies, recovery
+from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import PARKED
 from tests.support.decisions import Row, attempt, frame, park
 
@@ -48,7 +47,7 @@ def test_a_history_is_the_latest_state_and_the_sum_of_the_retries(lived: DataFra
 
 def test_the_curve_by_attempt_counts_only_what_is_known(spark: SparkSession) -> None:
     frames = frame(spark, _ATTEMPTS), frame(spark, _PARKED, PARKED)
-    rows = curves.by_attempt(_rows(incidence.by_attempt(*frames, LATE_MS, "team")), "team")
+    rows = recovery.build_attempt_curves(_rows(recovery.count_by_attempt(*frames, LATE_MS, "team")), "team")
     counts = [[row[name] for name in ("attempt", "at_risk", "recovered", "parked", "expired")] for row in rows]
     assert counts == [[0, 6, 0, 0, 1], [1, 4, 1, 0, 0], [2, 2, 1, 1, 0]]
     assert [row["hazard"] for row in rows] == [None, *map(pytest.approx, (1 / 4, 1 / 2))]
@@ -56,7 +55,7 @@ def test_the_curve_by_attempt_counts_only_what_is_known(spark: SparkSession) -> 
     assert [row["part_recovered"] for row in rows] == pytest.approx([0, 5 / 24, 25 / 48])
     assert [row["part_failing"] for row in rows] == pytest.approx([5 / 6, 5 / 8, 0])
     for row in rows:
-        assert sum(row[f"part_{way}"] for way in (*curves.WAYS, "failing")) == pytest.approx(1)
+        assert sum(row[f"part_{way}"] for way in (*recovery.WAYS, "failing")) == pytest.approx(1)
         assert 0 <= row["part_recovered_low"] <= row["part_recovered"] <= row["part_recovered_high"] <= 1
 
 
@@ -64,9 +63,9 @@ def test_what_failed_too_late_to_have_recovered_is_not_in_the_curves(spark: Spar
     rows = [attempt("a", 1, "failed", ended_ms=1_000), attempt("b", 1, "failed", ended_ms=1_001)]
     rests = [park("a", 2, parked_ms=1_000), park("b", 2, parked_ms=1_001)]
     frames = frame(spark, rows), frame(spark, rests, PARKED)
-    by_attempt = {row["attempt"]: row for row in _rows(incidence.by_attempt(*frames, 1_000))}
+    by_attempt = {row["attempt"]: row for row in _rows(recovery.count_by_attempt(*frames, 1_000))}
     assert (by_attempt[1]["at_risk"], by_attempt[1]["parked"]) == (1, 1)
-    by_time = _rows(incidence.by_time(histories(*frames), 1_000))
+    by_time = _rows(recovery.count_by_time(histories(*frames), 1_000))
     assert (sum(row["left"] for row in by_time), sum(row["parked"] for row in by_time)) == (2, 1)
 
 
@@ -74,7 +73,7 @@ def test_the_curve_by_time_drops_who_was_not_watched_that_long(spark: SparkSessi
     lived = [("a", "recovered", 1_000, 0), ("b", "parked", 1_500, 0), ("c", "recovered", 4_000, 0), ("d", "pending", 3_000, 0),
              ("e", "waiting", 9_000, 0), ("f", "recovered", 5_000, LATE_MS - 4_000)]  # fmt: skip
     schema = "team string, fate string, watched_ms long, first_failed_ms long"
-    found = curves.by_time(_rows(incidence.by_time(spark.createDataFrame(lived, schema), LATE_MS)))
+    found = recovery.build_time_curves(_rows(recovery.count_by_time(spark.createDataFrame(lived, schema), LATE_MS)))
     # Two are decided later than all were watched, or not at all.
     assert [(row["at_risk"], row["recovered"], row["parked"]) for row in found] == [(6, 1, 0), (5, 0, 1), (2, 1, 0)]
     assert [row["part_recovered"] for row in found] == pytest.approx([1 / 6, 1 / 6, 1 / 6 + 4 / 6 / 2])
@@ -137,20 +136,20 @@ def test_fingerprints_are_counted_within_the_period_and_seen_first_before_it(spa
 
 def test_a_storm_is_a_minute_far_above_the_median(spark: SparkSession) -> None:
     sent = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * MINUTE_MS + k) for n in range(5) for k in range(100 if n == 3 else 2)]
-    minutes = storms.per_minute(frame(spark, [*sent, attempt("x", 1, "waiting")]))
+    minutes = fingerprints.count_per_minute(frame(spark, [*sent, attempt("x", 1, "waiting")]))
     assert sum(row["sent"] for row in minutes.collect()) == 108
-    (row,) = storms.storms(minutes, 0, 5 * MINUTE_MS - 1).collect()
+    (row,) = fingerprints.storms(minutes, 0, 5 * MINUTE_MS - 1).collect()
     assert (row["minute_ms"], row["sent"], row["median"], row["times"]) == (3 * MINUTE_MS, 100, 2, 50.0)
-    assert storms.storms(minutes, 0, 5 * MINUTE_MS, least=101).count() == 0
+    assert fingerprints.storms(minutes, 0, 5 * MINUTE_MS, least=101).count() == 0
 
 
 def test_the_storm_of_a_quiet_team_is_measured_by_its_empty_minutes(spark: SparkSession) -> None:
     bursts = [attempt(f"{n}-{k}", 1, "failed", sent_ms=n * HOUR_MS + k) for n in range(3) for k in range(120)]
-    minutes = storms.per_minute(frame(spark, bursts))
-    found = _rows(storms.storms(minutes, 0, 3 * HOUR_MS))
+    minutes = fingerprints.count_per_minute(frame(spark, bursts))
+    found = _rows(fingerprints.storms(minutes, 0, 3 * HOUR_MS))
     assert [(row["sent"], row["median"], row["times"], row["minutes"]) for row in found] == [(120, 0, 120.0, 3)] * 3
-    assert _rows(storms.storms(minutes, 0, 3 * HOUR_MS).limit(1))[0]["minutes"] == 3
-    assert storms.storms(minutes, 0, 2 * MINUTE_MS).count() == 0
+    assert _rows(fingerprints.storms(minutes, 0, 3 * HOUR_MS).limit(1))[0]["minutes"] == 3
+    assert fingerprints.storms(minutes, 0, 2 * MINUTE_MS).count() == 0
 
 
 def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(spark: SparkSession) -> None:
@@ -159,7 +158,7 @@ def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(sp
     limits = spark.createDataFrame(
         [("orders.retry", 1_000), ("orders.parked", 500), ("kept", -1)], "topic string, retention_ms long"
     )
-    found = _rows(retention.near(frame(spark, tried), frame(spark, parked, PARKED), limits, 1_000).orderBy("kind"))
+    found = _rows(fates.find_near_retention(frame(spark, tried), frame(spark, parked, PARKED), limits, 1_000).orderBy("kind"))
     assert [(r["topic"], r["kind"], r["letters"], r["left_ms"]) for r in found] == [
         ("orders.parked", "parked", 1, -500), ("orders.retry", "retry", 1, 100)]  # fmt: skip
 
@@ -167,7 +166,7 @@ def test_only_what_lies_long_enough_on_a_topic_with_retention_is_near_its_end(sp
 def test_cells_part_delays_and_keep_what_is_not_known(spark: SparkSession) -> None:
     rows = [attempt(str(n), 1, fate, delay_ms=ms) for n, (fate, ms) in enumerate([
         ("recovered", 1_000), ("failed", 1_010), ("failed", 1_020), ("pending", 4_000), ("waiting", 4_001)])]  # fmt: skip
-    found = _rows(cells.cells(frame(spark, rows), 10_000).orderBy("delay_ms"))
+    found = _rows(recovery.cells(frame(spark, rows), 10_000).orderBy("delay_ms"))
     assert [(r["delay_ms"], r["recovered"], r["failed"], r["unknown"], r["bytes"]) for r in found] == [
         (1_010, 1, 2, 0, 300), (4_000, 0, 0, 2, 100)]  # fmt: skip
 
@@ -178,7 +177,7 @@ def test_cells_are_of_a_topic_an_age_and_the_policy_of_the_first_retry(spark: Sp
         attempt("a", 2, "failed", policy="shop/p#1", first_policy="shop/p", failed_ms=1_000),
         attempt("b", 1, "failed", topic="other.DLT"), attempt("b", 2, "failed", topic="other.DLT", failed_ms=60_000),
     ]  # fmt: skip
-    found = _rows(cells.cells(frame(spark, rows), LATE_MS).orderBy("topic", "attempt"))
+    found = _rows(recovery.cells(frame(spark, rows), LATE_MS).orderBy("topic", "attempt"))
     assert [(r["topic"], r["policy"], r["attempt"], r["age_ms"]) for r in found] == [
         ("orders.DLT", "shop/p", 1, 1_000), ("orders.DLT", "shop/p", 2, 2_000),
         ("other.DLT", "shop/orders.DLT", 1, 1_000), ("other.DLT", "shop/orders.DLT", 2, 61_000)]  # fmt: skip
@@ -186,7 +185,7 @@ def test_cells_are_of_a_topic_an_age_and_the_policy_of_the_first_retry(spark: Sp
 
 def test_what_failed_when_nothing_could_have_recovered_yet_is_not_known(spark: SparkSession) -> None:
     rows = [attempt("early", 1, "failed", ended_ms=1_000), attempt("late", 1, "failed", ended_ms=1_001)]
-    (row,) = _rows(cells.cells(frame(spark, rows), 1_000))
+    (row,) = _rows(recovery.cells(frame(spark, rows), 1_000))
     assert (row["failed"], row["unknown"]) == (1, 1)
 
 
@@ -194,7 +193,7 @@ def test_starts_are_counted_by_the_hour(spark: SparkSession) -> None:
     tried = [attempt(str(n), 1, "failed", first_failed_ms=at, cause=cause) for n, (at, cause) in enumerate(
         [(0, None), (HOUR_MS - 1, None), (HOUR_MS, None), (HOUR_MS, "Timeout"), (HOUR_MS, "Other")])]  # fmt: skip
     lived = histories(frame(spark, tried), frame(spark, [], PARKED))
-    found = {(r["is_cause"], r["hour_ms"]): r["letters"] for r in cells.starts(lived).collect()}
+    found = {(r["is_cause"], r["hour_ms"]): r["letters"] for r in recovery.starts(lived).collect()}
     assert found == {(False, 0): 2, (False, HOUR_MS): 2, (True, HOUR_MS): 1}
 
 

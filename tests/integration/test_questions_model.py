@@ -14,9 +14,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from retry.analytics import curves
-from retry.analytics.questions import cells, fingerprints, incidence, policies, storms
-from retry.analytics.questions.histories import histories
+from retry.analytics.questions import fingerprints, policies, recovery
+from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import PARKED
 from retry.analytics.spark_session import session
 from tests.support.decisions import Row, frame, simulated
@@ -56,7 +55,7 @@ def answers(cases: tuple[list[Row], list[Row]]) -> Iterator[dict[str, list[Row]]
 
 def test_curves_by_attempt_are_those_of_the_definition(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
     tried, parked = cases
-    curve = {(row["team"], row["attempt"]): row for row in curves.by_attempt(answers["by_attempt"], "team")}
+    curve = {(row["team"], row["attempt"]): row for row in recovery.build_attempt_curves(answers["by_attempt"], "team")}
     known = [row for row in tried if row["fate"] in ("recovered", "failed")]
     at_risk = Counter((row["team"], row["attempt"]) for row in known)
     at_risk += Counter((row["team"], 0) for row in tried + parked if row["attempt"] == 1)
@@ -75,7 +74,7 @@ def test_curves_by_attempt_are_those_of_the_definition(cases: tuple[list[Row], l
 
 def test_curves_by_time_are_those_of_the_definition(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
     found = defaultdict(list)
-    for row in curves.by_time(answers["by_time"], "team"):
+    for row in recovery.build_time_curves(answers["by_time"], "team"):
         found[row["team"]].append(row)
     for team, lives in _watched(*cases).items():
         steps = []
@@ -137,11 +136,11 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
     lived = histories(attempts, rests).persist()
     latest_ms = 2 * max(row["failed_ms"] for row in tried + parked)
     asked = {
-        "by_attempt": incidence.by_attempt(attempts, rests, latest_ms, "team"),
-        "by_time": incidence.by_time(lived, latest_ms, "team"),
-        "sums": policies.sums(lived.groupBy("team")), "cells": cells.cells(attempts, latest_ms),
-        "starts": cells.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
-        "per_minute": storms.per_minute(attempts),
+        "by_attempt": recovery.count_by_attempt(attempts, rests, latest_ms, "team"),
+        "by_time": recovery.count_by_time(lived, latest_ms, "team"),
+        "sums": policies.sums(lived.groupBy("team")), "cells": recovery.cells(attempts, latest_ms),
+        "starts": recovery.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
+        "per_minute": fingerprints.count_per_minute(attempts),
     }  # fmt: skip
     return {name: [row.asDict() for row in answer.collect()] for name, answer in asked.items()}
 

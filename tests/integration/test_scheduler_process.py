@@ -19,12 +19,11 @@ from aiohttp import web
 
 from retry.errors import SchedulerEnded
 from retry.kafka.local_broker import free_port
-from retry.scheduling.messages import body_decoder
-from retry.scheduling.messages.body_decoder import decode
+from retry.scheduling.messages import rest_api
 from retry.scheduling.messages.embedded import Runner
-from retry.scheduling.messages.logs import logging_of
-from retry.scheduling.messages.schedule_json import ScheduleJson
-from retry.scheduling.messages.settings import from_environment
+from retry.scheduling.messages.rest_api import decode_body
+from retry.scheduling.messages.search import ScheduleJson
+from retry.scheduling.messages.settings import from_environment, logging_of
 from tests.support.process import ROOT, WorkerProcess, await_that
 
 pytestmark = pytest.mark.check
@@ -123,7 +122,7 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(
     status: int, answers: bytes, shown: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine may take longer than the second that a decoder has.
-    monkeypatch.setattr(body_decoder, "_ANSWER_S", 60.0)
+    monkeypatch.setattr(rest_api, "_ANSWER_S", 60.0)
     asked = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -137,7 +136,7 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            return await decode(f"http://127.0.0.1:{runner.addresses[0][1]}/decode", SHOWN)
+            return await decode_body(f"http://127.0.0.1:{runner.addresses[0][1]}/decode", SHOWN)
         finally:
             await runner.cleanup()
 
@@ -148,4 +147,4 @@ def test_1_23_a_value_is_shown_as_the_body_decoder_answers_or_else_as_it_is(
 
 
 def test_1_23_without_a_decoder_that_answers_the_value_is_shown_as_it_is() -> None:
-    assert asyncio.run(decode(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN
+    assert asyncio.run(decode_body(f"http://127.0.0.1:{free_port()}/decode", SHOWN)) == SHOWN

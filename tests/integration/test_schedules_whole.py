@@ -17,11 +17,10 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.http_server import HttpServer
-from retry.scheduling.messages import headers
+from retry.scheduling.messages import schedule_request
 from retry.scheduling.messages.entry_source import TEAM
 from retry.scheduling.messages.rest_api import Rest, ScheduleSources
-from retry.scheduling.messages.schedule_json import ScheduleJson
-from retry.scheduling.messages.search import Query
+from retry.scheduling.messages.search import Query, ScheduleJson
 from retry.scheduling.messages.stored_schedules import iterate_waiting
 from tests.support.process import await_that
 from tests.support.tables import NOW_MS, rocks
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stem, lane = entry_keys.key_stem("schedules", 0), entry_keys.named_lane(TEAM, "schedules", "online")
     rows = []
     for n in range(SCHEDULES):
-        entry = Entry("online", b"k", VALUE, [(headers.KEY, b"id-%d" % n)], None, TEAM)
+        entry = Entry("online", b"k", VALUE, [(schedule_request.KEY, b"id-%d" % n)], None, TEAM)
         key = entry_keys.named_key(NOW_MS + n, entry_keys.hash_name(TEAM, "schedules", b"%d" % n), n, stem, n, lane)
         rows.append((key, envelopes.encode(entry)))
     table = rocks(folder)

@@ -6,7 +6,7 @@ import pytest
 
 from retry.errors import SchemaUnavailable, SettingsInvalid, TaskInvalid
 from retry.kafka.schema_registry import Schemas
-from retry.scheduling.tasks import avro
+from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.formats import Reader
 from tests.support.registry import RegistryServer, confluent
 
@@ -29,17 +29,17 @@ def reader(url):
 
 def test_a_schema_with_references_is_put_together(server):
     """As the seed's build registers them: units, configuration, frequency, then the definition that names all three."""
-    units, config, frequency, definition = map(avro.schema_text, avro.DEFINITION)
+    units, config, frequency, definition = map(formats.schema_text, formats.DEFINITION_SCHEMA)
     server.add(1, units, "units")
     server.add(2, config, "config")
     server.add(3, frequency, "frequency", references=(("TaskFrequencyTimeUnits", "units", 1),))
     server.add(9, definition, references=(("TaskConfiguration", "config", 1), ("TaskFrequency", "frequency", 1)))
-    server.add(4, avro.schema_text(avro.KEY[0]))
+    server.add(4, formats.schema_text(formats.KEY_SCHEMA[0]))
     own = reader(server.url)
     for _ in range(2):
-        datum = avro.encode(TASK, avro.package_schema(avro.DEFINITION))
+        datum = formats.encode_avro(TASK, formats.package_schema(formats.DEFINITION_SCHEMA))
         assert own.definition(confluent(9, datum)) == {**TASK, "data": None}
-        assert own.decode_key(confluent(4, avro.encode(KEY, avro.package_schema(avro.KEY)))) == KEY
+        assert own.decode_key(confluent(4, formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)))) == KEY
     assert sorted(path.partition("?")[0] for path in server.asked) == [
         "/schemas/ids/4", "/schemas/ids/9",
         "/subjects/config/versions/1", "/subjects/frequency/versions/1", "/subjects/units/versions/1",

@@ -15,7 +15,7 @@ from tests.support.process import ROOT
 PROGRAM = """
 import asyncio, atexit, os, sys
 from pathlib import Path
-from retry.worker.self_restart import THIS_PROCESS
+from retry.process.self_restart import THIS_PROCESS
 
 marker, given = Path(sys.argv[1]), int(sys.argv[2])
 

@@ -10,8 +10,8 @@ import pytest
 
 from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Reschedule
+from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.admission import Admission
@@ -20,7 +20,7 @@ from retry.kafka.interface import OffsetBounds
 from retry.telemetry.health import HealthProbe
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.worker.shards.joint_sweep import joint_sweep
-from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
 from tests.support.plans import registry_of

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from retry.process.self_restart import ONCE
 from retry.settings import of_process
 from retry.worker import supervisor
-from retry.worker.self_restart import ONCE
 
 # Long enough for the thread to wait for the supervisor's end.
 _ENDS = "from retry.clock import pause; from retry.worker.supervisor import end_with_supervisor; "

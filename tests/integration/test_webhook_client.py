@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from retry.delivery.webhooks.http_client import BODY_BYTES_MAX, HttpRequest, WebhookClient
-from retry.delivery.webhooks.response import Answer, Verdict
-from retry.delivery.webhooks.ssrf_guard import Lookup, SsrfGuard, parse_allowlist
-from retry.delivery.webhooks.standard_webhooks import secret_of, sign_body
+from retry.http_client.client import BODY_BYTES_MAX, Answer, HttpRequest, Verdict, WebhookClient, secret_of, sign_body
+from retry.http_client.ssrf_guard import Lookup, SsrfGuard, parse_allowlist
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status
 from tests.support.process import await_that
 

@@ -39,7 +39,8 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
-from retry.delivery import act_outcomes, erased_letter, named_policies, return_slice
+from retry.delivery import act_records, return_slice, slice_work
+from retry.delivery import patch as delivery_patch
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, Refusal, hash_envelope
 from retry.delivery.climb import Climbing
@@ -48,7 +49,7 @@ from retry.delivery.returned_letter import LetterReturns
 from retry.intake.intake import Intake
 from retry.operations.act import request
 from retry.worker.shards import joint_sweep
-from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import Phase
 from retry.worker.shards.shard import Shard
 
 Patches = list[Any]
@@ -68,13 +69,13 @@ def _apart(belongs: Callable[[bytes], bool]) -> Patches:
 
 
 def _outcome_apart() -> Patches:
-    original, late = act_outcomes.build_outcomes, list[Any]()
+    original, late = act_records.build_outcomes, list[Any]()
 
     def build_outcomes(state: Any, results: Any, now_ms: int) -> Any:
         before, late[:] = late[:], original(state, results, now_ms)
         return before
 
-    return [patch.object(act_outcomes, "build_outcomes", build_outcomes)]
+    return [patch.object(act_records, "build_outcomes", build_outcomes)]
 
 
 def _same_key() -> Patches:
@@ -189,7 +190,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "moved-onto-another": lambda: [patch.object(TakenKeys, "__call__", lambda *_: False)],
     "returned-onto-another": lambda: [patch.object(return_slice, "_is_taken", lambda *_: False)],
     "same-times": lambda: [patch.object(request, "_find_duplicates", lambda _: set())],
-    "another-policies": lambda: [patch.object(named_policies, "goes_by", lambda _: False)],
+    "another-policies": lambda: [patch.object(slice_work, "goes_by", lambda _: False)],
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "step-without-tally": _step_without_tally,
@@ -197,7 +198,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "step-unjudged": _step_unjudged,
     "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
-    "erased-whole": lambda: [patch.object(erased_letter, "redact_entry", _unredacted)],
+    "erased-whole": lambda: [patch.object(delivery_patch, "redact_entry", _unredacted)],
     "erased-returned": _erased_returned,
     "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

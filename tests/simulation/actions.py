@@ -27,10 +27,10 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace, topic_hash
 from retry.delivery.act import INCOMPLETE
-from retry.delivery.act_audit import DONE
+from retry.delivery.act_records import DONE
 from retry.delivery.acted_entry import SUPERSEDED, hash_envelope
-from retry.delivery.named_policies import goes_by
 from retry.delivery.returned_letter import record_digest
+from retry.delivery.slice_work import goes_by
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
 from tests.simulation import acted_outcomes

@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from retry.intake import attempts
-from retry.intake.attempts import lineage_codec, recent_lineages
-from retry.intake.attempts.lineage_codec import TeamRows
+from retry.intake.attempts import lineages, recent_lineages
+from retry.intake.attempts.lineages import TeamRows
 from retry.intake.attempts.recent_lineages import RecentLineages
 from tests.simulation.plan import LOUD
 
@@ -33,7 +33,7 @@ def _any_team() -> Patches:
 
     return [
         patch.object(attempts, "failing_consumer", lambda *_: ""),
-        patch.object(lineage_codec, "team_number", number), patch.object(recent_lineages, "team_number", number),
+        patch.object(lineages, "team_number", number), patch.object(recent_lineages, "team_number", number),
     ]  # fmt: skip
 
 
@@ -47,8 +47,8 @@ def _foreign_ids() -> Patches:
 def _flood_forgets() -> Patches:
     def make_room(recent: RecentLineages, told: TeamRows) -> int:
         over = len(recent) + told.row_count - recent._limit
-        for lineages in recent._by_team.values():
-            lineages.limit_rows(max(0, len(lineages) - max(0, over)))
+        for of_team in recent._by_team.values():
+            of_team.limit_rows(max(0, len(of_team) - max(0, over)))
         return recent._limit
 
     return [patch.object(RecentLineages, "_make_room", make_room)]

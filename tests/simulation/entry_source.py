@@ -12,7 +12,7 @@ from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Also, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.intake.batch import BatchResult
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import RecordVersions
 from tests.simulation.plan import SHARDS
 
 TEAM, SCHEDULES, FIRED, HISTORY = "door", "schedules", "fired", "history"

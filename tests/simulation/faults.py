@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.testing.kafka import MemoryTransactionalProducer
-from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import Phase
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 

@@ -28,10 +28,10 @@ from retry.delay_queue.table.changelog_records import OF_ACTIONS
 from retry.delay_queue.table.interface import CONTROL
 from retry.delivery.acted_entry import BY_OPERATOR
 from retry.delivery.park_refused import REFUSED
+from retry.kafka.broker_clock import TOLERANCE_MS
 from retry.kafka.topics import TopicNames
 from retry.telemetry import outcomes
 from retry.testing.kafka import MemoryRecord, Transaction
-from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation import blocks
 from tests.simulation.actions import Actions, is_kept
 from tests.simulation.identity import Identities, coordinates

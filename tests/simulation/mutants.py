@@ -51,13 +51,13 @@ from retry.delivery import move_entries, sweep
 from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import read_positions
-from retry.intake.attempts.lineage_codec import MOVED
+from retry.intake.attempts.lineages import MOVED
 from retry.intake.batch import LetterBatch
 from retry.intake.consumer import LetterConsumer
+from retry.intake.entry_source import RecordVersions
 from retry.intake.overlapping_transactions import OverlappingTransactions
 from retry.intake.read_cursors import ReadCursor
 from retry.intake.read_positions import ReadPositions
-from retry.intake.record_versions import RecordVersions
 from retry.kafka import sweep_producers
 from retry.kafka.interface import CommittedOffset, OffsetBounds
 from retry.testing import memory_table

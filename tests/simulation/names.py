@@ -19,8 +19,8 @@ from typing import Any
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import CANCEL, NAMED
 from retry.delay_queue.table.named_entries import rank
+from retry.kafka.broker_clock import TOLERANCE_MS
 from retry.testing.kafka import MemoryRecord, Transaction
-from retry.worker.clock_skew import TOLERANCE_MS
 from tests.simulation.entry_source import FIRED, HISTORY, RUNS, SCHEDULES, SOURCE, source
 from tests.simulation.keys import OBSERVER
 from tests.simulation.violation import Violation, want

@@ -11,10 +11,10 @@ import pytest
 from retry import clock
 from retry.kafka import topics
 from retry.settings import Settings
-from retry.telemetry import metric_catalogue
+from retry.telemetry import prometheus
 from retry.telemetry.metrics import Metrics
 from retry.worker import composition
-from retry.worker.backlog_gauges import BacklogGauges
+from retry.worker.backlog import BacklogGauges
 from tests.simulation import worker
 from tests.simulation.outside import Outside
 from tests.simulation.plan import APP
@@ -50,9 +50,9 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     metrics.watch_each("retry_letters_unread", dict)
     page = exported(metrics.render_metrics().decode())
     # Of those that every process has, only this is watched where there are no brokers.
-    assert page.keys() == {metric.name for metric in metric_catalogue.WORKER} | {"retry_unreadable_records_total"}
+    assert page.keys() == {metric.name for metric in prometheus.WORKER} | {"retry_unreadable_records_total"}
     for name, (kind, labels) in page.items():
-        metric = metric_catalogue.DECLARED[name]
+        metric = prometheus.DECLARED[name]
         assert kind == metric.type, name
         assert labels in ((), tuple(sorted(metric.labels))), name
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from retry.worker.shards import restore, restore_queue
+from retry.worker.shards import assignment, restore
 from tests.simulation.ledger import Violation
 from tests.simulation.pool import Total, run_all
 from tests.simulation.run import run
@@ -71,7 +71,7 @@ def too_rare(total: Total) -> dict[str, int]:
 
 
 def test_every_promise_is_kept_where_each_shard_is_restored_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_queue, "MANY", 0)
+    monkeypatch.setattr(assignment, "MANY", 0)
     monkeypatch.setattr(restore, "_BULK_RECORDS", 0)
     failed = {seed: result.problem for seed in range(100) if (result := run(seed)).problem}
     assert failed == {}

@@ -15,14 +15,13 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.consumer import LetterConsumer
-from retry.intake.home_shard import HomeShard
-from retry.intake.intake import Intake
+from retry.intake.entry_source import RecordVersions
+from retry.intake.intake import HomeShard, Intake
 from retry.intake.read_positions import ReadPositions
-from retry.intake.record_versions import RecordVersions
+from retry.kafka.broker_clock import TrustedClock
 from retry.kafka.record_limits import RecordLimits
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable, MemoryTables
-from retry.worker.clock_skew import TrustedClock
 from retry.worker.engine import Engine
 from retry.worker.shards.assignment import Shards
 from retry.worker.shards.joint_sweep import AT_ONCE
@@ -291,7 +290,7 @@ _DO: dict[str, Callable[[Process], None]] = {
 
 
 class _Policies:
-    """A policy file that needs no disk; see `retry.worker.policy_reload.PolicyFile`."""
+    """A policy file that needs no disk; see `retry.process.policy_reload.PolicyFile`."""
 
     trouble, refusals, used_at_ms = None, 0, 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from httpx2 import Response
 
-from retry.console.acting import routes as acting
+from retry.console import server as acting
 from retry.console.acting.previews import Previews
 from retry.console.web.rights import Viewer
 from retry.policies.policy_file import parse as policy_file
@@ -64,7 +64,7 @@ class ActingConsole:
 
     def __init__(self) -> None:
         self.replica, self.now_ms = ActingReplica(), NOW_MS
-        self._served = served(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.build_routes])
+        self._served = served(self.replica, tokens=f"nobody {'0' * 64} shop:viewer", more=[acting.build_acting_routes])
         self.console, self.audit = self._served.console, self._served.audit
         self.registry = policy_file(POLICIES, "policies.yaml")
         self.console.registry = lambda: self.registry

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from retry.delay_queue import blocks, entry_keys, envelopes
+from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
-from retry.delay_queue.lane import Lane
 from retry.delay_queue.table.interface import Table
-from retry.delivery.due_batch import Admitting, DueRow, give_back
+from retry.delivery.due_batch import Admitting, DueRow, RefusedEntries, give_back
 from retry.delivery.hold import Holding
 from retry.delivery.move_entries import explode_blocks
-from retry.delivery.refused_entries import RefusedEntries
 from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, finish_sweep, select
 from retry.intake.gather_blocks import encode_block
 from retry.kafka.record_limits import RecordLimits

@@ -12,9 +12,8 @@ import resource
 import subprocess
 import sys
 
-from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
-from retry.delivery.webhooks.response import Answer
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
+from retry.http_client.client import Answer, HttpRequest, WebhookClient
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 
 _TIMEOUT_S = 30.0
 

@@ -33,8 +33,8 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import END_KEY
 from retry.delay_queue.table.interface import CONTROL, Identity
-from retry.delay_queue.table.read_only_table import open_stored
 from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import open_stored
 from retry.errors import EntryUnreadable
 from retry.kafka import topics
 from retry.telemetry import offset_records, outcomes

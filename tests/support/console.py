@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
-from retry.console.replica.new_kinds import Kind, Seen
-from retry.console.replica.payloads import Scanned
-from retry.console.replica.rows import (
+from retry.console.reading.groups import Kind, Seen
+from retry.console.reading.payloads import Scanned
+from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,
     DueBar,
@@ -33,20 +33,17 @@ from retry.console.replica.rows import (
     ShardState,
     Split,
     WorkerState,
-)  # fmt: skip
+)
 from retry.console.web.app import Console
-from retry.console.web.application import Routes, application, environment
+from retry.console.web.application import Assets, Routes, application, environment
 from retry.console.web.live import Live
 from retry.console.web.oidc import Provider
-from retry.console.web.origin import Origin
-from retry.console.web.sessions import Sessions
-from retry.console.web.sign_in import SignIn
-from retry.console.web.static_files import Assets
-from retry.console.web.token_file import Tokens
+from retry.console.web.rights import Tokens
+from retry.console.web.sign_in import Origin, Sessions, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters.found_letter import FoundLetter, make_parked_letter
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Record
 from retry.settings import Settings

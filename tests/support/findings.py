@@ -7,11 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from retry.analytics import curves
-from retry.analytics.advice.actions import PerRetry, choose_actions
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.policy_rewrite import Advised
-from retry.analytics.advice.summary import advice_by_kind, saving, worth
+from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
+from retry.analytics.questions import recovery
 
 Rows = list[dict[str, Any]]
 _HOUR_MS = 3_600_000
@@ -130,7 +129,7 @@ def _by_attempt(policies: list[tuple[str, str]]) -> Rows:
             counts = {"recovered": recovered, "parked": parked if attempt in (0, 8) else 0, "expired": 0}
             rows.append({"team": team, "attempt": attempt, "at_risk": left, **counts})
             left -= sum(counts.values())
-    return curves.by_attempt(rows, "team")
+    return recovery.build_attempt_curves(rows, "team")
 
 
 def _by_time(policies: list[tuple[str, str]]) -> Rows:
@@ -139,7 +138,7 @@ def _by_time(policies: list[tuple[str, str]]) -> Rows:
         for step in range(80, 176, 8):
             counts = {"recovered": 60 - 10 * nth, "parked": 5 * nth, "expired": 1}
             rows.append({"team": team, "step": step, "left": sum(counts.values()) + 2, **counts})
-    return curves.by_time(rows, "team")
+    return recovery.build_time_curves(rows, "team")
 
 
 def _times(policies: list[tuple[str, str]], base_ms: int) -> Rows:

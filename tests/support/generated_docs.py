@@ -18,11 +18,11 @@ import msgspec
 
 from retry import errors, format_versions, settings
 from retry.dead_letters.failure import FIELDS
-from retry.dead_letters.frameworks.detection_plan import DIALECTS
+from retry.dead_letters.frameworks.detection import DIALECTS
+from retry.process import acls
 from retry.settings import Settings
-from retry.telemetry import call_records, metric_catalogue, offset_records, outcomes, worker_records
-from retry.telemetry.metric_catalogue import Metric
-from retry.worker import acls
+from retry.telemetry import call_records, offset_records, outcomes, prometheus, worker_records
+from retry.telemetry.prometheus import Metric
 from tests.support import command_docs
 from tests.support.markdown import table
 
@@ -117,11 +117,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "positions": lambda: _table_of(offset_records),
     "workers": lambda: _table_of(worker_records),
     "calls": lambda: _table_of(call_records),
-    "metrics_worker": lambda: _metrics(metric_catalogue.WORKER),
-    "metrics_scheduler": lambda: _metrics(metric_catalogue.SCHEDULER),
-    "metrics_api": lambda: _metrics(metric_catalogue.API),
-    "metrics_console": lambda: _metrics(metric_catalogue.CONSOLE),
-    "metrics_every": lambda: _metrics(metric_catalogue.EVERY),
+    "metrics_worker": lambda: _metrics(prometheus.WORKER),
+    "metrics_scheduler": lambda: _metrics(prometheus.SCHEDULER),
+    "metrics_api": lambda: _metrics(prometheus.API),
+    "metrics_console": lambda: _metrics(prometheus.CONSOLE),
+    "metrics_every": lambda: _metrics(prometheus.EVERY),
 }
 
 

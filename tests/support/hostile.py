@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
-from retry.scheduling.tasks import avro, samples
+from retry.scheduling.tasks import definition, formats
 from tests.support.letters import Headers
 
 LETTER, TASK, SCHEDULE, TIMER = "letter", "task", "schedule", "timer"
@@ -77,7 +77,7 @@ class Generator:
 
     def __init__(self, seed: int, own: list[str], outputs: list[str], target: str) -> None:
         self.draw, self._own, self._outputs, self._target = random.Random(seed), own, outputs, target
-        self._samples = samples.samples(seed, outputs)
+        self._samples = definition.samples(seed, outputs)
 
     def records(self, count: int) -> Iterator[Hostile]:
         """So many, of all entry sources and kinds."""
@@ -171,7 +171,7 @@ def _late_topic(g: Generator, n: int) -> Hostile:
 
 def _broken_avro(g: Generator, n: int) -> Hostile:
     sample = next(g._samples)
-    key, value = samples.encode_sample(sample)
+    key, value = definition.encode_sample(sample)
     cut = g.draw.randrange(len(value))
     broken = g.draw.choice(
         (
@@ -185,7 +185,7 @@ def _broken_avro(g: Generator, n: int) -> Hostile:
             value + b"x" * g.draw.choice((9, 9_000, MB)),
         )
     )
-    other = avro.encode({"customerId": g.text(), "taskName": f"{n}"}, avro.package_schema(avro.KEY))
+    other = formats.encode_avro({"customerId": g.text(), "taskName": f"{n}"}, formats.package_schema(formats.KEY_SCHEMA))
     return Hostile(
         TASK, "tasks", g.draw.choice((key, other, None, b"", g.raw())), broken, g.some(["task-run", "task-due-ms", "x"], 4)
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import promql_parser as promql
 import yaml
 
-from retry.telemetry.metric_catalogue import DECLARED, HISTOGRAM
+from retry.telemetry.prometheus import DECLARED, HISTOGRAM
 from tests.support.chart import CHART
 
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "files" / "dashboards").glob("*.json"))}

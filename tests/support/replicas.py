@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from retry.console.replica import groups_page, letters_page
-from retry.console.replica.folds import Folds
-from retry.console.replica.replica_file import TOPIC, ReplicaFile
-from retry.console.replica.replica_readers import ReplicaReaders
-from retry.console.replica.rows import Group, LetterRow, Page, Scope
-from retry.console.replica.sources import Sources
+from retry.console.folding.folds import Folds, Sources
+from retry.console.folding.replica_file import TOPIC, ReplicaFile
+from retry.console.reading import groups, letters
+from retry.console.reading.replica import ReplicaReaders
+from retry.console.rows import Group, LetterRow, Page, Scope
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.kafka.topics import Described, build_topic_names
@@ -118,7 +117,7 @@ class GivenReplica:
         """A page of letters."""
         with self.readers.reading(0.0) as connection:
             wanted = parse(meant) if isinstance(meant, str) else meant
-            return letters_page.list_letters(connection, self.file.id, scope, wanted, after, limit, now_ms)
+            return letters.list_letters(connection, self.file.id, scope, wanted, after, limit, now_ms)
 
     def names(self, meant: str | Filter = "", scope: Scope = None) -> list[str]:
         """The same, whatever they are called, in order."""
@@ -128,7 +127,7 @@ class GivenReplica:
         """Kinds of failures."""
         with self.readers.reading(0.0) as connection:
             asked = parse(meant)
-            return groups_page.list_groups(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
+            return groups.list_groups(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
 
     def counts_hold(self) -> bool:
         """Whether what is kept ready is what there is."""

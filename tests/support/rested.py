@@ -10,8 +10,7 @@ from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery.returned_letter import LetterReturns
 from retry.intake.attempts import to_header
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.build_entry import EntryBuilder
-from retry.intake.decide import decide
+from retry.intake.build_entry import EntryBuilder, decide
 from retry.record import CREATE_TIME, Headers, Record
 from tests.support.acted import DISCARDED, NOW_MS, POLICIES
 from tests.support.plans import registry_of

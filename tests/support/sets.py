@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from retry.analytics import horizon
+from retry.analytics import schemas
 from retry.analytics.decode import day
-from retry.analytics.folder_names import laid_out
-from retry.analytics.schemas import LETTER, POSITION, SENT
+from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 from tests.support.events import Events, rows
 
 
@@ -27,4 +26,4 @@ def write(spark: SparkSession, found: Events, folder: Path) -> None:
     groups: dict[str, date] = {}
     for row in sorted(found.positions, key=lambda row: row["at_ms"]):
         groups.setdefault(row["group"], datetime.fromtimestamp(row["at_ms"] / 1_000, UTC).date())
-    horizon.write(spark, str(folder), horizon.Horizon(found.until_ms, groups=groups))
+    schemas.write_horizon(spark, str(folder), schemas.Horizon(found.until_ms, groups=groups))

@@ -31,8 +31,7 @@ class Streamed:
         """So many batches more, each with a letter of each day and team."""
         from pyspark.sql import functions as F  # noqa: N812 what every Spark programmer reads
 
-        from retry.analytics.folder_names import laid_out
-        from retry.analytics.schemas import LETTER
+        from retry.analytics.schemas import LETTER, laid_out
 
         for _ in range(batches):
             rows = [{"day": day, "team": team, "id": uuid.uuid4().hex} for day in _DAYS for team in teams]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from retry import java
+from retry import jars
 from retry.__main__ import main
 from retry.errors import JavaUnavailable
 
@@ -34,7 +34,7 @@ def home(folder: Path, version: str, *, release: bool = True) -> Path:
 def test_java_home_is_asked_before_the_path(version: str, release: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path / "named", version, release=release)))
     monkeypatch.setenv("PATH", str(home(tmp_path / "other", "11") / "bin"), prepend=":")
-    assert java.find_java() == str(tmp_path / "named" / "bin" / "java")
+    assert jars.find_java() == str(tmp_path / "named" / "bin" / "java")
 
 
 @pytest.mark.parametrize(("version", "release"), [("11.0.2", True), ("1.8.0_402", True), ("1.8.0_402", False), ("16", True)])
@@ -44,16 +44,16 @@ def test_an_old_java_is_refused_with_its_version(
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path, version, release=release)))
     number = version.removeprefix("1.").partition(".")[0]
     with pytest.raises(JavaUnavailable, match=f"is Java {number}; install Java 17 or 21"):
-        java.find_java()
+        jars.find_java()
 
 
 def test_where_there_is_no_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaUnavailable, match="no `java` on the PATH, and JAVA_HOME is not set; install Java 17 or 21"):
-        java.find_java()
+        jars.find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaUnavailable, match="which JAVA_HOME names; install Java 17 or 21"):
-        java.find_java()
+        jars.find_java()
 
 
 @pytest.mark.parametrize(("version", "runs"), [("17.0.15", True), ("21.0.2", True), ("23", False), ("25.0.1", False)])
@@ -62,10 +62,10 @@ def test_spark_is_not_started_on_a_java_that_it_fails_on(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home(tmp_path, version)))
     if runs:
-        java.demand_java_of_spark()
+        jars.demand_java_of_spark()
     else:
         with pytest.raises(JavaUnavailable, match=r"on which Spark 4\.0 fails; let JAVA_HOME name a Java 17 or 21"):
-            java.demand_java_of_spark()
+            jars.demand_java_of_spark()
 
 
 @pytest.mark.parametrize("command", ["broker --port 0 --data-dir {}/data", "analytics compact {}/data", "analytics prepare"])

@@ -22,8 +22,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
-from retry.analytics.advice.choose_attempts import Advice
-from retry.analytics.advice.delays import merge_delays
+from retry.analytics.advice.choose_attempts import Advice, merge_delays
 from retry.analytics.advice.evidence import Kind
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse

@@ -54,7 +54,7 @@ def worth(rows: Rows) -> str:
 
 
 def incidence_by_attempt(rows: Rows) -> str:
-    """Parts that recovered and were given up: `team`, `attempt`, and the parts of `retry.analytics.questions.incidence`."""
+    """Parts that recovered and were given up: `team`, `attempt`, and the parts of `retry.analytics.questions.recovery`."""
     parked_at_once = {row["team"] for row in rows if row["attempt"] == 0}
     start = [_make_empty_plot(team) | {"attempt": 0} for team in _list_values(rows, "team") if team not in parked_at_once]
     x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
@@ -62,7 +62,7 @@ def incidence_by_attempt(rows: Rows) -> str:
 
 
 def incidence_by_time(rows: Rows) -> str:
-    """Parts that recovered and were given up: `team`, `time_ms`, and the parts of `retry.analytics.questions.incidence`."""
+    """Parts that recovered and were given up: `team`, `time_ms`, and the parts of `retry.analytics.questions.recovery`."""
     # The axis is logarithmic and has no 0: it begins where the first letter recovered, or half way before that.
     begin_ms = max(1, min((row["time_ms"] for row in rows if row["part_recovered"]), default=1_000) / 2)
     start = [_make_empty_plot(team) | {"time_ms": begin_ms} for team in _list_values(rows, "team")]

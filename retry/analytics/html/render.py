@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from backoff import duration_text
-from retry.analytics.advice.delays import merge_delays
+from retry.analytics.advice.choose_attempts import merge_delays
 from retry.analytics.html import format as words
 from retry.analytics.html import plots
 

@@ -23,16 +23,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import actions, awaited, meanwhile, standing_actions, told
+from retry.console.acting import actions, api_answers, standing_actions
 from retry.console.acting.act_pages import action_id
-from retry.console.acting.shards import load_shard_numbers as shards_of
-from retry.console.replica.rows import Scope
+from retry.console.acting.standing_actions import load_shard_numbers as shards_of
+from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
-from retry.operations.act.members import list_member_results as all_members
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.told import MEMBER_COLUMNS, member_row
+from retry.operations.act.told import list_member_results as all_members
 
 PAGE = 50
 _WAIT_S = 3.0
@@ -80,7 +80,7 @@ def submit_order(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
     actions.send_order(console, viewer, what, found, reason(request))
-    awaited.until(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
+    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
@@ -146,7 +146,7 @@ def _is_ordered(about: ActionOverview | None, what: str) -> bool:
 
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
     some, following = page_of(console, scope, after, PAGE)
-    shown = [told.about_object(each, console.clock_ms()) for each in some]
+    shown = [api_answers.about_object(each, console.clock_ms()) for each in some]
     return {"actions": shown, "after": following, "after_what": after}
 
 
@@ -161,8 +161,8 @@ def _action_html(console: Console, sight: Sight, found: str) -> str:
 
 def _action(console: Console, sight: Sight, about: ActionOverview) -> dict[str, Any]:
     now_ms = console.clock_ms()
-    new = meanwhile.new_failures(console.replica, sight.scope, about, now_ms) if about.left else None
-    return {"about": told.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams)}
+    new = standing_actions.count_new_failures(console.replica, sight.scope, about, now_ms) if about.left else None
+    return {"about": api_answers.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams)}
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:

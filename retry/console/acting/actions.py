@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from retry.console.acting import team_rights
-from retry.console.acting.audit_trail import REVEAL
+from retry.console.acting import standing_actions
+from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
-from retry.console.acting.shards import load_shard_numbers as shards_of
+from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
-from retry.operations.act import meaning, options, overview, readiness, start, undo
+from retry.operations.act import meaning, options, overview, start
 from retry.operations.act.audit import Audit
 from retry.operations.act.options import ActOptions, AskedBy
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
 from retry.operations.cluster import Cluster
-from retry.operations.letters.listing import Listing
+from retry.operations.listing import Listing
 from retry.policies.registry import Registry
 from retry.scheduling.tasks.framed_values import FramedValues
 
@@ -85,7 +85,7 @@ def _make_preview(
 ) -> Preview:
     settings = console.settings
     shards = shards_of(console)
-    readiness.demand_readiness(shards.admin, settings.app_id)
+    start.demand_readiness(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
     meant = meaning.meaning(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
@@ -186,9 +186,9 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
         raise ActionRefused(f"these are {count:,} letters: type their number")
     if expect is not None and expect != count:
         raise ActionRefused(f"these are {count:,} letters, not {expect:,}; nothing was done")
-    team_rights.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
+    standing_actions.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
     shards = shards_of(console)
-    readiness.demand_readiness(shards.admin, console.settings.app_id)
+    start.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
     members, rest = found.list_members(), found.iterate_resting()
     start.start(shards, found.request, members, found.at_ms, rest, found.chosen.parking, count)
@@ -200,7 +200,8 @@ def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOvervi
 
 
 def _find_visible_action(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
-    return next((each for each in found if each.id.hex() == action_id and team_rights.sees(viewer.scope(), each.action)), None)
+    mine = (each for each in found if standing_actions.sees_action(viewer.scope(), each.action))
+    return next((each for each in mine if each.id.hex() == action_id), None)
 
 
 def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
@@ -224,8 +225,8 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     """
     shards = shards_of(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
-    readiness.demand_readiness(shards.admin, console.settings.app_id)
-    asked = undo.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
+    start.demand_readiness(shards.admin, console.settings.app_id)
+    asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
     def compute_preview(kept: KeptPreview) -> Preview:
         found = preview(console.settings, Registry(), asked.request, asked.meant, shards.now_ms())
@@ -241,5 +242,5 @@ def _require_operator(found: list[ActionOverview], viewer: Viewer, action_id: st
     about = _find_visible_action(found, viewer, action_id)
     if about is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")
-    team_rights.demand_each(viewer, Role.OPERATOR, about.action.teams)
+    standing_actions.demand_each(viewer, Role.OPERATOR, about.action.teams)
     return about

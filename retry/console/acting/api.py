@@ -8,20 +8,133 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import msgspec
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import api_actions, api_rows, audit_page, openapi, pauses, told
+from retry.console.acting import act_pages, actions, api_answers, audit, openapi, pauses, standing_actions
+from retry.console.acting.act_pages import action_id
+from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, limit_of, none, read, respond_json
-from retry.console.acting.audit_trail import REVEAL
-from retry.console.replica.other_pages import AUDIT_FIELDS
+from retry.console.acting.audit import REVEAL
+from retry.console.acting.previews import KeptPreview
+from retry.console.acting.standing_actions import load_shard_numbers as shards_of
+from retry.console.reading.lists import AUDIT_FIELDS
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, query_of, viewer_of
+from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
+from retry.operations.act.options import OptionsInvalid
+from retry.operations.act.told import list_member_results as all_members
+from retry.operations.act.told import member_row
 from retry.operations.moments import moment_ms
+
+# The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.
+
+_WAIT_S = 20.0
+
+
+class StartBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How many letters a preview must have; asked for over 1,000."""
+
+    expect: int | None = None
+
+
+class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why something is ordered."""
+
+    reason: Words = ""
+
+
+_decode_start = msgspec.json.Decoder(StartBody).decode
+_decode_order = msgspec.json.Decoder(OrderBody).decode
+
+
+def build_action_routes() -> list[Route]:
+    """Return the routes below `/api/actions`."""
+    post = ["POST"]
+    return [
+        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post),
+        Route("/api/actions/{id}", action),
+        Route("/api/actions/{id}/members", stream_members), Route("/api/actions/{id}/start", start, methods=post),
+        Route("/api/actions/{id}/undo", preview_undo, methods=post),
+        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=post, name=f"api-{what}") for what in actions.ORDERS),
+    ]  # fmt: skip
+
+
+@needs(Role.VIEWER, "after", "limit")
+def list_actions(request: Request) -> Response:
+    """A page of actions, those that were asked for last first."""
+    given, console = query_of(request), console_of(request)
+    some, after = page_of(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
+    return respond_json({"actions": [api_answers.about_object(each, console.clock_ms()) for each in some], "after": after})
+
+
+@needs(Role.OPERATOR)
+def create_preview(request: Request) -> Response:
+    """Work a preview out; nothing is done to any letter."""
+    try:
+        kept = actions.begin_preview(console_of(request), viewer_of(request), act_pages.parse_body(body_of(request)))
+    except OptionsInvalid as wrong:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(wrong)) from None
+    return _answer_preview(request, kept)
+
+
+@needs(Role.VIEWER)
+def action(request: Request) -> Response:
+    """An action with its steps; or a preview that was not started yet."""
+    console, viewer, found = console_of(request), viewer_of(request), action_id(request)
+    about = standing_actions.action(console.replica, viewer.scope(), found)
+    if about is not None:
+        return respond_json(api_answers.about_object(about, console.clock_ms()))
+    return respond_json(api_answers.kept_object(actions.find_preview(console, viewer, found), console.registry()))
+
+
+@needs(Role.VIEWER)
+def stream_members(request: Request) -> Response:
+    """Each letter of an action and what became of it, a JSON object a line."""
+    console, found = console_of(request), action_id(request)
+    about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
+    if about is None:
+        raise none("action")
+    rows = all_members(console.settings, shards_of(console), about)
+    lines = (orjson.dumps(member_row(each)) + b"\n" for each in rows)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+@needs(Role.OPERATOR)
+def start(request: Request) -> Response:
+    """Have the workers do what was previewed; the second time nothing is done."""
+    found, body = action_id(request), read(request, _decode_start)
+    actions.start_action(console_of(request), viewer_of(request), found, body.expect)
+    return respond_json({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
+
+
+@needs(Role.OPERATOR)
+def accept_order(request: Request) -> Response:
+    """Hold, resume or cancel an action."""
+    found, what = action_id(request), request.url.path.rpartition("/")[2]
+    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
+    return respond_json({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
+
+
+@needs(Role.OPERATOR)
+def preview_undo(request: Request) -> Response:
+    """Work out what can be undone of a discard: a preview, to be started as any other."""
+    reason = read(request, _decode_order).reason
+    return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
+
+
+def _answer_preview(request: Request, kept: KeptPreview) -> Response:
+    kept.done.wait(_WAIT_S)
+    if kept.fault is not None:
+        raise kept.fault
+    status = HTTPStatus.CREATED if kept.done.is_set() else HTTPStatus.ACCEPTED
+    shown = api_answers.kept_object(kept, console_of(request).registry())
+    return respond_json(shown, status, {"Location": f"/api/actions/{kept.id}"})
+
 
 _PAUSE_FIELDS = ("scope", "name", "reason")
 
@@ -44,7 +157,7 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     return [
         Route("/api/now", answer_now), Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
         Route("/api/groups", answer_groups), Route("/api/groups/{id}", get_group), Route("/api/audit", answer_audit),
-        *api_actions.build_action_routes(),
+        *build_action_routes(),
         Route("/api/pauses", list_pauses), Route("/api/pauses", pause, methods=["POST"]),
         Route("/api/pauses", resume, methods=["DELETE"]), Route("/api/openapi.json", document),
     ]  # fmt: skip
@@ -54,7 +167,7 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 def answer_now(request: Request) -> Response:
     """Answer with the numbers and lists of the page Now, as JSON."""
     replica, scope = console_of(request).replica, viewer_of(request).scope()
-    return respond_json(api_rows.build_now_object(replica.load_now(scope), replica.freshness(), scope))
+    return respond_json(api_answers.build_now_object(replica.load_now(scope), replica.freshness(), scope))
 
 
 @needs(Role.VIEWER, "q", "after", "limit")
@@ -65,11 +178,11 @@ def list_letters(request: Request) -> Response:
     meant, limit = filters.read(words, viewer), limit_of(given)
     if filters.asks_payload(meant):
         found = scan(request, meant, after, limit)
-        rows = [api_rows.describe_letter(row) for row in found.rows]
+        rows = [api_answers.describe_letter(row) for row in found.rows]
         return respond_json({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
     page = console.replica.list_letters(viewer.scope(), meant, after, limit)
     return respond_json({
-        "letters": [api_rows.describe_letter(row) for row in page.rows], "after": page.after, "count": page.count,
+        "letters": [api_answers.describe_letter(row) for row in page.rows], "after": page.after, "count": page.count,
         "is_capped": page.is_capped, "nothing_matches": page.nothing_matches,
     })  # fmt: skip
 
@@ -82,7 +195,7 @@ def get_letter(request: Request) -> Response:
     row = console.replica.find_letter(viewer.scope(), name)
     if row is None:
         raise none("letter")
-    shown = api_rows.describe_letter(row)
+    shown = api_answers.describe_letter(row)
     if given.get("reveal") in ("1", "true"):
         if not viewer.may_reveal(row.team):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")
@@ -90,7 +203,7 @@ def get_letter(request: Request) -> Response:
         if found is None:
             raise none("letter")
         console.audit.reveal(viewer.name, [name], [row.team or ""])
-        shown |= api_rows.payload(found)
+        shown |= api_answers.describe_payload(found)
     return respond_json(shown)
 
 
@@ -106,7 +219,7 @@ def answer_groups(request: Request) -> Response:
     if filters.asks_payload(meant):
         teams = {team for row in page.rows for team in row.teams}
         console.audit.write(REVEAL, viewer_of(request).name, f"filter {meant}", teams=teams)
-    rows = [api_rows.describe_group(row) for row in page.rows]
+    rows = [api_answers.describe_group(row) for row in page.rows]
     return respond_json({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
 
 
@@ -116,7 +229,7 @@ def get_group(request: Request) -> Response:
     found = console_of(request).replica.find_group(viewer_of(request).scope(), str(request.path_params["id"]))
     if found is None:
         raise none("group")
-    return respond_json(api_rows.describe_group(found))
+    return respond_json(api_answers.describe_group(found))
 
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")
@@ -124,8 +237,8 @@ def answer_audit(request: Request) -> Response:
     """A page of the audit, newest first."""
     given = query_of(request)
     scope, after = viewer_of(request).scope(), given.get("after") or None
-    page = console_of(request).replica.list_audit_rows(scope, after, limit_of(given), audit_page.parse_conditions(given))
-    return respond_json({"audit": [api_rows.build_audit_object(row) for row in page.rows], "after": page.after})
+    page = console_of(request).replica.list_audit_rows(scope, after, limit_of(given), audit.parse_conditions(given))
+    return respond_json({"audit": [api_answers.build_audit_object(row) for row in page.rows], "after": page.after})
 
 
 @needs(Role.VIEWER)
@@ -133,7 +246,7 @@ def list_pauses(request: Request) -> Response:
     """List the pauses that concern the viewer's teams, the oldest first."""
     console = console_of(request)
     found = pauses.list_visible_pauses(console, console.replica.controls(), viewer_of(request).scope())
-    return respond_json({"pauses": told.pause_objects(found)})
+    return respond_json({"pauses": api_answers.pause_objects(found)})
 
 
 @needs(Role.OPERATOR)
@@ -145,7 +258,7 @@ def pause(request: Request) -> Response:
     except ValueError as wrong:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"until: {wrong}") from None
     console, viewer = console_of(request), viewer_of(request)
-    pauses.pause(console, viewer, body.scope, body.name, body.reason, until_ms, force=body.force)
+    pauses.pause_scope(console, viewer, body.scope, body.name, body.reason, until_ms, force=body.force)
     return respond_json({"scope": body.scope, "name": body.name or None}, HTTPStatus.CREATED)
 
 
@@ -154,7 +267,7 @@ def resume(request: Request) -> Response:
     """End the pause of a scope and a name."""
     given = query_of(request)
     scope, name, reason = (given.get(field, "") for field in _PAUSE_FIELDS)
-    pauses.resume(console_of(request), viewer_of(request), scope, name, reason)
+    pauses.resume_scope(console_of(request), viewer_of(request), scope, name, reason)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

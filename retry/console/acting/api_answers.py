@@ -1,8 +1,9 @@
-"""What is common to answers of the API: how bodies and fields are read, and how JSON is sent."""
+"""Answers of the API: how bodies and fields are read, and letters, previews, actions and pauses as JSON; pages show the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +13,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from retry.clock import iso
+from retry.console.acting.previews import KeptPreview
+from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.console.web.app import body_of
+from retry.delay_queue import control_records
+from retry.delay_queue.action_records import UNDO
+from retry.delay_queue.control_records import Pause
+from retry.delivery.acted_entry import UNDO_MS
+from retry.operations import pauses
+from retry.operations.act.options import UNASKED_MAX
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.preview import Preview, estimate
+from retry.operations.act.preview import describe_reason as told_reason
+from retry.operations.act.start import PREVIEW_MS_MAX
+from retry.operations.act.told import action_object, order_told, preview_object, ramp_object
+from retry.operations.found_letter import FoundLetter
+from retry.policies.registry import Registry
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -52,3 +69,150 @@ def none(what: str) -> HTTPException:
 def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
     """An answer in JSON."""
     return Response(orjson.dumps(body), status, headers, "application/json")
+
+
+# What the replica has, as the API says it in JSON.
+
+def describe_letter(row: LetterRow) -> dict[str, Any]:
+    """A letter without headers and payload."""
+    source = None if row.topic is None else f"{row.topic}/{row.partition}/{row.offset}"
+    return {
+        "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": source, "target": row.target,
+        "key": None if row.key is None else row.key.decode("utf-8", "replace"), "key_base64": _base64(row.key),
+        "attempt": row.attempt, "due": _iso(row.due_at_ms), "failed": _iso(row.failed_ms),
+        "first_failed": _iso(row.first_failed_ms), "label": row.label,
+        "exception": row.exception, "cause": row.cause, "message": row.message, "fingerprint": row.fingerprint,
+        "group": row.group, "policy": row.policy, "reason": row.reason, "id": row.lineage, "consumer_group": row.consumer_group,
+        "bytes": row.size_bytes, "behind": row.behind, "action": row.action,
+    }  # fmt: skip
+
+
+def describe_payload(found: FoundLetter) -> dict[str, Any]:
+    """Headers and payload of a letter: for those alone who may see them."""
+    headers = [[name, _base64(value)] for name, value in found.headers]
+    return {"value_base64": _base64(found.value), "headers": headers}
+
+
+def describe_group(row: Group) -> dict[str, Any]:
+    """A kind of failures."""
+    return {
+        "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
+        "trend": list(row.trend), "first_seen": _iso(row.first_ms), "last_seen": _iso(row.last_ms), "sent": row.sent,
+        "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
+        "resolved": _iso(row.resolved_at_ms),
+        "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
+    }  # fmt: skip
+
+
+def build_audit_object(row: AuditRow) -> dict[str, Any]:
+    return {
+        "at": iso(row.at_ms), "action": row.action or None, "kind": row.kind, "by": row.by, "reason": row.reason,
+        "shard": None if row.shard < 0 else row.shard, "letters": row.letters, "done": row.done, "results": row.results,
+        "examples": list(row.examples),
+    }  # fmt: skip
+
+
+def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
+    """Build the JSON object of `/api/now`; `scope` decides only whether it says what is wrong with the replica."""
+    held = [
+        {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),
+         "reason": each.reason, "by": each.by, "letters": each.letters}
+        for each in found.held
+    ]  # fmt: skip
+    return {
+        "as_of": iso(found.as_of_ms), "freshness": freshness(fresh, scope), "waiting": found.waiting, "parked": found.parked,
+        "discarded": found.discarded, "named": found.named, "new_groups": found.new_groups, "overdue": found.overdue,
+        "lateness_ms": found.lateness_ms, "near_retention": found.near_retention, "held": held,
+        "due": [{"from": iso(bar.from_ms), "to": iso(bar.to_ms), "letters": bar.count} for bar in found.due],
+        "recovery": [
+            {"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back, "pending": each.pending}
+            for each in found.recovery
+        ],
+        "shards": [
+            {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset}
+            for each in found.shards
+        ],
+        "workers": [
+            {"name": each.name or None, "host": each.host or None, "shards": each.shards, "began": iso(each.began_ms),
+             "heard": iso(each.at_ms), "silent": each.is_silent, "ended": each.has_ended}
+            for each in found.workers
+        ],
+        "breakers": [
+            {"target": each.target, "state": each.state, "why": each.why or None, "since": _iso(each.since_ms),
+             "workers": each.workers, "letters": each.letters}
+            for each in found.breakers
+        ],
+        "failed_by_hour": list(found.failed_by_hour), "retried_by_hour": list(found.retried_by_hour),
+    }  # fmt: skip
+
+
+def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
+    """How old the data is; what is wrong may name a topic, and is told to who sees every team."""
+    return {
+        "state": fresh.state, "progress": fresh.progress, "as_of": _iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
+        "trouble": (fresh.trouble or None) if scope is None else None,
+    }  # fmt: skip
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+# What the API says of previews, actions and pauses, as JSON has it; pages show the same.
+
+def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
+    """A preview, whether it is worked out or not."""
+    state = "started" if kept.is_started else "working" if not kept.done.is_set() else "refused" if kept.fault else "ready"
+    told = {
+        "id": kept.id, "state": state, "kind": kept.kind, "filter": kept.words, "made": iso(kept.made_ms),
+        "expires": iso(kept.made_ms + PREVIEW_MS_MAX), "fault": str(kept.fault) if kept.fault else None, "notes": kept.notes,
+    }  # fmt: skip
+    return {**told, **(_found_object(kept.found, registry) if kept.found else {})}
+
+
+def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
+    chosen, action = found.chosen, found.request.action
+    takes = estimate(found, registry, max(1, len(chosen.keys)))
+    refused = [{"reason": why, "letters": n, "told": told_reason(why)} for why, n in chosen.refused.most_common()]
+    return {
+        **preview_object(found), "refused": refused, "target": action.target, "reason": action.reason, "teams": action.teams,
+        "order": order_told(action.kind) if chosen.ordered else None,
+        "takes_ms": takes.ms, "takes_by": takes.slowest, "keep": action.ramp.keep if action.ramp else None,
+        "count_is_asked": chosen.count > UNASKED_MAX and action.kind != UNDO,
+    }  # fmt: skip
+
+
+def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:
+    """An action with its steps, and what can be ordered of it."""
+    action, can = about.action, []
+    if about.left and about.cancelled is None:
+        can = ["resume" if about.held else "hold", "cancel"]
+    until_ms = action.asked_at_ms + UNDO_MS if action.kind == "discard" and not about.left else None
+    if until_ms is not None and until_ms > now_ms:
+        can.append("undo")
+    return {
+        **action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can,
+        "undo_until": None if until_ms is None else iso(until_ms),
+    }  # fmt: skip
+
+
+def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, Any]]:
+    """Pauses, the oldest first."""
+    rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
+    return [
+        {"scope": scope, "name": name or None, "told": pauses.describe_scope(scope, name), "since": iso(pause.since_ms),
+         "until": None if pause.until_ms is None else iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
+        for (scope, name), pause in rows
+    ]  # fmt: skip
+
+
+def list_pauses(controls: Iterable[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
+    """The pauses of all shards."""
+    found: dict[tuple[str, str], Pause] = {}
+    for shard in controls:
+        found |= control_records.pauses(shard, now_ms)
+    return found

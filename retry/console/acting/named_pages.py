@@ -19,15 +19,85 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import awaited, named_entries, other_schedulers, sent_entries
+from retry.console.acting import other_entries, standing_actions
 from retry.console.acting.action_pages import reason
-from retry.console.acting.other_schedulers import OtherScheduler
-from retry.console.replica.rows import LetterRow, Scope
+from retry.console.acting.other_entries import OtherScheduler
+from retry.console.acting.standing_actions import demand_each
+from retry.console.rows import LetterRow, Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
-from retry.console.web.rights import Role, demand_role, needs
+from retry.console.web.rights import Role, Viewer, demand_role, needs
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import Source, source_from_text
+from retry.delay_queue.envelopes import Named
+from retry.errors import ActionRefused
+from retry.kafka import client_config, topics
+from retry.kafka.record_producer import Records
 from retry.operations.moments import moment_ms
+from retry.policies.tasks import TEAM as TASKS
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
+from retry.scheduling.messages.schedule_request import DONE
 from retry.scheduling.messages.search import Query, QueryInvalid, SearchPage, parse_query, search
+from retry.scheduling.timers import entry_source as timers
+
+# Schedules, tasks and timers that wait: found by their names, and cancelled through the way by which each came in.
+
+KINDS = ("schedule", "task", "timer")
+_WITHIN_S = 15.0
+
+
+class CancelRecord(NamedTuple):
+    """The record that cancels a named entry: on the topic where it came in, or on the changelog for a timer."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+def cancelling(where: Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
+    """The record that cancels an entry; None of one that cannot be, as what only waits to be parked.
+
+    Schedules and tasks are cancelled by a null under their key, in the very partition in which they lie: whoever follows their
+    topic sees it, too. Timers have no topic: what ends them goes to the changelog, as `retry api` writes it.
+    """
+    if entry.call is not None:
+        key, value = timers.cancel_row(entry.call.id, now_ms)
+        return CancelRecord(changelog, entry_keys.shard_of(timers.hash_timer_id(entry.call.id), shards), key, value)
+    if entry.team == SCHEDULES:
+        mine = (each for each in entry.also if each.value is None and any(name == DONE for name, _ in each.headers))
+        done = next(mine, None)
+        if done is None or done.partition is None or done.key is None:
+            return None
+        return CancelRecord(done.topic, done.partition, done.key, None)
+    if entry.team == TASKS and entry.plan is not None and entry.key is not None:
+        return CancelRecord(where.topic, where.partition, entry.key, None)
+    return None
+
+
+def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> None:
+    """Cancel the entry of this name: `due/topic/partition/offset`.
+
+    Raises:
+      ActionRefused: it cannot be cancelled.
+      HTTPException: 404, it waits no more; 403.
+      RecordUnwritten: it is not known whether it was cancelled; cancelling it again does no harm.
+    """
+    found = console.replica.payloads.find_letter(viewer.scope(), name)
+    if found is None or not isinstance(found.entry, Named):
+        raise HTTPException(HTTPStatus.NOT_FOUND, "no such schedule, task or timer waits: it was sent, called or cancelled")
+    demand_each(viewer, Role.OPERATOR, [found.team or ""])
+    changelog = topics.build_topic_names(console.settings.app_id).changelog
+    shards = topics.describe(console.cluster().admin, [changelog])[changelog].partitions
+    record = cancelling(source_from_text(name), found.entry, changelog, shards, console.clock_ms())
+    if record is None:
+        raise ActionRefused("this one cannot be cancelled here: it only waits to be parked")
+    console.audit.write("cancel", viewer.name, reason, [name], [found.team or ""])
+    records = Records(client_config.records_config(console.settings))
+    try:
+        records.write(record.topic, record.partition, record.key, record.value).result(_WITHIN_S)
+    finally:
+        records.close()
+
 
 _MOMENTS = {"epoch-from", "epoch-to"}
 _FIELDS = ("schedule-id", "epoch-from", "epoch-to", "max", "skip", "sort-by")
@@ -53,7 +123,7 @@ class Searched(NamedTuple):
 
 def build_routes(console: Console) -> list[Route]:
     """The routes of the table above."""
-    others = other_schedulers.read(console.settings.console_schedulers)
+    others = other_entries.read(console.settings.console_schedulers)
     return [
         *(Route(path, _find_kind(kind, others), name=kind) for kind, path in _PLACES.items()),
         *(Route(f"{path}/history", _make_history_page(kind, others)) for kind, path in _PLACES.items()),
@@ -77,9 +147,9 @@ def _make_history_page(kind: str, others: list[OtherScheduler]) -> Any:
     def show_history(request: Request) -> Response:
         """Show the schedules that were sent lately, or the runs of tasks, or the calls of timers."""
         console, viewer = console_of(request), viewer_of(request)
-        if (team := sent_entries.TEAMS[kind]) is not None:
+        if (team := other_entries.TEAMS[kind]) is not None:
             demand_role(viewer, Role.VIEWER, team)
-        rows = _Counted(sent_entries.iterate_sent(console, viewer.scope(), kind))
+        rows = _Counted(other_entries.iterate_sent(console, viewer.scope(), kind))
         return _render_schedules(request, kind, "history", rows, others if kind == "schedule" else [])
 
     return show_history
@@ -93,8 +163,8 @@ def cancel(request: Request) -> Response:
     if kind not in _PLACES:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"kind: it is one of {', '.join(_PLACES)}")
     console, viewer, name = console_of(request), viewer_of(request), str(form.get("name", ""))
-    named_entries.cancel(console, viewer, name, reason(request))
-    awaited.until(lambda: console.replica.find_letter(viewer.scope(), name) is None)
+    cancel_named(console, viewer, name, reason(request))
+    standing_actions.await_shown(lambda: console.replica.find_letter(viewer.scope(), name) is None)
     return RedirectResponse(_PLACES[kind], HTTPStatus.SEE_OTHER)
 
 
@@ -139,12 +209,12 @@ def _render_schedules(request: Request, kind: str, place: str, rows: _Counted, o
         nothing = Searched(SearchPage(0, []), False, [])
         return show(status=HTTPStatus.BAD_REQUEST, fault=str(wrong), searched=nothing, skip=0, may={})
     query = query._replace(rows_max=min(query.rows_max, _SHOWN if not given.get("max") else query.rows_max))
-    searched = _search_rows(rows, query, other_schedulers.ask_schedulers(others, place, query))
+    searched = _search_rows(rows, query, other_entries.ask_schedulers(others, place, query))
     may = {row["team"]: viewer.may(Role.OPERATOR, row["team"]) for row in searched.found.page if row.get("team")}  # type: ignore[typeddict-item]
     return show(fault="", searched=searched, skip=query.skip + len(searched.found.page), may=may)
 
 
-def _search_rows(rows: _Counted, query: Query, answers: list[other_schedulers.Answer]) -> Searched:
+def _search_rows(rows: _Counted, query: Query, answers: list[other_entries.Answer]) -> Searched:
     def all_rows() -> Iterator[Any]:
         yield from rows
         for answer in answers:

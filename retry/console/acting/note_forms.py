@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.replica.notes import CHARS_MAX
-from retry.console.replica.rows import Group
+from retry.console.reading.notes import CHARS_MAX
+from retry.console.rows import Group
 from retry.console.web.app import Console, console_of, form_of, viewer_of
-from retry.console.web.group import teams_of
+from retry.console.web.failures import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 
 # Of ids and words.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from retry.console.replica.other_pages import AUDIT_FIELDS
+from retry.console.reading.lists import AUDIT_FIELDS
 
 _TEXT = {"type": "string"}
 _TEXT_OR_NOT = {"type": ["string", "null"]}

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
-from retry.console.acting.shards import load_shard_numbers as shards_of
-from retry.console.acting.team_rights import demand_each
-from retry.console.acting.told import list_pauses
-from retry.console.replica.rows import Scope
-from retry.console.web.app import Console
-from retry.console.web.rights import EVERY_TEAM, Role, Viewer
+from retry.console.acting import api_answers, standing_actions
+from retry.console.acting.action_pages import reason
+from retry.console.acting.api_answers import list_pauses
+from retry.console.acting.standing_actions import demand_each
+from retry.console.acting.standing_actions import load_shard_numbers as shards_of
+from retry.console.rows import Scope
+from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
+from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
-from retry.operations import known_names, pauses
+from retry.operations import pauses
+from retry.operations.moments import moment_ms
 from retry.policies.registry import Registry
 
 Standing = Mapping[tuple[str, str], Pause]
@@ -44,7 +52,7 @@ def list_visible_pauses(console: Console, controls: Iterable[Mapping[bytes, byte
     return select_visible(list_pauses(controls, console.clock_ms()), console.registry(), scope)
 
 
-def pause(
+def pause_scope(
     console: Console, viewer: Viewer, scope: str, name: str, reason: str, until_ms: int | None, *, force: bool = False
 ) -> None:
     """Hold back what is named.
@@ -58,7 +66,7 @@ def pause(
     """
     _demand_operator(console, viewer, scope, name)
     checked = scope != "all" and not force
-    if checked and (wrong := known_names.describe_unknown(console.registry(), console.settings, scope, name)):
+    if checked and (wrong := pauses.describe_unknown(console.registry(), console.settings, scope, name)):
         raise ActionRefused(f"the policy file {wrong}; nothing was paused")
     shards = shards_of(console)
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)
@@ -66,7 +74,7 @@ def pause(
     pauses.pause(shards, scope, name, asked)
 
 
-def resume(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
+def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
     """End a pause; raises as `pause`."""
     _demand_operator(console, viewer, scope, name)
     shards = shards_of(console)
@@ -87,3 +95,74 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
             raise HTTPException(HTTPStatus.FORBIDDEN, "this holds back every team, and takes the role operator in all of them")
         return
     demand_each(viewer, Role.OPERATOR, teams_of(console.registry(), scope, name))
+
+
+# The page of pauses: what is held back, until when, why and by whom.
+#
+# | path | what it does |
+# | --- | --- |
+# | `GET /pauses` | what is paused, and a form |
+# | `POST /pauses` | pauses what the form names |
+# | `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
+
+def build_routes(console: Console) -> list[Route]:
+    """The routes of the table above."""
+    console.live.register("pauses", partial(_html, console))
+    return [
+        Route("/pauses", render_pauses), Route("/pauses", pause, methods=["POST"]),
+        Route("/pauses/resume", resume, methods=["POST"]),
+    ]  # fmt: skip
+
+
+@needs(Role.VIEWER)
+def render_pauses(request: Request) -> Response:
+    """Show what is paused now, and the form for a new pause."""
+    return _render_pauses(request, {})
+
+
+@needs(Role.OPERATOR, "scope", "name", "until", "reason", "force")
+def pause(request: Request) -> Response:
+    """Pause what the form names."""
+    given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
+    console, scope, name = console_of(request), given.get("scope", ""), given.get("name", "")
+    try:
+        until_ms = moment_ms(given["until"]) if given.get("until") else None
+        force = bool(given.get("force"))
+        pause_scope(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
+    except (ActionRefused, ValueError) as refused:
+        return _render_pauses(request, given, str(refused), HTTPStatus.BAD_REQUEST)
+    standing_actions.await_shown(lambda: (scope, name) in api_answers.list_pauses(console.replica.controls(), console.clock_ms()))
+    return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
+
+
+@needs(Role.OPERATOR, "paused", "reason")
+def resume(request: Request) -> Response:
+    """End the pause that the form names."""
+    scope, _, name = str(form_of(request).get("paused", "")).partition("/")
+    console = console_of(request)
+    resume_scope(console, viewer_of(request), scope, name, reason(request))
+    replica = console.replica
+    standing_actions.await_shown(lambda: (scope, name) not in api_answers.list_pauses(replica.controls(), console.clock_ms()))
+    return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
+
+
+def _render_pauses(request: Request, given: dict[str, str], fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    console, viewer = console_of(request), viewer_of(request)
+    known = console.replica.list_filter_names(viewer.scope())
+    scopes = SCOPES if viewer.may(Role.OPERATOR, EVERY_TEAM) else SCOPES[1:]
+    return render_page(
+        request, "pauses.html", status, given=given, fault=fault, known=known, scopes=scopes, live=("pauses", ""),
+        **_build_page(console, viewer.sight()),
+    )  # fmt: skip
+
+
+def _build_page(console: Console, sight: Sight) -> dict[str, Any]:
+    registry = console.registry()
+    found = list_visible_pauses(console, console.replica.controls(), sight.scope)
+    # What holds back everything is everybody's, and its name is of no team.
+    resumable = {named for named in found if sight.may_act_for(teams_of(registry, *named))}
+    return {"pauses": api_answers.pause_objects(found), "may": sight.may_act(), "resumable": resumable}
+
+
+def _html(console: Console, sight: Sight, _argument: str) -> str:
+    return console.templates.get_template("pauses-live.html").render(**_build_page(console, sight))

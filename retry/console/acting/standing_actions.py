@@ -1,12 +1,22 @@
-"""Actions as the replica has them: what pages show, seconds old at most, without a look at Kafka."""
+"""What the replica shows of actions, seconds old at most, and what pages of them need: who may act, waits, shards."""
 
 from __future__ import annotations
 
-from retry.console.replica import seen_actions
-from retry.console.replica.replica import Replica
-from retry.console.replica.rows import Scope
+from collections.abc import Callable, Collection
+
+from retry import clock
+from retry.console.reading import lists
+from retry.console.reading.lists import sees_action as sees_action
+from retry.console.reading.replica import Replica
+from retry.console.rows import LetterRow, Page, Scope
+from retry.console.web.app import Console
+from retry.console.web.filters import asks_payload
+from retry.console.web.rights import Role, Viewer, demand_role
+from retry.errors import RebuildInProgress
 from retry.operations.act import overview
 from retry.operations.act.overview import ActionOverview
+from retry.operations.act.told import like_these
+from retry.operations.control_requests import ShardNumbers
 
 
 def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
@@ -15,7 +25,7 @@ def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
     Raises:
       RebuildInProgress: the replica is not there yet.
     """
-    return seen_actions.list_visible_actions(replica.controls(), scope)
+    return lists.list_visible_actions(replica.controls(), scope)
 
 
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
@@ -28,3 +38,59 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     if about is None or about.action.ramp is None:
         return about
     return overview.failed_again(about, replica.ramp_failed(about.id))
+
+
+# New failures while an action runs, as the replica counts them; see `retry.operations.act.told`.
+
+def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: int) -> Page[LetterRow] | None:
+    """How many there are, as the count of a page; None where the action does not say by a filter what it is about.
+
+    Raises:
+      RebuildInProgress: the replica is not there yet.
+    """
+    meant = like_these(about.action, now_ms, groups=True)
+    if meant is None or asks_payload(meant):
+        return None
+    return replica.list_letters(frozenset(about.action.teams) if about.action.teams else scope, meant, None, 1)
+
+
+# Which letters somebody may act on, and who may see what was asked of them: by the teams whose letters they are.
+
+def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
+    """Go on only where a viewer has a role in each of these teams; an empty name is no known team, no name at all is every team.
+
+    Raises:
+      HTTPException: 404 or 403, see `demand_role`.
+    """
+    for team in teams or [""]:
+        demand_role(viewer, role, team or None)
+
+
+# Waits a moment for the replica to show what was just done, so that the page that follows does not show what was before.
+
+WITHIN_S = 3.0
+_POLL_S = 0.05
+
+
+def await_shown(holds: Callable[[], bool]) -> None:
+    """Return once it holds, or after three seconds; what was done is done whether it is shown or not."""
+    deadline = clock.Deadline(WITHIN_S)
+    try:
+        while not holds() and not deadline.has_passed():
+            clock.pause(_POLL_S)
+    except RebuildInProgress:
+        return
+
+
+# The changelog's partitions, as what is done from the console needs them: asked anew each time, since they may have grown.
+
+def load_shard_numbers(console: Console) -> ShardNumbers:
+    """Ask the brokers for the partitions of the changelog.
+
+    Raises:
+      BrokersUnreachable: nobody answered.
+      TopicsInvalid: there is no changelog.
+    """
+    # Where the brokers were never there this says so at once.
+    console.cluster()
+    return ShardNumbers(console.settings)

@@ -18,12 +18,11 @@ import orjson
 from retry import clock
 from retry.clock import iso
 from retry.console.acting import standing_actions
-from retry.console.replica.new_kinds import Seen
+from retry.console.reading.groups import Seen
 from retry.console.web.app import Console
-from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
-from retry.delivery.webhooks.standard_webhooks import secrets_of
 from retry.errors import LookupsBusy, RebuildInProgress, RetryError
+from retry.http_client.client import HttpRequest, WebhookClient, secrets_of
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 

@@ -30,18 +30,17 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
-from retry.console.replica.replica import Replica
+from retry.console.reading.replica import Replica
 from retry.console.web.rights import Viewer
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
 if TYPE_CHECKING:
-    from retry.console.acting.audit_trail import AuditTrail
+    from retry.console.acting.audit import AuditTrail
     from retry.console.acting.previews import Previews
     from retry.console.web.live import Live
-    from retry.console.web.sessions import Session
-    from retry.console.web.sign_in import SignIn
+    from retry.console.web.sign_in import Session, SignIn
 
 # In the order in which they are shown; a page that no module serves is left out.
 NAV = (

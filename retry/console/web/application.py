@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from prometheus_client import CollectorRegistry
@@ -16,21 +18,65 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry.console.web import answers, charts, failures, group, letter, letters, now, sign_in_pages
+from retry.console.web import answers, failures, formats, letter, letters, now, sign_in_pages
+from retry.console.web.answers import SecurityHeaders
 from retry.console.web.app import NAV, Console, console_of
 from retry.console.web.formats import FILTERS
 from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
-from retry.console.web.rights import Role, Sight
-from retry.console.web.security_headers import SecurityHeaders
-from retry.console.web.static_files import Assets
+from retry.console.web.rights import ANY_FIELD, Role, Sight, needs
 from retry.http_server.certificate import Certificate
+
+# Scripts, styles and the icon: read once, served under the hash of what they hold, so browsers may keep them for ever.
+
+FOLDER = Path(__file__).parent / "static"
+_KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_HASH_CHARS = 16
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Asset(NamedTuple):
+    """One static file: the first 16 hex digits of its SHA-256, its media type, and its bytes."""
+
+    hash: str
+    kind: str
+    content: bytes
+
+
+class Assets:
+    """All files of a folder, by their path below it."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        files = sorted(each for each in folder.rglob("*") if each.suffix in _KINDS)
+        self._assets: Mapping[str, Asset] = {each.relative_to(folder).as_posix(): _asset(each) for each in files}
+
+    def address(self, name: str) -> str:
+        """Return the path of the URL under which browsers get a file."""
+        return f"/static/{self._assets[name].hash}/{name}"
+
+    def build_routes(self) -> list[Route]:
+        """The route of all of them; it is open, as the page to sign in needs them."""
+
+        @needs(None, ANY_FIELD)
+        def send(request: Request) -> Response:
+            asset = self._assets.get(request.path_params["name"])
+            if asset is None or asset.hash != request.path_params["hash"]:
+                raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such file; load the page again")
+            return Response(asset.content, media_type=asset.kind, headers={"Cache-Control": _FOR_EVER})
+
+        return [Route("/static/{hash}/{name:path}", send)]
+
+
+def _asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    return Asset(hashlib.sha256(content).hexdigest()[:_HASH_CHARS], _KINDS[path.suffix], content)
+
 
 Routes = Callable[[Console], list[Route]]
 _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
 OWN: tuple[Routes, ...] = (
-    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes,
+    sign_in_pages.build_routes, now.build_routes, failures.build_routes, failures.build_group_routes, letters.build_routes,
     letter.build_routes,
 )  # fmt: skip
 
@@ -42,7 +88,7 @@ def environment(assets: Assets) -> jinja2.Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     found.filters.update(FILTERS)
-    found.globals.update(asset=assets.address, bars=charts.bars, hours=charts.hours, Role=Role)
+    found.globals.update(asset=assets.address, bars=formats.bars, hours=formats.hours, Role=Role)
     return found
 
 

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
-from retry.console.replica.rows import Names
+from retry.console.rows import Names
 from retry.console.web.rights import Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse

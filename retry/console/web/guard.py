@@ -28,8 +28,8 @@ from starlette.routing import Route
 
 from retry.console.web.answers import answer_error, is_api
 from retry.console.web.app import Console, console_of
-from retry.console.web.origin import names_loopback
 from retry.console.web.rights import ANY_FIELD, Role, Viewer
+from retry.console.web.sign_in import names_loopback
 
 BODY_BYTES_MAX = 1 << 20
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"

@@ -10,18 +10,118 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from retry.console.replica.rows import LetterRow
+from retry.console.rows import LetterRow
 from retry.console.web.app import Console, console_of, render_page, viewer_of
-from retry.console.web.explained_letter import sentences
-from retry.console.web.payload_shape import shape
-from retry.console.web.payload_views import views
+from retry.console.web.payload_views import shape, views
 from retry.console.web.rights import Role, needs
-from retry.dead_letters.frameworks.detection_plan import KNOWN
+from retry.dead_letters import retry_headers
+from retry.dead_letters.dead_letter import read
+from retry.dead_letters.frameworks.detection import KNOWN
 from retry.dead_letters.retry_headers import OURS
+from retry.delay_queue import entry_keys
+from retry.delay_queue.entry_keys import Lane
 from retry.errors import RetryError
+from retry.kafka import consumer_groups
 from retry.kafka.interface import KafkaException
-from retry.operations.letters.found_letter import FoundLetter
+from retry.kafka.target_probe import TargetProbe
+from retry.operations import blocked_lanes
+from retry.operations.cluster import Cluster
+from retry.operations.explain import evidence as letter_evidence
+from retry.operations.explain import search
+from retry.operations.explain.evidence import LetterEvidence
+from retry.operations.explain.explanation import explain_evidence
+from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
+from retry.operations.found_letter import FoundLetter
+from retry.operations.letter_filter.syntax import Term, all_of, glob
+from retry.operations.waiting_entries import WaitingEntry
+from retry.policies.registry import Registry
+from retry.record import Record
 from retry.scheduling.tasks.framed_values import FramedValues
+from retry.telemetry.outcomes import DISCARD
+
+# What `retry explain` says of a letter, from what the replica and the letter's record tell: no topic is searched for it.
+
+_AHEAD_MAX = 100
+
+
+def explain_letter(console: Console, row: LetterRow, found: FoundLetter) -> dict[str, list[str]]:
+    """Explain a letter in sentences, by section; empty if it is of no dead-letter topic, or the brokers do not answer."""
+    location = _location(row)
+    if row.kind != "letter" or location is None:
+        return {}
+    try:
+        return _explain(console, row, found, location)
+    except (RetryError, KafkaException, TimeoutError):
+        return {}
+
+
+def _explain(console: Console, row: LetterRow, found: FoundLetter, location: LetterLocation) -> dict[str, list[str]]:
+    cluster, registry, now_ms = console.cluster(), console.registry(), console.clock_ms()
+    entry = found.entry
+    record = letter_evidence.record_from_entry(location, entry) if entry else _as_it_came(location, found)
+    letter = read(record, registry.route(location.topic).aliases)
+    waiting = None if entry is None else WaitingEntry(_build_waiting_key(row, location), entry, _head(console, row))
+    forecast = next(cluster.inspector(registry).decide_letters([record], now_ms)) if letter.copyable() else None
+    evidence = LetterEvidence(
+        location, missing=None, record=record, letter=letter, position=location.offset + 1, waiting=waiting,
+        blocked=_find_block(console, cluster, registry, row), forbidden=None,
+        workers=consumer_groups.count_members(cluster.admin, cluster.names.table_group), decision=_decision(row, found),
+        delivery=_delivery(row, found),
+    )  # fmt: skip
+    return explain_evidence(evidence, registry, forecast, now_ms).sentences
+
+
+def _location(row: LetterRow) -> LetterLocation | None:
+    if row.topic is None or row.partition is None or row.offset is None:
+        return None
+    return LetterLocation(row.topic, row.partition, row.offset)
+
+
+def _as_it_came(location: LetterLocation, found: FoundLetter) -> Record:
+    theirs = [header for header in found.headers if header[0] not in retry_headers.OURS]
+    return Record(location, found.key, found.value, theirs, found.record.timestamp())
+
+
+def _build_waiting_key(row: LetterRow, location: LetterLocation) -> bytes:
+    lane = entry_keys.lane(row.team or "", location.topic, row.target)
+    stem = entry_keys.key_stem(location.topic, location.partition)
+    return entry_keys.build_key(row.due_at_ms or 0, stem, location.offset, lane)
+
+
+def _head(console: Console, row: LetterRow) -> bytes | None:
+    """The key of the letter that it waits behind."""
+    if not row.behind or row.key is None:
+        return None
+    same = (("topic", row.topic or ""), ("key", row.key.decode("utf-8", "replace")), ("state", "waiting"))
+    meant = all_of([Term(field, "", glob([text])) for field, text in same])
+    for ahead in console.replica.list_letters(None, meant, None, _AHEAD_MAX).rows:
+        location = _location(ahead)
+        if not ahead.behind and ahead.team == row.team and location is not None:
+            return _build_waiting_key(ahead, location)
+    return None
+
+
+def _find_block(console: Console, cluster: Cluster, registry: Registry, row: LetterRow) -> str | None:
+    if row.state != "waiting":
+        return None
+    controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
+    why = blocked_lanes.by_policies(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
+    return why(Lane(row.team or "", row.topic or "", row.target))
+
+
+def _decision(row: LetterRow, found: FoundLetter) -> DecisionRecord:
+    if found.entry is not None:
+        return search.of_entry(found.entry)._replace(failed_ms=row.failed_ms)
+    what = DISCARD if row.state == "discarded" else "park"
+    return DecisionRecord(
+        row.lineage or "", row.team or "", row.policy or "", attempt=(row.attempt or 0) + 1, first_failed_ms=row.first_failed_ms,
+        failed_ms=row.failed_ms, taken_ms=None, decision=what, reason=row.reason, due_ms=None, target=row.target,
+    )  # fmt: skip
+
+
+def _delivery(row: LetterRow, found: FoundLetter) -> Delivery | None:
+    return Delivery(found.place, None, row.reason, row.action, row.attempt) if found.entry is None else None
+
 
 _HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000
 
@@ -64,7 +164,7 @@ def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
-        "sentences": sentences(console, row, found) if found else {},
+        "sentences": explain_letter(console, row, found) if found else {},
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
         "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),

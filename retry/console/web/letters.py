@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting.audit_trail import REVEAL
-from retry.console.replica.payloads import Scanned
-from retry.console.replica.rows import LetterRow, Page
+from retry.console.acting.audit import REVEAL
+from retry.console.reading.payloads import Scanned
+from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.answers import told_of
 from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of

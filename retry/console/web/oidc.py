@@ -26,9 +26,8 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from retry.console.web import granted_roles
-from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import Viewer
+from retry.console.web import rights
+from retry.console.web.rights import Granted, Viewer
 from retry.errors import SettingsInvalid
 from retry.printable import escape_unprintable
 from retry.reloaded_file import ReloadedFile
@@ -79,7 +78,7 @@ class RolesOfClaims:
         said = claims.get(self._claim)
         values = said if isinstance(said, list) else [said]
         lines = self._file.current()
-        return granted_roles.combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
+        return rights.combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
 
 
 class Provider:
@@ -204,9 +203,9 @@ def _parse_roles(path: Path, text: str) -> dict[str, Granted]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        granted = granted_roles.read(words[1:])
+        granted = rights.read_roles(words[1:])
         if granted is None:
             fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
             raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
         lines.setdefault(words[0], []).append(granted)
-    return {value: granted_roles.combine_grants(parts) for value, parts in lines.items()}
+    return {value: rights.combine_grants(parts) for value, parts in lines.items()}

@@ -4,9 +4,92 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 from retry.printable import escape_unprintable, visible_json
+
+# What a payload looks like without what it says: names, types and lengths.
+
+_LINES_MAX, _DEPTH_MAX, _BYTES_MAX = 200, 12, 1 << 20
+
+
+class ShapeLine(NamedTuple):
+    """One part of a value.
+
+    Attributes:
+      path: `$.order.id`; `$` is all of it.
+      says: its type, and how long it is.
+    """
+
+    path: str
+    says: str
+
+
+def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine]:
+    """The parts of a value, at most 200.
+
+    Args:
+      json_text: what a framed value reads as.
+
+    >>> [tuple(line) for line in shape(b'{"id": 4711, "to": ["a", null]}')]
+    [('$', 'object of 2'), ('$.id', 'number'), ('$.to', 'list of 2'), ('$.to[]', 'text of 1, null')]
+    """
+    if value is None:
+        return [ShapeLine("$", "null: the record has no value")]
+    text = value if json_text is None else json_text
+    try:
+        read = orjson.loads(text) if len(text) <= _BYTES_MAX else None
+    except orjson.JSONDecodeError:
+        read = None
+    if read is None and text.strip() != b"null":
+        kind = "text" if _is_text(value[:_BYTES_MAX]) else "bytes"
+        return [ShapeLine("$", f"{kind} of {len(value):,} bytes")]
+    lines = list(_describe_values("$", [read], 0))
+    return lines if len(lines) <= _LINES_MAX else [*lines[:_LINES_MAX], ShapeLine("…", f"{len(lines) - _LINES_MAX:,} more parts")]
+
+
+def _describe_values(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
+    """Describe values that share a path in one line, then their members; all elements of a list share one path."""
+    yield ShapeLine(path, ", ".join(dict.fromkeys(_type(value) for value in values[:_LINES_MAX])))
+    if depth == _DEPTH_MAX:
+        return
+    members: dict[str, list[Any]] = {}
+    elements: list[Any] = []
+    for value in values:
+        if isinstance(value, dict):
+            for name, member in value.items():
+                members.setdefault(name, []).append(member)
+        elif isinstance(value, list):
+            elements += value
+    for name, held in members.items():
+        yield from _describe_values(f"{path}.{name}", held, depth + 1)
+    if elements:
+        yield from _describe_values(f"{path}[]", elements, depth + 1)
+
+
+def _type(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "number"
+        case str():
+            return f"text of {len(value):,}"
+        case list():
+            return f"list of {len(value):,}"
+    return f"object of {len(value):,}"
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        return value.decode().isprintable() or not any(byte < 9 for byte in value)
+    except UnicodeDecodeError:
+        return False
+
 
 # A value of this many bytes is shown whole, of a larger one the beginning.
 WHOLE_BYTES_MAX = 1 << 20

@@ -6,15 +6,19 @@ Nothing of a team that a viewer has no role in exists for this viewer: it is 404
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from retry.console.replica.rows import Scope
+from retry.console.rows import Scope
+from retry.http_server import token_file
+from retry.http_server.token_file import FileKind, Token, TokenFile
 
 EVERY_TEAM = "*"
 ANY_FIELD = "*"
@@ -131,3 +135,93 @@ def demand_role(viewer: Viewer, role: Role, team: str | None) -> None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such thing, or it is no more")
     if not viewer.may(role, team):
         raise HTTPException(HTTPStatus.FORBIDDEN, f"this takes the role {role} in team {team or 'of letters of no known team'}")
+
+
+# Roles as files give them: `payments:operator,orders:viewer reveal:payments`; `*` is every team.
+#
+# A team that is named with no role in it but under `reveal:` gives nothing: who may not see a letter may not see its payload.
+
+_TEAM = r"(?:\*|[A-Za-z0-9._-]{1,100})"
+_ROLES = re.compile(rf"{_TEAM}:(?:viewer|operator|admin)(?:,{_TEAM}:(?:viewer|operator|admin))*")
+_REVEAL = re.compile(rf"reveal:({_TEAM}(?:,{_TEAM})*)")
+
+
+class Granted(NamedTuple):
+    """Roles by team, and teams whose payloads may be seen."""
+
+    roles: Mapping[str, Role]
+    reveal: frozenset[str] = frozenset()
+
+    def format_grant(self) -> str:
+        """Format the grant as a line of a file has it: `payments:operator reveal:payments`."""
+        roles = ",".join(f"{team}:{role}" for team, role in sorted(self.roles.items()))
+        return f"{roles} reveal:{','.join(sorted(self.reveal))}" if self.reveal else roles
+
+
+def read_roles(words: list[str]) -> Granted | None:
+    """Parse one or two words, as `payments:operator` and `reveal:payments`; None where they are not of this form."""
+    if not 1 <= len(words) <= 2 or not _ROLES.fullmatch(words[0]):
+        return None
+    reveal = _REVEAL.fullmatch(words[1]) if len(words) == 2 else None
+    if len(words) == 2 and reveal is None:
+        return None
+    roles: dict[str, Role] = {}
+    for each in words[0].split(","):
+        team, _, role = each.partition(":")
+        roles[team] = _higher(roles.get(team), Role(role))
+    return Granted(roles, frozenset(reveal[1].split(",")) if reveal else frozenset())
+
+
+def combine_grants(parts: Iterable[Granted]) -> Granted:
+    """All that several grants allow: of each team the highest role."""
+    roles: dict[str, Role] = {}
+    reveal: set[str] = set()
+    for part in parts:
+        reveal |= part.reveal
+        for team, role in part.roles.items():
+            roles[team] = _higher(roles.get(team), role)
+    return Granted(roles, frozenset(reveal))
+
+
+def _higher(held: Role | None, role: Role) -> Role:
+    return held if held is not None and held.covers(role) else role
+
+
+# Who may sign in with a token: a file with a line for each, of `retry console token`; see `retry.http_server.token_file`.
+#
+#     ada 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 payments:operator,orders:viewer reveal:payments
+#
+# Whoever has signed in with a token that is gone from the file, or has ended, is signed out.
+
+TOKEN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,100}")
+
+
+def _parse_grants(words: list[str]) -> Granted:
+    """The roles that a line gives.
+
+    Raises:
+      ValueError: they are none.
+    """
+    if (found := read_roles(words)) is None:
+        raise ValueError(words)
+    return found
+
+
+_KIND = FileKind("RETRY_CONSOLE_TOKENS", "retry console token", TOKEN_NAME, _parse_grants)
+
+
+class Tokens(TokenFile[Granted]):
+    """The tokens that may sign in; raises as `TokenFile`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_KIND, path)
+
+
+def viewer_of(token: Token[Granted]) -> Viewer:
+    """Who has a token."""
+    return Viewer(token.name, token.granted.roles, token.granted.reveal)
+
+
+def make_token(name: str, granted: Granted, until_ms: int | None = None) -> tuple[str, str]:
+    """Make a token, for ever or until a time; the token, and its line for the file."""
+    return token_file.make_token(name, granted.format_grant().split(), until_ms)

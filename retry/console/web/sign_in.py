@@ -2,22 +2,133 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
+from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backoff.rate_limit import Bucket, Limit
-from retry.console.web.granted_roles import Granted
 from retry.console.web.oidc import Provider
-from retry.console.web.origin import Origin
-from retry.console.web.rights import LOCAL, Viewer
-from retry.console.web.sessions import Session, Sessions
-from retry.console.web.token_file import Tokens, viewer_of
+from retry.console.web.rights import LOCAL, Granted, Tokens, Viewer, viewer_of
 from retry.http_server.token_file import Token
+
+# Whether a request comes from a page of this console: its address, as browsers write it in `Origin`.
+#
+# A browser sends a form of another site with the cookies of this one; what it cannot do is to send it under our origin.
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Origin(NamedTuple):
+    """The address of the console, as browsers see it.
+
+    Attributes:
+      secure: whether browsers speak TLS, with the console or with a proxy in front of it.
+      url: as the settings say; empty where they do not.
+      behind_proxy: whether a proxy that the settings declare is in front, which says whom it asks for.
+    """
+
+    secure: bool
+    url: str = ""
+    behind_proxy: bool = False
+
+    def asker(self, request: Request) -> str:
+        """The address of who asks, as far as it is known: what else stands in the header, anybody can have written."""
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip() if self.behind_proxy else ""
+        return forwarded or (request.client.host if request.client else "")
+
+    def is_own(self, request: Request) -> bool:
+        """Whether a page of this console sent it. Browsers always say where a post comes from."""
+        said = request.headers.get("origin", "")
+        return bool(said) and said in {f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}", self.url}
+
+    def find_address(self, request: Request) -> str:
+        """The address that links begin with."""
+        return self.url or f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}"
+
+
+def names_loopback(request: Request) -> bool:
+    """Whether it was asked for under a name of loopback: another site can make a name of its own point there."""
+    host = request.headers.get("host", "")
+    return URL(scope={"path": "/", "headers": [(b"host", host.encode("latin-1"))]}).hostname in _LOOPBACK_NAMES if host else True
+
+
+# Who is signed in: kept here, and in the browser as a random name of it that says nothing.
+
+SESSIONS_MAX = 10_000
+_SECRET_BYTES = 32
+
+
+@dataclass(slots=True)
+class Session:
+    """The sign-in of one person in one browser.
+
+    Attributes:
+      viewer: returns the viewer with the rights of now; None where there are none any more, which ends the sign-in.
+      csrf: the token that every form of this sign-in has.
+      until_ms: when the sign-in ends.
+    """
+
+    viewer: Callable[[], Viewer | None]
+    until_ms: int
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_SECRET_BYTES))
+
+
+class Sessions:
+    """All sign-ins of this process, at most 10,000: one more ends the one that was not seen for longest. Safe from any thread.
+
+    Args:
+      lasts_ms: how long each lasts.
+    """
+
+    def __init__(self, lasts_ms: int, clock_ms: Callable[[], int], sessions_max: int = SESSIONS_MAX) -> None:
+        self._lasts_ms, self._clock_ms, self._max = lasts_ms, clock_ms, sessions_max
+        self._by_digest: OrderedDict[str, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin_session(self, viewer: Callable[[], Viewer | None]) -> tuple[str, Session]:
+        """Sign somebody in; the secret of the cookie, and the sign-in."""
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        session = Session(viewer, self._clock_ms() + self._lasts_ms)
+        with self._lock:
+            self._by_digest[_hash_secret(secret)] = session
+            while len(self._by_digest) > self._max:
+                self._by_digest.popitem(last=False)
+        return secret, session
+
+    def find(self, secret: str) -> tuple[Session, Viewer] | None:
+        """The sign-in of a cookie and who it is; None where it has ended."""
+        digest = _hash_secret(secret)
+        with self._lock:
+            session = self._by_digest.get(digest)
+            if session is not None:
+                self._by_digest.move_to_end(digest)
+        viewer = session.viewer() if session is not None and session.until_ms > self._clock_ms() else None
+        if session is None or viewer is None:
+            self.end_session(secret)
+            return None
+        return session, viewer
+
+    def end_session(self, secret: str) -> None:
+        """End the sign-in of a cookie, and its streams."""
+        with self._lock:
+            if session := self._by_digest.pop(_hash_secret(secret), None):
+                # A stream of pages that it holds ends too.
+                session.until_ms = 0
+
+
+def _hash_secret(secret: str) -> str:
+    # A dump of the memory has no cookie that could be sent.
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
 
 # Browsers take a cookie with the prefix __Host- over TLS alone, and then no other host can set it.
 _COOKIE, _PLAIN_COOKIE = "__Host-retry-console", "retry-console"

@@ -15,7 +15,7 @@ import msgspec
 
 from retry.dead_letters import retry_headers as ours
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.detection_plan import KNOWN, DetectionPlan, ReadAt, plan
+from retry.dead_letters.frameworks.detection import KNOWN, DetectionPlan, ReadAt, plan
 from retry.dead_letters.frameworks.dialect import Tier
 
 Values = tuple[bytes | None, ...]

@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from retry.delay_queue.blocks import count_entries, split_blocks
+from retry.delay_queue.blocks import count_entries, find_blocks, split_blocks
 from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
-from retry.delay_queue.table.block_search import find_blocks
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
-from retry.delay_queue.table.superseded_entries import RememberedCancels, Superseded
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
-from retry.delay_queue.table.watermarks import Watermarks
+from retry.delay_queue.table.watermarks import RememberedCancels, Superseded, Watermarks
 
 Put = tuple[bytes, bytes]
 # Writes a batch, told by how many more entries wait.

@@ -1,12 +1,22 @@
-"""The tables of one worker on disk, a directory for each changelog partition."""
+"""The tables of one worker on disk, a directory for each changelog partition; and how an operator reads one beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.rocksdb import Memory, destroy_database
+from retry import format_versions
+from retry.delay_queue import blocks
+from retry.delay_queue.entry_keys import BLOCK, END_KEY, FIRST_KEY, NAMED, ORDERED, PLAIN
+from retry.delay_queue.table import named_entries, ordered_entries, table_state
+from retry.delay_queue.table.changelog_records import OF_ACTIONS
+from retry.delay_queue.table.interface import CONTROL, Identity
+from retry.delay_queue.table.rocksdb import Database, Memory, destroy_database
 from retry.delay_queue.table.rocksdb_table import RocksTable
+from retry.delay_queue.table.table_state import STATE_KEY
 from retry.errors import DataDirUnusable
 
 
@@ -50,3 +60,65 @@ class RocksTables:
 
     def _path(self, partition: int) -> Path:
         return self._folder / f"{self._topic}-{partition}"
+
+
+# Reads a table on disk for an operator, while its worker may have it open.
+
+_PAGE, _EVERYTHING = 1_000, 1 << 62
+_ENTRIES = tuple(bytes([kind]) for kind in (PLAIN, ORDERED, NAMED, BLOCK))
+_KINDS = frozenset((STATE_KEY, *_ENTRIES, *ordered_entries.ROW_KINDS, *named_entries.ROW_KINDS, CONTROL, *OF_ACTIONS))
+
+
+class Stored(NamedTuple):
+    """A table as it lies on disk.
+
+    Attributes:
+      usable: whether its format is the one that this version reads.
+      waiting: how many entries it counts.
+      rows: of its entries, those that wait behind another too, but none that is superseded.
+      strange: keys of rows that no table has.
+    """
+
+    usable: bool
+    identity: Identity
+    next_offset: int
+    waiting: int
+    folded_at_ms: int
+    rows: Iterator[tuple[bytes, bytes]]
+    strange: Iterator[bytes]
+
+
+@contextmanager
+def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
+    """A table that its worker may have open, to be read only; None where it has no state yet.
+
+    Raises:
+      TableUnreadable: it is corrupt, or its files were replaced just now.
+    """
+    db = Database(path, memory, beside=scratch)
+    try:
+        row = db.get(STATE_KEY)
+        if row is None:
+            yield None
+            return
+        state = table_state.decode(row, path)
+        rows = _scan_rows(db, ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND)
+        behind = ((ordered_entries.key_of(row), envelope) for row, envelope in rows)
+        yield Stored(
+            state.format in format_versions.TABLE.reads, Identity(*state.identity), state.next_offset, state.waiting,
+            state.folded_at_ms,
+            chain(_list_entries(_scan_rows(db, FIRST_KEY, END_KEY)), behind),
+            (key for key, _ in _scan_rows(db, b"", b"\xff") if key[:1] not in _KINDS),
+        )  # fmt: skip
+    finally:
+        db.close()
+
+
+def _list_entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    return ((key, envelope) for row in rows for key, envelope in blocks.list_rows(*row) if envelope is not None)
+
+
+def _scan_rows(db: Database, at: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while rows := db.scan(at, end, _PAGE, _EVERYTHING)[0]:
+        yield from rows
+        at = rows[-1][0] + b"\0"

@@ -8,30 +8,22 @@ no team's letters are forgotten for another one's.
 
 | module | what it is |
 | --- | --- |
-| `lineage_id` | letters → 64-bit numbers: the lineage, its text, the fingerprint |
-| `lineage_codec` | decisions of one batch ↔ bytes |
+| `lineages` | letters → 64-bit numbers: the lineage, its text, the fingerprint; decisions of one batch ↔ bytes |
 | `ring_buffer` | the newest rows of a team, found by lineage and by fingerprint |
 | `equal_letters` | sends of equal letters, counted |
 | `team_lineages` | all of it together, of one team |
-| `recent_lineages` | of all teams, in bounded memory |
-| `ramped_lineages` | which step of which ramp put a lineage |
+| `recent_lineages` | of all teams, in bounded memory; and which step of which ramp put a lineage |
 """
 
 from __future__ import annotations
 
-from retry.intake.attempts.lineage_codec import (
+from retry.intake.attempts.lineages import (
     MATCHED,
     SECOND_MAX,
     LineageFields,
     LineageTopic,
-    build_fields,
-    make_move_row,
-    pack,
-    pack_records,
-    unpack,
-)
-from retry.intake.attempts.lineage_id import (
     belongs_to,
+    build_fields,
     failing_consumer,
     fingerprint,
     fingerprints,
@@ -40,15 +32,18 @@ from retry.intake.attempts.lineage_id import (
     identity,
     lineage_of,
     lineages_of,
+    make_move_row,
+    pack,
+    pack_records,
     payload,
     payloads,
     short_team_number,
     team_number,
     to_header,
     to_headers,
+    unpack,
 )
-from retry.intake.attempts.ramped_lineages import RampedLineages
-from retry.intake.attempts.recent_lineages import RecentLineages
+from retry.intake.attempts.recent_lineages import RampedLineages, RecentLineages
 from retry.intake.attempts.team_lineages import KnownLineage, TeamLineages
 
 __all__ = [

@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from mmap import mmap
 from struct import Struct
 
-from retry.intake.attempts.lineage_codec import LineageFields
+from retry.intake.attempts.lineages import LineageFields
 
 _ROW = Struct("<QQQQIIH")
 _SIZE = _ROW.size

@@ -12,7 +12,7 @@ Letters that are equal in topic, key and value share a fingerprint, and nothing 
 Where more than one of their sends is outstanding, these are counted by attempt; see `equal_letters`. Three equal letters fail,
 are sent, and come back without headers, one after another:
 
->>> from retry.intake.attempts.lineage_codec import build_fields
+>>> from retry.intake.attempts.lineages import build_fields
 >>> recent, fingerprint, window_ms = TeamLineages(), 7, 3_600_000
 >>> recent.apply_sends([build_fields(id_, fingerprint, 5_000, 1_000, 1, False) for id_ in (1, 2, 3)], 3, 100)
 >>> recent.find_returned(fingerprint, 6_000, window_ms).attempts
@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from retry.intake.attempts.equal_letters import Level, Levels
-from retry.intake.attempts.lineage_codec import ATTEMPT_MAX, MATCHED, MOVED, LineageFields
+from retry.intake.attempts.lineages import ATTEMPT_MAX, MATCHED, MOVED, LineageFields
 from retry.intake.attempts.ring_buffer import Ring
 
 _ROWS_MIN = 64

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from retry.decoding import Number, json_decoder
 from retry.delay_queue.action_records import CLOCKS_MS
-from retry.delivery.act_audit import DONE
+from retry.delivery.act_records import DONE
 from retry.errors import TopicsInvalid
+from retry.format_versions import Number, json_decoder
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
 from retry.settings import Settings
@@ -35,7 +35,7 @@ class AuditLetter(msgspec.Struct, frozen=True):
       due_ms: when the letter was due; None where it rested.
       parked: `topic/partition/offset` of the record that rested; None where the letter waited.
       target, new_due_ms, new_target: where the letter was to go; when it is due since the action, and where it goes.
-      before, after: of an edit or a patch, digests of what came with the letter; see `retry.delivery.act_audit`.
+      before, after: of an edit or a patch, digests of what came with the letter; see `retry.delivery.act_records`.
     """
 
     result: str

@@ -1,4 +1,4 @@
-"""Which letters an action is about: the changelog, a partition at a time, and the code that workers run.
+"""Which letters an action is about: those that wait, from the changelog, and those that rest; by the code that workers run.
 
 What is chosen is what is done: letters that come later are not among the members.
 """
@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from retry.delay_queue import entry_keys
+import msgspec
+
+from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions, Refusal
+from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter, record_digest
 from retry.errors import ActionRefused
 from retry.operations import waiting_entries
-from retry.operations.letters.found_letter import FoundLetter, make_waiting_letter
+from retry.operations.act.request import Edit, Request
+from retry.operations.found_letter import FoundLetter, make_waiting_letter
+from retry.operations.listing import Cursor, Listing, ReturnedRecords
 from retry.policies.registry import Registry
+from retry.record import Record
 from retry.settings import Settings
 
 EXAMPLES_MAX = 20
@@ -146,3 +152,120 @@ def refuse_too_many(chosen: Chosen) -> None:
     """
     if chosen.count > MEMBERS_MAX:
         raise ActionRefused(f"more than {MEMBERS_MAX:,} letters are meant; ask for fewer at a time, by topic or team")
+
+
+# Which letters that rest an action is about: records of parking topics, and of the topic of discarded letters.
+#
+# They are held against the code that workers run, so that what a worker would refuse is counted and left alone. What was
+# returned before is known from the changelog.
+
+RETURNED = "returned"
+
+
+class RestingExample(NamedTuple):
+    """One of the members.
+
+    Attributes:
+      name: where it rests.
+      record: what lies there.
+      returned: what becomes of it; None where only a worker can tell, which fetches it whole, and of what is not ours.
+      unpatched: of a patch, what would become of it without.
+      is_ours: whether this service put it there.
+    """
+
+    name: str
+    record: Record
+    returned: ReturnedLetter | None
+    unpatched: ReturnedLetter | None
+    is_ours: bool = True
+
+
+def choose_resting(
+    listing: Listing, meant: Meant, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
+) -> list[RestingExample]:
+    """Add letters that rest and are meant, less those for which a worker would do nothing; some of them in full.
+
+    Raises:
+      TopicsInvalid: a topic is missing, or cannot be read.
+      ActionRefused: they are too many for one action.
+    """
+    gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
+    for letter in _iterate_resting(listing, meant):
+        place = gone.resolve_place(letter.place)
+        chosen.parking[place.topic.hex()] = letter.place.topic
+        result = Refusal(RETURNED) if gone.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
+        if isinstance(result, Refusal):
+            chosen.refused[result.reason] += 1
+            continue
+        chosen.resting.append(place.encode())
+        chosen.sources.append(hash(letter.source or letter.place))
+        chosen.count_in(letter, b"" if result is None else result.key)
+        refuse_too_many(chosen)
+        if len(examples) < EXAMPLES_MAX:
+            unpatched = _find_unpatched(letter, returns, state, now_ms)
+            examples.append(RestingExample(letter.name, letter.record, result, unpatched, letter.is_ours))
+    return examples
+
+
+def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ReturnedLetter | None:
+    if state.action.kind != action_records.PATCH:
+        return None
+    as_it_is = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
+    result = _result(letter, returns, as_it_is, now_ms)
+    return None if isinstance(result, Refusal) else result
+
+
+def _iterate_resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:
+    return filter(meant, listing.iterate_resting(Cursor()))
+
+
+def _result(
+    letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int
+) -> ReturnedLetter | Refusal | None:
+    record = letter.record
+    if state.action.kind == action_records.ERASE:
+        return None
+    if not letter.is_ours:
+        # It is only marked, and nothing is made of it.
+        return None if state.action.kind == action_records.DISCARD else Refusal(NOT_OURS)
+    if (refused := returns.find_refusal(record)) is not None:
+        return refused
+    if letter.is_reference:
+        return None
+    return returns.return_letter(state, record, record, now_ms, now_ms)
+
+
+# An edit of the one letter that rests and is meant: the member that asks for it, and what a worker makes of that.
+
+class EditedResting(NamedTuple):
+    """An edit of one letter that rests, and what it changes.
+
+    Attributes:
+      member: as the action names the letter.
+      before: the letter as it would be returned without the edit.
+      after: the letter as it is returned with the edit.
+    """
+
+    member: Member
+    before: ReturnedLetter
+    after: ReturnedLetter
+
+
+def edit_resting(
+    request: Request, edit: Edit, place: bytes, example: RestingExample, returns: LetterReturns, now_ms: int
+) -> EditedResting | Refusal:
+    """Edit a letter that rests as it will be once it is returned; or return why a worker would do nothing.
+
+    Args:
+      place: where the letter rests, as a member names it.
+
+    Raises:
+      ActionRefused: the letter cannot be edited like this.
+    """
+    before = example.returned
+    if before is None:
+        return Refusal("reference")
+    edited = returns.codec.encode(before.key, edit.apply_to(before.entry))
+    member = Member(place, now_ms, record_digest(example.record, returns.codec), edited)
+    after = returns.return_letter(request.build_initial_state(), example.record, example.record, now_ms, now_ms, edited)
+    return after if isinstance(after, Refusal) else EditedResting(member, before, after)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.act.choose import Meant
 from retry.operations.explain.search import parse_location
+from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import InGroup, list_states, predicate
 from retry.operations.letter_filter.predicate import mentions_state as names_state
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters.found_letter import FoundLetter
 
 RESTING = ("parked", "discarded")
 # Slashes in topic/partition/offset; the name of a letter that waits begins with its due time.

@@ -2,30 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import orjson
 
+from backoff.rate_limit import Limit
 from retry.delay_queue import action_records, entry_keys
-from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_records import REDIRECT, RETRY, Member
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
 from retry.operations import reschedule_dry_run
-from retry.operations.act import choose_resting
-from retry.operations.act.choose import EXAMPLES_MAX, Chosen, Meant, choose
-from retry.operations.act.choose_resting import RestingExample
-from retry.operations.act.differences import differences
-from retry.operations.act.edit_resting import EditedResting, edit_resting
+from retry.operations.act import choose as act_choose
+from retry.operations.act.choose import EXAMPLES_MAX, Chosen, EditedResting, Meant, RestingExample, choose, edit_resting
 from retry.operations.act.request import Edit, Request
 from retry.operations.control_requests import ShardNumbers
-from retry.operations.letters.listing import Listing
+from retry.operations.listing import Listing
 from retry.policies.registry import Registry
 from retry.settings import Settings
+
+# What an edit or a patch changes in a letter, as lines of a unified diff.
+
+def differences(before: Entry, after: Entry, shown: Callable[[bytes], bytes | None] | None = None) -> list[str]:
+    """Lines of headers and of the value that differ, with two around them; JSON is laid out, so that a field is a line.
+
+    Args:
+      shown: tells the JSON of values that are framed for a schema registry.
+    """
+    former, new = (list(_format_entry(each, shown)) for each in (before, after))
+    return list(difflib.unified_diff(former, new, "before", "after", lineterm="", n=2))
+
+
+def _format_entry(entry: Entry, shown: Callable[[bytes], bytes | None] | None) -> Iterator[str]:
+    for name, value in entry.headers:
+        yield f"{name}: {_format_value(value)}"
+    if entry.value is None:
+        yield "no value"
+        return
+    value = (shown(entry.value) if shown else None) or entry.value
+    try:
+        yield from orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2).decode().splitlines()
+    except orjson.JSONDecodeError:
+        yield from _format_value(value).splitlines()
+
+
+def _format_value(raw: bytes | None) -> str:
+    if raw is None:
+        return "null"
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return f"{len(raw)} bytes, hexadecimal: {raw.hex()}"
+
 
 _WORDS = {
     "named": "they are schedules, tasks or timers; cancel them where they came in",
@@ -138,7 +173,7 @@ def preview(
     if resting is not None:
         listing, shards = resting
         returns = LetterReturns(judge.registry, judge.packer, shards.count, actions.discarded)
-        at_rest = choose_resting.choose_resting(listing, meant, returns, state, now_ms, chosen)
+        at_rest = act_choose.choose_resting(listing, meant, returns, state, now_ms, chosen)
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
     if request.edit is not None and at_rest:
@@ -191,3 +226,58 @@ def _diff(acted: ActedEntry, request: Request) -> list[str]:
 def describe_reason(reason: str) -> str:
     """Why nothing is done for letters, in words."""
     return _WORDS.get(reason, reason)
+
+
+# When an action will be done at the earliest: by when its letters are due, by rate limits, and by what its steps wait for.
+
+# What a shard does in a second; see docs/evidence.
+_LETTERS_S = 3_000
+
+
+class Estimate(NamedTuple):
+    """How long it takes at least.
+
+    Attributes:
+      slowest: what takes longest of all that holds it up, in words.
+    """
+
+    ms: int
+    slowest: str
+
+
+def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
+    """How long a preview takes if every letter recovers and nothing else is sent to the same targets.
+
+    Args:
+      shards: partitions of the changelog.
+    """
+    count, request = found.chosen.count, found.request
+    worked = Estimate(count * 1_000 // (_LETTERS_S * shards), f"workers act on some {_LETTERS_S:,} letters/s in each shard")
+    sent = max((worked, *_estimate_limits(found, registry)), key=lambda each: each.ms)
+    waits = [sent]
+    if request.due.at_ms is not None:
+        waits.append(Estimate(max(0, request.due.at_ms - found.at_ms), "they are due at a later time"))
+    waits.append(Estimate(request.due.spread_ms + request.due.postpone_ms, "they are spread or postponed"))
+    if (ramp := request.action.ramp) is not None:
+        each_ms = max(ramp.settle_ms, ramp.silence_ms) if found.silent else ramp.settle_ms
+        waits.append(Estimate(each_ms * len(ramp.steps), f"{len(ramp.steps)} steps are judged after {each_ms / 1_000:g} s each"))
+    return Estimate(sum(each.ms for each in waits), max(waits, key=lambda each: each.ms).slowest)
+
+
+def _estimate_limits(found: Preview, registry: Registry) -> Iterator[Estimate]:
+    """Estimate the duration by each rate limit, of a target or a team, that holds for the letters that are sent."""
+    action, groups = found.request.action, found.chosen.groups
+    if action.kind not in (RETRY, REDIRECT):
+        return
+    targets: Mapping[str, int] = {action.target: found.chosen.count} if action.target else groups["target"]
+    for target, count in targets.items():
+        if (limit := registry.target_limits.get(target)) is not None:
+            yield _make_estimate(f"target {target}", count, [limit])
+    for team, count in groups["team"].items():
+        if limits := registry.team_limits.get(team):
+            yield _make_estimate(f"team {team}", count, limits)
+
+
+def _make_estimate(whose: str, count: int, limits: Sequence[Limit]) -> Estimate:
+    slowest = max(limits, key=lambda limit: limit.period_ms / limit.tokens)
+    return Estimate(count * slowest.period_ms // slowest.tokens, f"{whose} may have {slowest.format_limit()}")

@@ -14,14 +14,53 @@ from typing import NamedTuple
 
 import msgspec
 
+from retry import format_versions
 from retry.clock import Deadline, monotonic_s
+from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, ramp_records, returned_offsets
 from retry.delay_queue.action_records import MEMBERS_MAX, Action, Member
-from retry.errors import ActionRefused, TransactionFailed, TransactionSlow
+from retry.delivery.act_records import DONE
+from retry.delivery.acted_entry import DISCARDED
+from retry.errors import ActionRefused, TopicsInvalid, TransactionFailed, TransactionSlow
+from retry.kafka import authorization, consumer_groups, topics
+from retry.kafka.authorization import Right
+from retry.kafka.interface import AdminClient
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
-from retry.operations.act.request import Request
+from retry.operations.act.audit import Audit
+from retry.operations.act.choose import Meant
+from retry.operations.act.overview import ActionOverview
+from retry.operations.act.request import Request, renew_action
 from retry.operations.control_requests import ASK_S, ShardNumbers, commit_arrived
+from retry.operations.found_letter import FoundLetter
+
+# Whether actions can be asked for at all: their topics are there, and every worker reads what asks for them.
+
+_OLDER = (
+    "{number} of {count} workers are of an earlier version, which stops where an action begins: {ids}. Upgrade all workers first"
+)
+
+
+def demand_readiness(admin: AdminClient, app_id: str) -> None:
+    """See that nothing stands in the way of an action.
+
+    Raises:
+      TopicsInvalid: a topic is missing, with the command that creates it.
+      ActionRefused: a worker is of an earlier version.
+      RightMissing: this user may not know which workers there are.
+    """
+    own = topics.build_topic_names(app_id)
+    wanted = [own.audit, own.discarded]
+    present = topics.describe(admin, wanted)
+    if missing := [topic for topic in wanted if topic not in present]:
+        raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
+    group = own.table_group
+    ids = consumer_groups.list_members(admin, group)
+    if ids is None:
+        raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE))
+    if older := sorted(each for each in ids if not format_versions.reads_format(each, format_versions.ACTION)):
+        raise ActionRefused(_OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
+
 
 PREVIEW_MS_MAX = 3_000_000
 # Ten thousand letters: an open transaction holds back all who read the changelog.
@@ -180,3 +219,69 @@ def draw_steps(count: int) -> Iterator[int]:
 def _demand_recent(now_ms: int, previewed_at_ms: int) -> None:
     if now_ms - previewed_at_ms > PREVIEW_MS_MAX:
         raise ActionRefused("the preview is older than 50 minutes, and what waits may have changed; ask again")
+
+
+# Undoing a discard while that is possible: letters that still wait to be discarded go back to where they were.
+
+_INSTEAD = {
+    action_records.RETRY: "what is sent stays sent; what still waits can be given another time with `retry act retry --at`",
+    action_records.REDIRECT: "what is sent stays sent; what still waits can be redirected again",
+    action_records.PARK: "its letters lie on their parking topics; return them with `retry act retry state:parked`",
+    action_records.EDIT: "the letter as it was lies in the topic of discarded letters, marked superseded; edit it again",
+    action_records.PATCH: "the letters as they were lie in the topic of discarded letters, marked superseded; patch them again",
+    action_records.ERASE: "nothing is left of its letters",
+    action_records.UNDO: "discard the letters again",
+}
+
+
+class Undoing(NamedTuple):
+    """An undo that can be asked for.
+
+    Attributes:
+      letters: `topic/partition/offset` of the letters that the action was done for.
+      meant: whether a letter is one of them and still waits to be discarded.
+    """
+
+    request: Request
+    letters: frozenset[str]
+    meant: Meant
+
+    def too_late(self, undone: int) -> str:
+        """Describe the letters for which the undo comes too late, and how to return them; empty where there are none.
+
+        Args:
+          undone: how many letters the undo brings back.
+        """
+        if not (late := len(self.letters) - undone):
+            return ""
+        told = f"{late:,} of {len(self.letters):,} letters: already discarded, or acted on since"
+        # What is discarded says by which action, and is kept for longer than the window lasts.
+        filter_ = f"state:{DISCARDED} header.{names.ACTION}:{self.request.action.undoes}"
+        return f"{told}. To return those that are discarded: retry act retry {filter_}"
+
+
+def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoing:
+    """Build the undo of a discard.
+
+    Raises:
+      ActionRefused: the action is no discard, or is not over.
+      TopicsInvalid: the audit cannot be read.
+    """
+    kind, action_id = about.action.kind, about.id.hex()
+    if kind != action_records.DISCARD:
+        raise ActionRefused(f"{'an' if kind[0] in 'aeu' else 'a'} {kind} cannot be undone: {_INSTEAD.get(kind, '')}")
+    if about.left:
+        raise ActionRefused(f"it is not over yet; first: retry actions cancel {action_id}")
+    told = audit.read_records(about.action.asked_at_ms - action_records.CLOCKS_MS, action_id)
+    done = frozenset(each.letter for record in told for each in record.letters if each.result == DONE)
+    discarded = topics.build_topic_names(audit.settings.app_id).discarded
+
+    def is_selected(letter: FoundLetter) -> bool:
+        marked = letter.ours.get(names.ACTION) == action_id.encode()
+        return marked and letter.target == discarded and str(letter.source) in done
+
+    action = Action(
+        action_records.UNDO, by=by, asked_at_ms=0, slices=[], members=0, undoes=action_id, reason=reason,
+        filter=f"action {action_id}",
+    )  # fmt: skip
+    return Undoing(renew_action(action), done, is_selected)

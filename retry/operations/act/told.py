@@ -1,18 +1,134 @@
-"""An action, its preview and its letters as JSON has them, for the commands and for the console's API."""
+"""An action, its preview, its letters and what became of each, as the commands and the console's API tell it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from retry.clock import iso
-from retry.delay_queue.action_records import Order, Tally
+from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.action_records import CLOCKS_MS, Action, Order, Tally
 from retry.delay_queue.ramp_records import Step
+from retry.delivery.act import GONE
 from retry.delivery.ramp import recovering, upper_bound
+from retry.errors import FilterInvalid
+from retry.operations import waiting_entries
+from retry.operations.act.audit import Audit, AuditLetter
 from retry.operations.act.choose import Chosen
-from retry.operations.act.members import MemberResult
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview
+from retry.operations.control_requests import ShardNumbers
+from retry.operations.letter_filter.parse import parse
+from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of
+from retry.operations.listing import Cursor, Listing
+from retry.settings import Settings
+
+# The letters of an action, and what became of each: from the audit, from slices that are not worked off, from what waits.
+
+# Not done under the key that the action names, and waiting under another one now.
+MOVED, NOT_YET = "moved", "not_yet"
+
+
+class MemberResult(NamedTuple):
+    """One letter of an action.
+
+    Attributes:
+      at_ms: when the result was written; None where there is none yet.
+      told: what the audit says of it; `moved` and `not_yet` are results that it does not know.
+    """
+
+    at_ms: int | None
+    shard: int
+    told: AuditLetter
+
+
+def list_member_results(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
+    """Every letter of an action, those with a result first.
+
+    Raises:
+      TopicsInvalid: a topic is missing or cannot be read.
+    """
+    audit, since_ms, action_id = Audit(settings, shards.admin), about.action.asked_at_ms - CLOCKS_MS, about.id.hex()
+    records = lambda: audit.read_records(since_ms, action_id)  # noqa: E731
+    # Read twice, so that only letters that are gone are held in memory.
+    gone = {told.letter for record in records() for told in record.letters if told.result == GONE} if about.tally.gone else set()
+    elsewhere = _find_waiting(settings, gone) if gone else {}
+    for record in records():
+        for told in record.letters:
+            now = elsewhere.get(told.letter) if told.result == GONE else None
+            yield MemberResult(record.at_ms, record.shard, told if now is None else now)
+    if about.left:
+        yield from _not_yet(shards, about)
+
+
+def _find_waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLetter]:
+    """Find which of these letters (`topic/partition/offset`) wait under another key now, by letter."""
+    found = {}
+    for _, table in waiting_entries.load_shard_tables(settings):
+        for where, entry in waiting_entries.entries(table):
+            name = f"{where.topic}/{where.partition}/{where.offset}"
+            if name in letters:
+                found[name] = AuditLetter(
+                    MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination
+                )
+    return found
+
+
+def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
+    for shard, slices in enumerate(shards.list_records(action_records.slices_of(about.id))):
+        for value in slices.values():
+            for member in action_records.decode_slice(value).members:
+                if returned_offsets.is_place(member.key):
+                    told = AuditLetter(NOT_YET, parked=returned_offsets.describe_place(member.key, about.action.parking))
+                else:
+                    due_at_ms, topic, partition, offset = entry_keys.source(member.key)
+                    told = AuditLetter(NOT_YET, f"{topic}/{partition}/{offset}", due_at_ms)
+                yield MemberResult(None, shard, told)
+
+
+# New failures while an action runs: letters like those that it is about, whose first failure was after it was asked for.
+
+def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter | None:
+    """Build the filter of new failures like the letters of an action, in any state; None where its filter cannot be parsed.
+
+    Args:
+      groups: as for `parse`.
+    """
+    try:
+        meant = without_state(parse(action.filter, groups=groups))
+    except FilterInvalid:
+        return None
+    return all_of([meant, parse(f"age:<{max(0, now_ms - action.asked_at_ms)}ms")])
+
+
+def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
+    """Count the new failures that wait or are parked now, which the action leaves alone; None where its filter cannot be parsed.
+
+    Raises:
+      TopicsInvalid: a topic is missing, or cannot be read.
+    """
+    meant = like_these(action, now_ms)
+    if meant is None:
+        return None
+    return sum(not action.teams or (letter.team or "") in action.teams for letter in listing.find_letters(meant, Cursor()))
+
+
+def without_state(meant: Filter) -> Filter:
+    """Remove what a filter says about states: a new failure waits, also where the filter is of parked letters.
+
+    >>> str(without_state(parse("team:a -state:parked (state:waiting or key:1)")))
+    'team:a'
+    """
+    if isinstance(meant, Term):
+        return EVERYTHING if meant.field == "state" else meant
+    if isinstance(meant, Not):
+        return EVERYTHING if without_state(meant.of) != meant.of else meant
+    parts = [without_state(each) for each in meant.of]
+    if isinstance(meant, AllOf):
+        return all_of(parts)
+    return EVERYTHING if EVERYTHING in parts else any_of(parts)
+
 
 WAITS, OPEN, PASSED = "waits", "open", "passed"
 _ORDER = {

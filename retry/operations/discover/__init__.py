@@ -2,11 +2,9 @@
 
 | module | what it is |
 | --- | --- |
-| `topic_words` | what a topic's name says by its words |
-| `header_guess` | headers that nobody knows → which field of a failure each seems to hold |
-| `topic_sample` | the newest letters of a topic, counted |
+| `topic_words` | what a topic's name says by its words, and a header's that nobody knows |
 | `look` | the cluster → samples, groups, offsets and times; reads, and changes nothing |
-| `found_topic` | a sample → whether these are dead letters, whose, how fast, how old |
+| `found_topic` | the newest letters of a topic, counted: a sample → whether these are dead letters, whose, how fast, how old |
 | `proposal` | found topics → teams, targets, and what to ask a person |
 | `policy_text` | a proposal → the policy file |
 """

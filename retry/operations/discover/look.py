@@ -12,18 +12,68 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from retry.errors import TopicsInvalid
 from retry.kafka import authorization, consumer_groups, offset_ranges
 from retry.kafka import topics as own_topics
 from retry.kafka.authorization import Right
 from retry.kafka.interface import Message, Partition
-from retry.kafka.newest_records import cut_to_newest
 from retry.kafka.offset_ranges import OffsetSpec, Span
+from retry.kafka.topic_ends import cut_to_newest
 from retry.operations.cluster import Cluster
 from retry.operations.discover import topic_words
-from retry.operations.discover.letter_count import LetterCount
-from retry.operations.discover.topic_sample import TopicSample
-from retry.policies.topic_patterns import is_of_kafka
+from retry.operations.discover.found_topic import TopicSample
+from retry.policies.topic_names import is_of_kafka
+
+# How many letters lie in a topic, where only some of its offsets were read: brokers tell offsets, and not each has a letter.
+#
+# Ends of transactions have offsets, and so have records of transactions that were undone, and what was compacted away.
+
+class LetterCount(msgspec.Struct):
+    """Counts letters by the share of offsets that have one.
+
+    Attributes:
+      offsets: how many offsets the topic has.
+      read_offsets: how many of them were read.
+      read_letters: how many letters those had.
+      read_bytes: how large the keys and values of these were together.
+    """
+
+    offsets: int = 0
+    read_offsets: int = 0
+    read_letters: int = 0
+    read_bytes: int = 0
+
+    def add_letter(self, letter_bytes: int) -> None:
+        """Count a letter that was read."""
+        self.read_letters += 1
+        self.read_bytes += letter_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """How large the letters at the other offsets may be, if each of these has one."""
+        mean = self.read_bytes / self.read_letters if self.read_letters else 0
+        return round(mean * (self.offsets - self.read_offsets))
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether some offsets were not read."""
+        return self.read_offsets < self.offsets
+
+    @property
+    def letters(self) -> int:
+        """How many letters the topic has, as far as what was read tells."""
+        return self.count_in(self.offsets)
+
+    def count_in(self, offsets: int) -> int:
+        """How many letters so many of its offsets have, if they are like those that were read.
+
+        >>> LetterCount(offsets=380, read_offsets=190, read_letters=20).letters
+        40
+        """
+        return round(offsets * self.read_letters / self.read_offsets) if self.read_offsets else 0
+
 
 _ASK_S, _GROUPS_S = 20.0, 15.0
 _OTHERS_NEWEST, _OTHERS_PARTITIONS = 3, 4

@@ -8,11 +8,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import msgspec
+
+from retry import clock
 from retry.clock import iso
-from retry.operations.discover.found_topic import FoundTopic
-from retry.operations.discover.proposal import ProposedTopic
+from retry.kafka import topics as own_topics
+from retry.operations.cluster import Cluster
+from retry.operations.discover import look
+from retry.operations.discover.found_topic import WINDOWS_MS, FoundTopic, Known, describe_topic, with_rate
+from retry.operations.discover.proposal import ProposedTopic, propose_topics
 from retry.printable import escape_unprintable
 
 # What `retry.policies.policy_file` reads at most.
@@ -132,3 +139,51 @@ def _ago(age_ms: int) -> str:
     """A length of time in one unit, rounded down."""
     unit, unit_ms = next((each for each in _UNITS if age_ms >= 2 * each[1]), _UNITS[-1])
     return f"{max(0, age_ms) // unit_ms}{unit}"
+
+
+# A cluster → the dead-letter topics that were found there, and the policy file that would attach them.
+
+class Discovery(NamedTuple):
+    """The dead-letter topics of a cluster, and a policy file for them.
+
+    Attributes:
+      topics: topics of dead letters, and topics that may be, by name.
+      teams: the sections of the policy file, by team.
+      text: the policy file.
+      unreadable: topics that look like dead letters by name and may not be read.
+    """
+
+    topics: list[FoundTopic]
+    teams: dict[str, list[ProposedTopic]]
+    text: str
+    unreadable: list[str]
+    now_ms: int
+
+
+def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: int, say: look.Say) -> Discovery:
+    """Look at the topics whose names match any of `globs`; the arguments are those of `look.sample_topics`."""
+    now_ms = clock.wall_ms()
+    view = look.sample_topics(cluster, globs, newest, say)
+    known = Known(view.topics, view.readers, view.groups)
+    judged = [describe_topic(sample, known) for sample in view.samples.values()]
+    topics = _add_rates(cluster, view, [topic for topic in judged if topic], now_ms)
+    teams = propose_topics(topics, known, own_topics.internal(cluster.settings.app_id))
+    others = [topic for topic in topics if not topic.attached]
+    text = policy_text(teams, others, cluster_id, now_ms, len(view.samples))
+    return Discovery(topics, teams, text, view.unreadable, now_ms)
+
+
+def _add_rates(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
+    """Topics with how many letters they have, how old the oldest is, and how many come in a second."""
+    names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
+    look.count_small_topics(cluster, view, names)
+    look.note_oldest(cluster, view, names)
+    since = {window_ms: look.written_since(cluster, view, names, now_ms - window_ms) for window_ms in WINDOWS_MS if names}
+    timed = []
+    for topic in topics:
+        count = view.counts[topic.topic]
+        counted = msgspec.structs.replace(
+            topic, oldest_ms=view.samples[topic.topic].oldest_ms, letters=count.letters, is_letters_estimate=count.is_estimate
+        )
+        timed.append(with_rate(counted, {window_ms: of.get(topic.topic, 0) for window_ms, of in since.items()}, now_ms))
+    return timed

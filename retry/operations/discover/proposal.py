@@ -13,9 +13,8 @@ import msgspec
 from retry.dead_letters.dead_letter import POINTING
 from retry.operations.discover import topic_words
 from retry.operations.discover.found_topic import FoundTopic, Known
-from retry.policies.target import ORIGIN
 from retry.policies.tasks import TEAM
-from retry.policies.topic_patterns import topic_fault
+from retry.policies.topic_names import ORIGIN, topic_fault
 
 _GROUP_CHARS_MAX = 249
 _RETRY_ENDS = (".retry", "-retry", "_retry")

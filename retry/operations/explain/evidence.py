@@ -2,29 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from retry import clock
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, read
-from retry.delay_queue.entry_keys import NAMED
+from retry.delay_queue.entry_keys import NAMED, Lane
 from retry.delay_queue.envelope_codec import make_codec
-from retry.delay_queue.envelopes import Unopened
-from retry.delay_queue.lane import Lane
+from retry.delay_queue.envelopes import Entry, Unopened
 from retry.delay_queue.table.interface import Table
-from retry.kafka import consumer_groups
+from retry.errors import TopicsInvalid
+from retry.kafka import consumer_groups, offset_ranges, topics
 from retry.kafka.target_probe import TargetProbe
 from retry.operations import blocked_lanes, waiting_entries
-from retry.operations.cluster import Cluster
-from retry.operations.explain import letter_record, search
-from retry.operations.explain.deliveries import DeliverySearch
-from retry.operations.explain.former_versions import FormerVersion, former_versions
-from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
-from retry.operations.letters.returned_records import ReturnedRecords
+from retry.operations.cluster import Cluster, LetterRange, with_refused_headers
+from retry.operations.explain import search
+from retry.operations.explain.search import SEARCH_S, SKEW_MS, DecisionRecord, Delivery, LetterLocation, own_headers
+from retry.operations.json_lines import NO_TIMESTAMP
+from retry.operations.listing import ReturnedRecords
 from retry.operations.read_positions import find_read_offsets
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
+from retry.record import CREATE_TIME, Record
+from retry.telemetry.outcomes import PARK, RETRY, RETURN
 from retry.telemetry.worker_records import RefusedRecord
+
+# One letter as a record: read from its topic, or made again from its entry.
+
+_NOTHING = "There is no letter at this offset: a transaction ended there or was aborted, or it was compacted away."
+
+
+def record_from_topic(cluster: Cluster, location: LetterLocation) -> tuple[Any | None, str | None]:
+    """The letter, or why there is none to be read.
+
+    Raises:
+      TopicsInvalid: there is no such topic, partition or offset, or the topic cannot be read.
+    """
+    (readable,) = cluster.spans(LetterRange(location.topic, location.partition))
+    end = offset_ranges.ends(cluster.admin, location.topic, [location.partition])[location.partition]
+    if location.offset >= end:
+        last = f"the last offset of {location.topic}/{location.partition} is {end - 1}" if end else "the partition is empty"
+        raise TopicsInvalid([f"there is no letter {location} yet: {last}"], "look at the offset")
+    if location.offset < readable.start:
+        partition = f"{location.topic}/{location.partition}"
+        return None, f"It is gone from its topic by retention: {partition} begins at offset {readable.start}."
+    if location.offset >= readable.stop:
+        return None, "No reader sees it yet: it is part of a transaction, or behind one, that is still open."
+    span = readable._replace(start=location.offset, stop=location.offset + 1)
+    record = next((record for batch in with_refused_headers(cluster.reader, [span]) for record in batch), None)
+    return record, _NOTHING if record is None else None
+
+
+def record_from_entry(location: LetterLocation, entry: Entry) -> Record:
+    """The letter that an entry was made from, as far as it is a copy of it: without the history that it brought along."""
+    theirs = [header for header in entry.headers if header[0] not in names.OURS]
+    timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
+    return Record(location, entry.key, entry.value, theirs, timestamp)
+
+
+# What a letter was before operators edited or patched it: copies among the discarded, which are shown and never returned.
+
+class FormerVersion(NamedTuple):
+    """A letter as it was.
+
+    Attributes:
+      place: where its copy lies.
+      action: the action that changed it, in hexadecimal.
+    """
+
+    place: LetterLocation
+    action: str
+
+
+def former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -> list[FormerVersion]:
+    """List the former versions of one letter, as far as they are found within 10 s.
+
+    Args:
+      written_ms: timestamp of the letter.
+    """
+    topic = cluster.names.discarded
+    about = topics.describe(cluster.admin, [topic], optional=True).get(topic)
+    if about is None:
+        return []
+    spans = offset_ranges.since(cluster.admin, topic, range(about.partitions), max(0, written_ms - SKEW_MS))
+    batches = offset_ranges.read_batches(cluster.reader, spans, clock.Deadline(SEARCH_S))
+    source, found = str(wanted).encode(), list[FormerVersion]()
+    for message in (message for batch in batches for message in batch):
+        ours = own_headers(message)
+        if ours.get(names.SOURCE) == source and ours.get(names.ACTION_BEFORE) == names.SUPERSEDED:
+            place = LetterLocation(topic, message.partition() or 0, message.offset() or 0)
+            found.append(FormerVersion(place, (ours.get(names.ACTION) or b"").decode("utf-8", "replace")))
+    return found
+
+
+# The record that a letter became in the end, also where operators sent it somewhere else or returned it from where it rested.
+
+Delivered = tuple[DecisionRecord, Delivery | None]
+
+
+class DeliverySearch(NamedTuple):
+    """Looks for what became of one letter.
+
+    Attributes:
+      is_returned: whether the record at some coordinates was returned from there.
+    """
+
+    cluster: Cluster
+    location: LetterLocation
+    letter: Letter | None
+    is_returned: Callable[[LetterLocation], bool]
+
+    def find(self, decision: DecisionRecord, registry: Registry | None) -> Delivered:
+        """Find the final decision, and the record that the letter became; None where no record is found."""
+        delivered = self._find_delivery(decision)
+        if delivered is None or delivered.returned:
+            # What operators have decided stands, or what was decided of an entry that waited.
+            acted = search.last_acted(self.cluster, self.location, decision.taken_ms or 0)
+            if acted is not None:
+                decision = search.of_outcome(acted)._replace(taken_ms=decision.taken_ms)
+                delivered = self._find_delivery(decision)
+            elif delivered is not None:
+                return decision._replace(decision=search.RETURNED), None
+        if delivered is None and decision.decision in (RETRY, RETURN):
+            plans = registry.route(self.location.topic).plans() if registry else ()
+            parking = sorted({self.cluster.names.parked, *(plan.park_to for plan in plans if plan.park_to)})
+            return self._parked_since(decision, parking) or (decision, None)
+        return decision, delivered
+
+    def _find_delivery(self, decision: DecisionRecord) -> Delivery | None:
+        return search.find_sent_record(self.cluster, self.location, self.letter, decision, self.is_returned)
+
+    def _parked_since(self, decision: DecisionRecord, parking: list[str]) -> Delivered | None:
+        """A letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
+        for topic in parking:
+            # It left before it was due.
+            parked = decision._replace(decision=PARK, due_ms=None, target=topic)
+            found = self._find_delivery(parked)
+            if found is not None and found.reason is not None:
+                return parked._replace(reason=found.reason), found
+        return None
 
 
 class LetterEvidence(NamedTuple):
@@ -70,14 +187,14 @@ def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry |
     Raises:
       TopicsInvalid: there is no such topic, partition or offset, or a topic cannot be read.
     """
-    record, missing = letter_record.from_topic(cluster, location)
+    record, missing = record_from_topic(cluster, location)
     # Before the changelog is read: what was taken in by then is in it.
     position = find_read_offsets(cluster).reached.get((location.topic, location.partition))
     with waiting_entries.open_changelog_table(cluster.settings) as table:
         waiting = waiting_entries.of_source(table, *location, make_codec(cluster.settings))
         blocked = _find_block(cluster, registry, table, waiting, location.topic) if waiting else None
         if record is None and waiting and not isinstance(waiting.entry, Unopened):
-            record = letter_record.from_entry(location, waiting.entry)
+            record = record_from_entry(location, waiting.entry)
         letter = None if record is None else read(record, registry.route(location.topic).aliases if registry else None)
         taken_in = waiting is not None or (position is not None and position > location.offset)
         decision = _decision(cluster, location, letter, waiting) if taken_in else None

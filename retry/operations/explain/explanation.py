@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from retry.delay_queue.entry_keys import due_at_ms
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.decide import DecidedLetter, decide
+from retry.intake.build_entry import DecidedLetter, decide
 from retry.operations.explain import sentences
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.search import RETURNED, DecisionRecord

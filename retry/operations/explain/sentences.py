@@ -10,8 +10,8 @@ from retry.dead_letters import retry_headers as names
 from retry.dead_letters.failure import UNKNOWN, Failure
 from retry.delay_queue.entry_keys import NAMED, due_at_ms, is_held, source, version_of
 from retry.delay_queue.envelopes import HEADERS_MAX, Named, Unopened
-from retry.intake.decide import draw
-from retry.operations.explain import due_time as due_steps
+from retry.intake.build_entry import draw
+from retry.operations.explain import state as due_steps
 from retry.operations.explain.search import DecisionRecord
 from retry.operations.explain.state import LetterState, Seen
 from retry.operations.waiting_entries import WaitingEntry
@@ -106,7 +106,7 @@ def describe_due_time(seen: Seen) -> Iterator[str]:
     if decided.action is not None:
         yield f"An operator has set its due time, with the action {decided.action}."
     elif present is not None and present.reason is None and failed_ms is not None:
-        found = list(due_steps.steps(
+        found = list(due_steps.list_due_steps(
             present.plan.policy, attempt=present.attempt, failed_at_ms=failed_ms, now_ms=decided.taken_ms or seen.now_ms,
             draw=draw(present.letter.source), retry_at_ms=present.letter.retry_at_ms,
         ))  # fmt: skip

@@ -33,7 +33,7 @@ EXAMPLES = {
     "group": "group:51a0c3de77b1f00d",
     "value": "value.$.order.id=4711",
 }
-# What operators have merged and split of kinds of failures; see `retry.console.replica.regrouping`.
+# What operators have merged and split of kinds of failures; see `retry.console.folding.regrouping`.
 GROUP = "group"
 NAMED = frozenset({"header", "value"})
 # An object's member, or an element of a list.

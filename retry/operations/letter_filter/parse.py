@@ -13,8 +13,7 @@ from typing import NoReturn
 
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import EXAMPLES, GROUP, NAMED, PATH, RANGES, STATES, read_range
-from retry.operations.letter_filter.glob import Glob, glob
-from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Range, Term, all_of, any_of, negate
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Glob, Range, Term, all_of, any_of, glob, negate
 from retry.policies.yaml_document import suggest_word
 
 BYTES_MAX, DEPTH_MAX = 1_024, 8

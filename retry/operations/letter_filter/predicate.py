@@ -6,13 +6,44 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 from retry.dead_letters.failure import Failure
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import DISCARDED, GROUP, STATES
-from retry.operations.letter_filter.glob import Glob
-from retry.operations.letter_filter.json_path import text_at
-from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Moment, Not, Range, Span, Term
+from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Glob, Moment, Not, Range, Span, Term
 from retry.record import Headers
+
+# A path into a JSON value → the text that stands there. Only what the path passes through is looked at.
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+
+
+def text_at(value: bytes | None, path: str) -> str | None:
+    """A string without its quotes, or a number, true, false or null as it is written.
+
+    None where the value is no JSON, has nothing at the path, or has an object or a list there.
+
+    >>> text_at(b'{"items": [{"id": 17}]}', "$.items.0.id"), text_at(b'{"a": {}}', "$.a")
+    ('17', None)
+    """
+    raw = value or b""
+    try:
+        for name in path.split(".")[1:]:
+            raw = bytes(_elements(raw)[int(name)] if _is_list(raw) and name.isdecimal() else _members(raw)[name])
+        # Whole, so that broken JSON is none.
+        msgspec.json.decode(raw, type=msgspec.Raw)
+        first = raw.strip()[:1]
+        return None if first in (b"{", b"[") else _text(raw) if first == b'"' else raw.strip().decode()
+    except (msgspec.MsgspecError, KeyError, IndexError, RecursionError, ValueError):
+        return None
+
+
+def _is_list(raw: bytes) -> bool:
+    return raw.lstrip()[:1] == b"["
+
 
 _FAILURE_COST, _VALUE_COST = 1, 2
 

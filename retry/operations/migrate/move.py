@@ -30,10 +30,9 @@ from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import CommittedOffset, KafkaError, KafkaException, Partition, StartingPoint, TopicPartition
 from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
-from retry.kafka.subscription import Subscription
+from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
-from retry.kafka.unassigned_partitions import UnassignedPartitions
 from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion
 from retry.operations.migrate.waiting import Waiting, list_group_members

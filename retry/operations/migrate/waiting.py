@@ -13,7 +13,7 @@ from retry.kafka.interface import Partition
 from retry.kafka.offset_ranges import OffsetSpec, Span
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
-from retry.policies.topic_patterns import is_of_kafka
+from retry.policies.topic_names import is_of_kafka
 
 _ASK_S, _GROUPS_S = 20.0, 30.0
 _PATTERN = frozenset("*?[")

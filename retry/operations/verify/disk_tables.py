@@ -7,11 +7,11 @@ from pathlib import Path
 
 from retry import clock
 from retry.delay_queue.table.interface import Identity
-from retry.delay_queue.table.read_only_table import Stored, open_stored
 from retry.delay_queue.table.rocksdb import Memory
+from retry.delay_queue.table.table_directory import Stored, open_stored
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.kafka.topics import DELETE_RETENTION_MS
-from retry.operations.verify.findings import TABLE, Findings
+from retry.operations.verify.context import TABLE, Findings
 from retry.operations.verify.records import RecordReader
 
 _MEMORY_BYTES = 32 << 20

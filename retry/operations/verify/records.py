@@ -7,24 +7,60 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from retry.delay_queue import blocks, entry_keys, envelopes
+from retry.delay_queue import blocks, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import SLICE
-from retry.delay_queue.entry_keys import END_KEY, HELD_LANES, Source
-from retry.delay_queue.lane import Lane
+from retry.delay_queue.entry_keys import END_KEY, HELD_LANES, Lane, Source
 from retry.delay_queue.ramp_records import FAILED, SENDING
-from retry.delay_queue.returned_offsets import RETURNED
+from retry.delay_queue.returned_offsets import RETURNED, ParkedPlace
 from retry.delay_queue.table import changelog_records
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryNewer, EntryUnreadable
 from retry.operations.explain.search import parse_location
-from retry.operations.verify.findings import Findings
-from retry.operations.verify.returned_letters import ReturnedLetters
-from retry.operations.verify.rows import NAMES, UNKNOWN, EntryRow, LetterRow, NameTable, OutcomeRow, RowKind, TableRow
-from retry.operations.verify.spill_files import Spill
+from retry.operations.verify.context import Findings
+from retry.operations.verify.rows import (
+    NAMES,
+    UNKNOWN,
+    EntryRow,
+    LetterRow,
+    NameTable,
+    OutcomeRow,
+    Returned,
+    RowKind,
+    Spill,
+    TableRow,
+)
 from retry.record import PartitionId
 from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import Outcome
 from retry.telemetry.unreadable_records import UNREADABLE
+
+# Which records of parking topics were returned, and so are no place where their letter is any more: from the changelog.
+
+class ReturnedLetters:
+    """Takes in bitmaps; each holds all that those before it did."""
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, bytes] = {}
+        self._in_scope: dict[bytes, bytes] = {}
+
+    def add_bitmap(self, block: bytes, bitmap: bytes, in_scope: bool) -> None:
+        """One record of the changelog.
+
+        Raises:
+          EntryUnreadable: it is no bitmap.
+        """
+        returned_offsets.check(bitmap)
+        self._newest[block] = bitmap
+        if in_scope:
+            self._in_scope[block] = bitmap
+
+    def find_return_state(self, topic_id: str, partition: int, offset: int) -> int:
+        """Whether what rests there was returned, as a number of `Returned`."""
+        block = ParkedPlace(returned_offsets.topic_hash(topic_id), partition, offset).block()
+        if not returned_offsets.is_offset_returned(self._newest.get(block), offset):
+            return Returned.NO
+        return Returned.YES if returned_offsets.is_offset_returned(self._in_scope.get(block), offset) else Returned.OUT_OF_SCOPE
+
 
 _VERSION_MAX = (1 << 63) - 1
 

@@ -16,16 +16,22 @@ from retry.kafka.topics import DELETE_RETENTION_MS, matches
 from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
 from retry.operations.cluster import Cluster
 from retry.operations.read_positions import find_read_offsets
-from retry.operations.verify import named_entries, ordered_entries, retention
+from retry.operations.verify import checks, topic_reading
 from retry.operations.verify.checks import check_letter
-from retry.operations.verify.context import STUCK_MS, Target, VerifiableLetters, VerifyContext
+from retry.operations.verify.context import (
+    STUCK_MS,
+    TABLE,
+    Finding,
+    Findings,
+    Target,
+    VerifiableLetters,
+    VerifyContext,
+    group_rows,
+)
 from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.disk_tables import DiskTables
-from retry.operations.verify.findings import TABLE, Finding, Findings
-from retry.operations.verify.letter_history import group_rows
 from retry.operations.verify.records import RecordReader
-from retry.operations.verify.rows import NameTable
-from retry.operations.verify.spill_files import Spill
+from retry.operations.verify.rows import NameTable, Spill
 from retry.operations.verify.topic_reading import ProgressBar, TopicReading, no_progress
 from retry.policies.registry import Registry
 from retry.settings import Settings
@@ -94,7 +100,7 @@ class _Run:
 
         since_ms = max(request.since_ms, outcomes.since_ms(self._now_ms))
         if since_ms or deliveries.without_source:
-            dead_letters = retention.with_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
+            dead_letters = topic_reading.with_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
         controls = {key: value for (_, key), value in reader.controls.items() if value}
         changelog_config = reading.described[cluster.names.changelog].config
         context = self._context(not since_ms, dead_letters, targets, changelog_config, controls, tables)
@@ -140,18 +146,18 @@ class _Run:
             for file in spill.files():
                 rows = list(file)
                 for letter in group_rows(rows):
-                    if named_entries.is_named(context, letter):
-                        findings.waiting += named_entries.find_waiting(context, letter) is not None
-                        self._add_findings(named_entries.check_name(context, letter), tables)
+                    if checks.is_named(context, letter):
+                        findings.waiting += checks.find_waiting(context, letter) is not None
+                        self._add_findings(checks.check_name(context, letter), tables)
                         continue
                     findings.letters += bool(letter.outcomes)
                     findings.waiting += len(letter.waiting)
                     self._add_findings(check_letter(context, letter), tables)
-                    for entry in ordered_entries.list_waiting(letter):
+                    for entry in checks.list_waiting_ordered(letter):
                         ordered.add_row(entry, entry.ordering_key)
                 advance(len(rows))
         for entries in ordered.files():
-            self._add_findings(ordered_entries.stuck(context, entries), tables)
+            self._add_findings(checks.find_stuck_first(context, entries), tables)
 
     def _add_findings(self, found: Iterable[Finding], tables: DiskTables) -> None:
         for kind, sentence in found:

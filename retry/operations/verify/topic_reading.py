@@ -4,22 +4,151 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
+from retry.clock import Deadline, pause
 from retry.delay_queue.blocks import ENTRIES_MAX
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
+from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
 from retry.kafka.topics import Described
 from retry.operations.cluster import Cluster, with_refused_headers
 from retry.operations.read_positions import ReadOffsets
-from retry.operations.verify import retention
 from retry.operations.verify.context import NEVER, Target, VerifiableLetters
 from retry.operations.verify.deliveries import Deliveries
-from retry.operations.verify.read_bounds import ReadBounds, demand_decided, read_bounds, wait_for_transactions
 from retry.operations.verify.records import RecordReader
-from retry.operations.verify.retention import RetainedOffsets
+from retry.operations.verify.rows import OutcomeRow, Spill
+from retry.record import PartitionId
+
+# Up to where the topics are read while the service goes on.
+#
+# 1. how far intake has read, and of each topic the end that a read_committed reader sees: records before it are *in scope*
+# 2. later, of each topic the end of everything, undecided records included: up to there it is read
+#
+# Whatever was committed by step 1 was written completely by then, in every topic that its transaction touched, so it lies
+# before the ends of step 2. So all that belongs to a record in scope is read; what lies between the two is evidence and is not
+# checked. A read_committed reader comes to the ends of step 2 as soon as the transactions are decided that were open then.
+
+_DECIDED_S = 30.0
+_ASK_AGAIN_S = 0.2
+
+
+class ReadBounds(NamedTuple):
+    """Up to where topics are read.
+
+    Attributes:
+      spans: what is read of each topic.
+      scope_ends: by topic and partition, the offset before which records are in scope.
+    """
+
+    spans: dict[str, list[Span]]
+    scope_ends: dict[PartitionId, int]
+
+
+def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
+    """Return where reading begins and ends now; `partitions`: by topic, how many partitions it has."""
+    committed = {topic: offset_ranges.readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
+    ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
+    return ReadBounds(
+        {topic: [span._replace(stop=ends[topic][n]) for n, span in spans.items()] for topic, spans in committed.items()},
+        {(topic, n): span.stop for topic, spans in committed.items() for n, span in spans.items()},
+    )
+
+
+def wait_for_transactions(admin: AdminClient, spans: Iterable[list[Span]]) -> set[str]:
+    """Wait until all transactions in the spans have ended; return the topics in which one stays open for 30 s."""
+    open_topics, deadline = [of_topic for of_topic in spans if of_topic], Deadline(_DECIDED_S)
+    while True:
+        open_topics = [of_topic for of_topic in open_topics if not _are_decided(admin, of_topic)]
+        if not open_topics or deadline.has_passed():
+            return {of_topic[0].topic for of_topic in open_topics}
+        pause(_ASK_AGAIN_S)
+
+
+def _are_decided(admin: AdminClient, spans: list[Span]) -> bool:
+    committed = offset_ranges.readable_spans(admin, spans[0].topic, [span.partition for span in spans])
+    return all(committed[span.partition].stop >= span.stop for span in spans)
+
+
+def demand_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
+    """Wait until all transactions in the spans have ended.
+
+    Raises:
+      TopicsInvalid: a transaction stays open for 30 s.
+    """
+    if topics := sorted(wait_for_transactions(admin, spans)):
+        problems = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in topics]
+        raise TopicsInvalid(problems, "end it with kafka-transactions.sh, then try again")
+
+
+# What retention and compaction have left, and so what can still be checked.
+
+_SLACK_MS = 60_000
+
+
+class RetainedOffsets(NamedTuple):
+    """The offsets and times of a topic that retention has left.
+
+    Attributes:
+      starts: by partition, the first offset that is still there, asked for when all was read.
+      first_ms: by partition, the time of the first record that was read.
+    """
+
+    about: Described
+    starts: Mapping[int, int]
+    first_ms: Mapping[int, int]
+
+    def since_ms(self, now_ms: int) -> int:
+        """Return the time since which all records are there: 0 where none was ever deleted, NEVER where nobody can say."""
+        firsts = [self.first_ms.get(n, self._emptied_ms(now_ms)) for n, start in self.starts.items() if start > 0]
+        return min(NEVER, max(firsts) + _SLACK_MS) if firsts else 0
+
+    def _emptied_ms(self, now_ms: int) -> int:
+        """Return the time since which an emptied partition would have all records; NEVER where its size is limited."""
+        config = self.about.config
+        if config.get("retention.bytes", "-1") != "-1":
+            return NEVER
+        return now_ms - int(config.get("retention.ms", "0"))
+
+
+def describe_target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) -> Target:
+    """Which deliveries can still be found on a topic.
+
+    Args:
+      open_transaction: a transaction stays open there, and nothing behind it can be read.
+    """
+    if open_transaction:
+        return Target(NEVER, "has a transaction that stays open")
+    if is_compacted(retained.about):
+        return Target(NEVER, "is compacted")
+    since_ms = retained.since_ms(now_ms)
+    if since_ms and retained.about.config.get("message.timestamp.type") != "LogAppendTime":
+        return Target(NEVER, "has lost records to retention, and keeps no broker time")
+    return Target(since_ms, "has lost records of that time to retention")
+
+
+def is_compacted(about: Described) -> bool:
+    """Whether records may be gone from the middle of a topic."""
+    return "compact" in about.config.get("cleanup.policy", "delete")
+
+
+def with_oldest_outcomes(
+    letters: Mapping[Any, VerifiableLetters], spill: Spill, deliveries: Deliveries, since_ms: int
+) -> dict[Any, VerifiableLetters]:
+    """Go through outcomes once more: from which letter on they are kept, and whose the deliveries without `retry-source` are."""
+    oldest = dict.fromkeys(letters, NEVER if since_ms else 0)
+    for rows in spill.files():
+        for row in rows:
+            if isinstance(row, OutcomeRow):
+                partition = row[1:3]
+                if row.taken_ms >= since_ms and row.offset < oldest.get(partition, 0):
+                    oldest[partition] = row.offset
+                deliveries.match(row)
+    deliveries.end_matching(all_outcomes=not since_ms)
+    return {partition: each._replace(outcomes_from=oldest[partition]) for partition, each in letters.items()}
+
 
 UNCOMMITTED = "read_uncommitted"
 # The client holds as much of each partition, and counts only the bytes of records, not its own beside them.
@@ -98,7 +227,7 @@ class TopicReading:
             first_ms = {n: at_ms for (read, n), at_ms in deliveries.first_ms.items() if read == topic}
             retained = self._find_retained(self.described.get(topic) or earlier[topic], of_topic, first_ms)
             is_open = topic in open_topics
-            targets[reader.names.topic(topic)] = retention.describe_target(retained, now_ms, open_transaction=is_open)
+            targets[reader.names.topic(topic)] = describe_target(retained, now_ms, open_transaction=is_open)
         return targets
 
     def read_letters(
@@ -117,7 +246,7 @@ class TopicReading:
         letters: dict[Any, VerifiableLetters] = {}
         spans = []
         for topic, about in dead.items():
-            partitions, uncompacted = range(about.partitions), not retention.is_compacted(about)
+            partitions, uncompacted = range(about.partitions), not is_compacted(about)
             committed = offset_ranges.readable_spans(self._admin, topic, partitions)
             ends = offset_ranges.ends(self._admin, topic, partitions)
             for n, span in committed.items():

@@ -4,27 +4,78 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 
 import msgspec
 
 from retry import clock
+from retry.delay_queue.envelopes import Entry
 from retry.errors import SettingsInvalid
 from retry.intake.entry_source import EntrySource, QueueLimits
 from retry.kafka import client_config, topics
 from retry.kafka.interface import AdminClient
-from retry.kafka.startup_backlog import StartupBacklog
+from retry.kafka.topic_ends import StartupBacklog
 from retry.kafka.topics import matches
 from retry.policies.registry import Registry
-from retry.scheduling.messages.entry_source import SchedulesSource
-from retry.scheduling.messages.metrics import SchedulerMetrics
+from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM, SchedulesSource
 from retry.scheduling.messages.schedule_request import Rules
 from retry.scheduling.messages.settings import SchedulerSettings
 from retry.scheduling.timers.entry_source import TimersSource
 from retry.settings import Settings
+from retry.telemetry import prometheus
+from retry.telemetry.metrics import Metrics
 from retry.worker import composition
 from retry.worker.engine import Engine
+
+# A worker's metrics, and the one of the Go scheduler: `kafka_scheduler_event_total`, by `type`.
+#
+# | `type` | counts |
+# | --- | --- |
+# | `kafka_scheduler_planned_schedule` | schedules taken in, updates included |
+# | `kafka_scheduler_deleted_schedule` | nulls read, those included that this service wrote after sending |
+# | `kafka_scheduler_invalid_schedule` | messages that are no schedules |
+# | `kafka_scheduler_triggered_schedule` | schedules that were sent |
+# | `kafka_scheduler_missed_schedule` | schedules that were sent and had been due before this process started |
+# | `kafka_scheduler_other` | nothing any more |
+
+_PREFIX = "kafka_scheduler_"
+_PLANNED, _DELETED, _INVALID, _TRIGGERED, _MISSED, _OTHER = TYPES = tuple(
+    _PREFIX + name
+    for name in ("planned_schedule", "deleted_schedule", "invalid_schedule", "triggered_schedule", "missed_schedule", "other")
+)
+_TAKEN = {PLANNED: _PLANNED, CANCELLED: _DELETED, DONE: _DELETED, INVALID: _INVALID}
+
+
+class SchedulerMetrics(Metrics):
+    """The table above, beside those of a worker.
+
+    Args:
+      started_at_ms: what was due before is missed.
+      parked: where no schedules go, but what is none.
+    """
+
+    def __init__(self, started_at_ms: int, parked: str) -> None:
+        super().__init__()
+        self._started_at_ms, self._parked = started_at_ms, parked
+        events = prometheus.counter(self.registry, "kafka_scheduler_event_total")
+        self._events = {kind: events.labels(kind) for kind in TYPES}
+
+    def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
+        """Count messages by what was decided."""
+        super().tell_taken(decided, families)
+        for (team, decision), messages in decided.items():
+            if team == TEAM:
+                self._events[_TAKEN[decision]].inc(messages)
+
+    def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
+        """Count what was sent, and how late it was."""
+        super().tell_sent(sent, due_at_ms, now_ms)
+        due = [due for entry, due in zip(sent, due_at_ms, strict=True) if entry.destination != self._parked]
+        missed = sum(at_ms < self._started_at_ms for at_ms in due)
+        self._events[_MISSED].inc(missed)
+        self._events[_TRIGGERED].inc(len(due) - missed)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The entry source for scheduled messages: messages of schedules topics → changelog rows.
 
 A schedule is a key of a topic: the newest record counts, whatever came before and in whichever partition; see
-`retry.intake.record_versions`. So even one that is no schedule replaces what waited, and a null cancels it. When it goes, two
+`retry.intake.entry_source`. So even one that is no schedule replaces what waited, and a null cancels it. When it goes, two
 records go with it in the same transaction: a copy to the history topic, and a tombstone at the same key of its own partition.
 That tombstone is read back like all else; its header says that it is ours, and it ends nothing, for by then somebody may have
 scheduled the key anew.
@@ -25,7 +25,7 @@ from retry.intake.batch import BatchResult
 from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
 from retry.kafka.topics import matches
 from retry.record import Header, Headers
-from retry.scheduling.messages import headers as names
+from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.schedule_request import Cancel, Invalid, OwnTombstone, Put, RefusedBecause, Rules, read_request
 
 TEAM = "schedules"

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 from retry import clock
 from retry.record import CREATE_TIME, Headers, Record
 from retry.scheduling import client
-from retry.scheduling.messages.logs import logging_of
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
-from retry.scheduling.messages.schedule_json import ScheduleJson, of_history
 from retry.scheduling.messages.schedule_request import Cancel, Put, Rules, read_request
-from retry.scheduling.messages.search import ALL, Query
-from retry.scheduling.messages.settings import SchedulerSettings
+from retry.scheduling.messages.search import ALL, Query, ScheduleJson, of_history
+from retry.scheduling.messages.settings import SchedulerSettings, logging_of
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,18 @@ on a page has both. Whoever reads slowly holds a page of rows, and no iterator, 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
+import aiohttp
 import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -36,11 +41,69 @@ from starlette.routing import Route
 from retry.errors import RetryError
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
-from retry.scheduling.messages.body_decoder import decode
-from retry.scheduling.messages.info import scheduler_info
-from retry.scheduling.messages.schedule_json import ScheduleJson
-from retry.scheduling.messages.search import ALL, MAX, Query, QueryInvalid, parse_query, search
+from retry.scheduling.messages.search import ALL, MAX, Query, QueryInvalid, ScheduleJson, parse_query, search
 from retry.scheduling.messages.settings import SchedulerSettings
+
+# The body decoder of the Go scheduler's admin page: a URL that is given a schedule and answers with its value in readable form.
+#
+# The scheduler sends it the schedule as JSON by `POST`, its `value` in base64; the body of an answer with status 200 replaces
+# the value. Without an answer within a second the value is shown as it is.
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = 1.0
+_BYTES_MAX = 4 << 20
+
+
+async def decode_body(url: str, shown: ScheduleJson) -> ScheduleJson:
+    """Show a schedule with its value as the decoder answers it."""
+    if not shown["value"]:
+        return shown
+    try:
+        body = await _post(url, orjson.dumps(shown))
+    except (TimeoutError, aiohttp.ClientError) as error:
+        log.warning("decoder %s: %s: %s", url, shown["id"], error or "no answer within a second")
+        return shown
+    return ScheduleJson(**{**shown, "value": b64encode(body).decode()}) if body else shown  # type: ignore[typeddict-item]
+
+
+async def _post(url: str, body: bytes) -> bytes:
+    timeout, headers = aiohttp.ClientTimeout(_ANSWER_S), {"Content-Type": "application/json; charset=UTF-8"}
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, data=body, headers=headers) as answer:
+        answer.raise_for_status()
+        decoded_value = bytearray()
+        async for part in answer.content.iter_any():
+            decoded_value += part
+            if len(decoded_value) > _BYTES_MAX:
+                raise aiohttp.ClientPayloadError(f"more than {_BYTES_MAX} bytes")
+        return bytes(decoded_value) if answer.status == 200 else b""
+
+
+# What `/info` and `/schedulers` answer about a scheduler.
+
+def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
+    """The fields of the Go scheduler, and our version."""
+    return {
+        "hostname": socket.gethostname(),
+        "address": _addresses(),
+        "server_address": str(settings.server),
+        "kafka": {
+            "bootstrap_servers": settings.worker.bootstrap_servers,
+            "topics": list(settings.topics),
+            "history_topic": settings.history,
+        },
+        "version": version("dead-letter-retry"),
+    }
+
+
+def _addresses() -> list[str]:
+    """The addresses that this machine's host name resolves to; none where it does not."""
+    try:
+        addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(address[0]) for *_, address in addresses})
+
 
 # One searches while another waits: searching is work for the interpreter that schedules are sent by.
 _THREADS = 2
@@ -189,7 +252,7 @@ def rest_server(
     settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str, certificate: Certificate | None
 ) -> HttpServer:
     """Serves these pages where the settings say."""
-    decoder = partial(decode, settings.decoder) if settings.decoder else None
+    decoder = partial(decode_body, settings.decoder) if settings.decoder else None
     rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
     host, port = settings.server.host, settings.server.port
     return HttpServer(rest.app, "rest", host, port, hosts=settings.worker.http_hosts, certificate=certificate)

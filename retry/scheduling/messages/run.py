@@ -9,14 +9,13 @@ from itertools import chain
 from retry.http_server.certificate import Certificate
 from retry.kafka import topics
 from retry.kafka.interface import AdminClient
+from retry.process.certificates import register_gauges, renew_on_change
 from retry.scheduling.messages import composition
-from retry.scheduling.messages.logs import logging_of
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
-from retry.scheduling.messages.settings import SchedulerSettings
+from retry.scheduling.messages.settings import SchedulerSettings, logging_of
 from retry.scheduling.messages.stored_schedules import iterate_waiting, read_sent_schedules
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
-from retry.worker.certificate_renewal import register_gauges, renew_on_change
 from retry.worker.composition import demand_startable
 from retry.worker.engine import Engine
 

@@ -17,9 +17,30 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from retry.policies.topic_patterns import is_of_kafka
+from retry.dead_letters.retry_headers import SCHEDULE_SOURCE
+from retry.policies.topic_names import is_of_kafka
 from retry.record import Header, Headers, read_headers
-from retry.scheduling.messages import headers as names
+
+# Header names of scheduled messages, as the Go kafka-message-scheduler has them, and three of ours.
+
+# All of these are the scheduler's: none of them passes through.
+PREFIX = "scheduler-"
+
+EPOCH = "scheduler-epoch"
+TARGET_TOPIC = "scheduler-target-topic"
+TARGET_KEY = "scheduler-target-key"
+
+TIMESTAMP = "scheduler-timestamp"
+KEY = "scheduler-key"
+TOPIC = "scheduler-topic"
+
+# On our own tombstones: the offset of the schedule that they end. Read back, such a one says nothing of later schedules.
+DONE = "scheduler-done"
+# On the tombstones of `retry migrate`: the offset of the schedule that was moved. To a scheduler it cancels, as any null does.
+MIGRATED = "scheduler-migrated"
+# Of a message that was parked, where it lies: `retry-source` is of letters alone.
+SOURCE = SCHEDULE_SOURCE
+
 
 _EPOCH = re.compile(rb"[+-]?[0-9]{1,19}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -125,18 +146,18 @@ def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
     if not named:
         return _invalid(RefusedBecause.NO_KEY)
     if message.value() is None:
-        return OWN_TOMBSTONE if any(name == names.DONE for name, _ in headers) else CANCEL
+        return OWN_TOMBSTONE if any(name == DONE for name, _ in headers) else CANCEL
     first: dict[str, bytes | None] = {}
     kept: Headers = []
     for header in headers:
-        if header[0].startswith(names.PREFIX):
+        if header[0].startswith(PREFIX):
             first.setdefault(*header)
         else:
             kept.append(header)
-    epoch_s = _epoch_s(first.get(names.EPOCH))
+    epoch_s = _epoch_s(first.get(EPOCH))
     if isinstance(epoch_s, RefusedBecause):
         return _invalid(epoch_s)
-    target = _parse_target(first.get(names.TARGET_TOPIC), rules)
+    target = _parse_target(first.get(TARGET_TOPIC), rules)
     if isinstance(target, RefusedBecause):
         return _invalid(target)
     stamp_ms = max(0, message.timestamp()[1])
@@ -144,13 +165,13 @@ def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
     if (late := _too_late(epoch_s, arrived_s, rules)) is not None:
         return _invalid(late)
     sent = [*kept, *schedule_headers(stamp_ms, key, message.topic())]
-    request = [(name, first[name]) for name in (names.EPOCH, names.TARGET_TOPIC, names.TARGET_KEY) if name in first]
-    return Put(epoch_s * 1_000, target, first.get(names.TARGET_KEY), sent, request)
+    request = [(name, first[name]) for name in (EPOCH, TARGET_TOPIC, TARGET_KEY) if name in first]
+    return Put(epoch_s * 1_000, target, first.get(TARGET_KEY), sent, request)
 
 
 def schedule_headers(stamp_ms: int, key: bytes, topic: str) -> tuple[Header, ...]:
     """The headers that a sent message has of its schedule."""
-    return (names.TIMESTAMP, b"%d" % (stamp_ms // 1_000)), (names.KEY, key), (names.TOPIC, topic.encode())
+    return (TIMESTAMP, b"%d" % (stamp_ms // 1_000)), (KEY, key), (TOPIC, topic.encode())
 
 
 def _epoch_s(raw: bytes | None) -> int | RefusedBecause:

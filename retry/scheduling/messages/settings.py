@@ -6,17 +6,81 @@ is set to nothing counts as not set.
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import yaml
 
 from retry import settings as environment
 from retry.errors import SettingsInvalid
-from retry.policies.topic_patterns import topic_fault
-from retry.scheduling.messages import yaml_file
-from retry.settings import Settings
+from retry.policies.topic_names import topic_fault
+from retry.process.logs import LOGGING
+from retry.settings import Settings, find_group_protocol_fault
+
+# The YAML file of the Go kafka-message-scheduler: librdkafka properties for both clients, the producer and the consumer.
+
+log = logging.getLogger(__name__)
+
+_FILE_SETTING = "CONFIGURATION_FILE"
+_SECTIONS = ("kafka.common.configuration", "kafka.producer.configuration", "kafka.consumer.configuration")
+# Of the Go client, not of librdkafka.
+_GO = "go."
+# Said by variables, which win.
+_VARIABLES = frozenset({"bootstrap.servers", "group.id", "session.timeout.ms"})
+
+Properties = dict[str, str]
+
+
+def read_yaml_file(path: str | None) -> tuple[Properties, Properties, Properties]:
+    """Properties for both, for producers, for consumers; none where there is no file.
+
+    Raises:
+      SettingsInvalid: the file cannot be read, or has something else in it.
+    """
+    if path is None:
+        return {}, {}, {}
+    try:
+        sections: Any = yaml.safe_load(Path(path).read_text()) or {}
+    except OSError as error:
+        raise SettingsInvalid(_FILE_SETTING, f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        # Not in the parser's words, which quote the file: it may be a wrong one, and hold secrets.
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        raise SettingsInvalid(_FILE_SETTING, f"{path}:{mark.line + 1 if mark else 1}: no YAML; is it the right file?") from None
+    if not isinstance(sections, dict):
+        raise SettingsInvalid(_FILE_SETTING, f"{path}: not a mapping of {', '.join(_SECTIONS)}")
+    if sections and not any(name in sections for name in _SECTIONS):
+        raise SettingsInvalid(_FILE_SETTING, f"{path}: has none of {', '.join(_SECTIONS)}; is it the right file?")
+    if unknown := sorted(str(name) for name in sections if name not in _SECTIONS):
+        raise SettingsInvalid(_FILE_SETTING, f"{path}: no such section: {', '.join(unknown)}; known are {', '.join(_SECTIONS)}")
+    common, producer, consumer = (_section(path, name, sections.get(name) or {}) for name in _SECTIONS)
+    for name, properties in ((_SECTIONS[0], common), (_SECTIONS[2], consumer)):
+        if fault := find_group_protocol_fault(properties):
+            raise SettingsInvalid(_FILE_SETTING, f"{path}: {name}: group.protocol: {fault}")
+    return common, producer, consumer
+
+
+def _section(path: str, section: str, properties: Any) -> Properties:
+    if not isinstance(properties, dict):
+        raise SettingsInvalid(_FILE_SETTING, f"{path}: {section} is no mapping of librdkafka properties")
+    if left_out := sorted(name for name in map(str, properties) if name.startswith(_GO)):
+        log.warning("%s: %s: of the Go client, and without effect: %s", path, section, ", ".join(left_out))
+    kept = {str(name): value for name, value in properties.items() if not str(name).startswith(_GO)}
+    return {name: _format_scalar(path, name, value) for name, value in kept.items() if name not in _VARIABLES}
+
+
+def _format_scalar(path: str, name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise SettingsInvalid(_FILE_SETTING, f"{path}: {name}: not a text, number or boolean")
+
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -72,7 +136,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
       graylog: where logs go besides, as GELF over UDP.
-      decoder: URL that makes values readable, see `retry.scheduling.messages.body_decoder`; empty for none.
+      decoder: URL that makes values readable, see `retry.scheduling.messages.rest_api`; empty for none.
       level: of the log.
       worker: everything else.
     """
@@ -118,7 +182,7 @@ def _worker(given: Mapping[str, str], server: HostPort, metrics: HostPort) -> Se
     app_id = given.get("RETRY_APP_ID") or given.get("GROUP_ID", "scheduler-cg")
     if not _TOPIC.fullmatch(app_id):
         raise SettingsInvalid("GROUP_ID", f"{app_id!r} cannot begin a topic name; set RETRY_APP_ID to one that can")
-    common, producer, consumer = yaml_file.read(given.get("CONFIGURATION_FILE"))
+    common, producer, consumer = read_yaml_file(given.get("CONFIGURATION_FILE"))
     return msgspec.structs.replace(
         own,
         bootstrap_servers=given.get("BOOTSTRAP_SERVERS") or given.get("RETRY_BOOTSTRAP_SERVERS", "localhost:9092"),
@@ -173,3 +237,26 @@ def _topics(given: Mapping[str, str], name: str, default: str) -> tuple[str, ...
     if default and not topics:
         raise SettingsInvalid(name, "names no topic")
     return topics
+
+
+# How a scheduler logs: lines to standard error, and GELF to Graylog where GRAYLOG_SERVER is set.
+
+_GRAYLOG_NAME = "kafka-message-scheduler"
+
+
+def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
+    """The logging configuration, for `logging.config.dictConfig`."""
+    config = copy.deepcopy(LOGGING)
+    config["root"]["level"] = settings.level
+    if settings.graylog is not None:
+        config["handlers"]["graylog"] = {
+            "class": "pygelf.GelfUdpHandler",
+            "host": settings.graylog.host,
+            "port": settings.graylog.port,
+            # As the Go scheduler names itself, so that searches go on finding it.
+            "_app": _GRAYLOG_NAME,
+            "_facility": _GRAYLOG_NAME,
+            "include_extra_fields": True,
+        }
+        config["root"]["handlers"].append("graylog")
+    return config

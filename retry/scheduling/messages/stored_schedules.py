@@ -9,8 +9,7 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry
 from retry.errors import EntryUnreadable
 from retry.scheduling.messages.entry_source import TEAM
-from retry.scheduling.messages.schedule_json import ScheduleJson, of_entry, of_history
-from retry.scheduling.messages.search import Query
+from retry.scheduling.messages.search import Query, ScheduleJson, of_entry, of_history
 from retry.scheduling.newest_records import newest_records
 from retry.settings import Settings
 from retry.worker.shards.shard import Shard

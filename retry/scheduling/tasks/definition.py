@@ -17,11 +17,13 @@ own, but for these, with which everything can be said in Avro, too:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from backoff import Cron, PolicyInvalid, duration_ms
 from backoff.duration import DURATION_MS_MAX
@@ -30,6 +32,8 @@ from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from backoff.time_zone import END_MS
 from backoff.time_zone import zone as zone_named
 from retry.errors import TaskInvalid
+from retry.scheduling.tasks import formats
+from retry.scheduling.tasks.formats import AVRO, JSON
 
 UNITS_MS = {
     "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000,
@@ -194,3 +198,49 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "schedule.late": ("late_ms", _late_ms),
     "schedule.catchUp": ("catch_up_max", _count),
 }
+
+
+# Sample definitions: for a first try, and for tests. The same seed always gives the same.
+
+_NAMES = ("send-invoices", "check-balances", "purge-carts", "renew-licences", "poll-sensors", "rotate-keys")
+_CRONS = (("*/15 * * * *", "UTC"), ("0 6 * * MON-FRI", "Europe/Berlin"), ("@daily", "America/New_York"))
+# Long enough that a sample does not flood anybody.
+_TIMES = {
+    "MILLISECONDS": (500, 5_000), "SECONDS": (1, 30), "MINUTES": (1, 30), "HOURS": (1, 12), "DAYS": (1, 14), "WEEKS": (1, 8),
+}  # fmt: skip
+
+
+class Sample(NamedTuple):
+    """A key and a definition, as plain values."""
+
+    key: dict[str, str]
+    definition: dict[str, Any]
+
+
+def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iterator[Sample]:
+    """Definitions without end: the six units in turn, then one by cron, then one that is done once."""
+    draw = random.Random(seed)  # noqa: S311 - nothing secret
+    kinds = [*UNITS_MS, "cron", "once"]
+    number = 0
+    while True:
+        kind = kinds[number % len(kinds)]
+        name = f"{draw.choice(_NAMES)}-{number}"
+        key = {"customerId": f"customer-{draw.randrange(customers)}", "taskName": name}
+        config: dict[str, Any] = {"outputTopic": draw.choice(output_topics), "configurations": None}
+        frequency = None
+        if kind == "cron":
+            cron, zone = draw.choice(_CRONS)
+            config["configurations"] = {"schedule.cron": cron, "schedule.timeZone": zone, "schedule.jitter": "5s"}
+        elif kind != "once":
+            frequency = {"frequencyTimeUnit": kind, "time": draw.randint(*_TIMES[kind])}
+        data = draw.choice([None, {"batch": str(draw.randrange(1_000))}])
+        yield Sample(key, {**key, "frequency": frequency, "config": config, "data": data})
+        number += 1
+
+
+def encode_sample(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
+    """Key and value of a sample: plain Avro, or JSON."""
+    if form == JSON:
+        return orjson.dumps(sample.key), orjson.dumps(sample.definition)
+    key = formats.encode_avro(sample.key, formats.package_schema(formats.KEY_SCHEMA))
+    return key, formats.encode_avro(sample.definition, formats.package_schema(formats.DEFINITION_SCHEMA))

@@ -9,13 +9,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
 from typing import Any
 
+import fastavro
 import orjson
 
 from retry.errors import TaskInvalid
-from retry.scheduling.tasks import avro
+
+# Avro, by the schemas of this package or by those that a registry keeps.
+
+# The files of a schema: each may name those before it, the last is the one that is meant.
+KEY_SCHEMA = ("task-definition-key.avsc",)
+DEFINITION_SCHEMA = ("frequency-timeunit.avsc", "task-config.avsc", "task-frequency.avsc", "task-definition.avsc")
+
+
+def schema_text(file: str) -> str:
+    """The text of a schema of this package."""
+    return (resources.files(__package__) / "schemas" / file).read_text("utf-8")
+
+
+@cache
+def package_schema(files: tuple[str, ...]) -> Any:
+    """A schema of this package, KEY or DEFINITION, ready to read and write."""
+    return parse_avro_schemas([schema_text(file) for file in files])
+
+
+def parse_avro_schemas(texts: Sequence[str]) -> Any:
+    """Parse schemas in JSON, each of which may name those before it; the last one, ready to read and write.
+
+    Raises:
+      TaskInvalid: one is no Avro schema.
+    """
+    named: dict[str, Any] = {}
+    try:
+        schemas = [fastavro.parse_schema(json.loads(text), named) for text in texts]
+    except Exception as error:  # the library's own kinds, those of json, and whatever a strange schema runs into
+        raise TaskInvalid("no_schema", f"not an Avro schema: {error!r:.200}") from error
+    return schemas[-1]
+
+
+def decode_avro(payload: bytes, schema: Any) -> Any:
+    """The value in one Avro datum without a header.
+
+    Raises:
+      TaskInvalid: the bytes are none of this schema, or go on after it.
+    """
+    reader = io.BytesIO(payload)
+    try:
+        value = fastavro.schemaless_reader(reader, schema, None)
+    except Exception as error:  # bytes that mean nothing make it raise nearly anything
+        raise TaskInvalid("bad_task", f"not Avro of its schema: {error!r:.200}") from error
+    if left := len(payload) - reader.tell():
+        raise TaskInvalid("bad_task", f"not Avro of its schema: {left} bytes follow")
+    return value
+
+
+def avro_from_json(value: Any, schema: Any) -> bytes:
+    """One Avro datum of a value in Avro's own JSON; fields that the schema does not know are passed over.
+
+    Raises:
+      TaskInvalid: the schema does not take it.
+    """
+    try:
+        # The library reads a value a line.
+        (datum,) = fastavro.json_reader(io.StringIO(json.dumps(value)), schema)
+        return encode_avro(datum, schema)
+    except Exception as error:  # values of another shape make it raise nearly anything
+        raise TaskInvalid("bad_value", f"{error!r:.200}") from error
+
+
+def avro_to_json(payload: bytes, schema: Any) -> Any:
+    """The value in one Avro datum as in Avro's own JSON.
+
+    Raises:
+      TaskInvalid: the bytes are none of this schema, or go on after it.
+    """
+    text = io.StringIO()
+    fastavro.json_writer(text, schema, [decode_avro(payload, schema)])
+    return json.loads(text.getvalue())
+
+
+def encode_avro(value: Any, schema: Any) -> bytes:
+    """One Avro datum without a header."""
+    writer = io.BytesIO()
+    fastavro.schemaless_writer(writer, schema, value)
+    return writer.getvalue()
+
 
 AUTO, AVRO, CONFLUENT, JSON = "auto", "avro", "confluent", "json"
 FORMATS = (AUTO, AVRO, CONFLUENT, JSON)
@@ -41,7 +125,7 @@ class Reader:
 
     def decode_key(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
         """The mapping of a key; see `definition`."""
-        return self._mapping(payload, form, avro.KEY)
+        return self._mapping(payload, form, KEY_SCHEMA)
 
     def definition(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
         """The mapping of a definition.
@@ -53,7 +137,7 @@ class Reader:
           TaskInvalid: it is of another form, or of none.
           SchemaUnavailable: of the registry, where that has to be asked.
         """
-        return self._mapping(payload, form, avro.DEFINITION)
+        return self._mapping(payload, form, DEFINITION_SCHEMA)
 
     def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
         actual = form_of(payload)
@@ -68,11 +152,11 @@ class Reader:
         if form == JSON:
             return _parse_json(payload)
         if form == AVRO:
-            return avro.decode(payload, avro.package_schema(own))
+            return decode_avro(payload, package_schema(own))
         if len(payload) < _ID_END:
             raise TaskInvalid("bad_task", f"{len(payload)} bytes are too few for the number of a schema")
         schema = self._fetch_schema(int.from_bytes(payload[1:_ID_END], "big"))
-        return _parse_json(payload[_ID_END:]) if schema is None else avro.decode(payload[_ID_END:], schema)
+        return _parse_json(payload[_ID_END:]) if schema is None else decode_avro(payload[_ID_END:], schema)
 
     def _fetch_schema(self, number: int) -> Any:
         if number not in self._parsed:
@@ -81,7 +165,7 @@ class Reader:
                 raise TaskInvalid("no_schema", f"schema {number} is {kind}; Avro and JSON are read")
             if len(self._parsed) >= _SCHEMAS_MAX:
                 self._parsed.clear()
-            self._parsed[number] = None if kind == "JSON" else avro.parse_schemas(texts)
+            self._parsed[number] = None if kind == "JSON" else parse_avro_schemas(texts)
         return self._parsed[number]
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from retry.errors import ActionRefused, SchemaUnavailable, TaskInvalid
 from retry.kafka.schema_registry import Schemas
-from retry.scheduling.tasks import avro
+from retry.scheduling.tasks import formats
 
 _FRAME_BYTES = 5
 
@@ -44,12 +44,12 @@ class FramedValues:
             raise ActionRefused(f"schema {number} is {kind}, which has no JSON here: give the whole value, its frame included")
         given = json.loads(value)
         try:
-            schema = avro.parse_schemas(texts)
-            datum = avro.from_json(given, schema)
+            schema = formats.parse_avro_schemas(texts)
+            datum = formats.avro_from_json(given, schema)
         except TaskInvalid as error:
             union = '; a value of a union is written with its type, as {"string": "x"}'
             raise ActionRefused(f"schema {number} does not take this value: {error.args[-1]}{union}") from error
-        if strange := _strange(given, avro.to_json(datum, schema)):
+        if strange := _strange(given, formats.avro_to_json(datum, schema)):
             raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
         return frame + datum
 
@@ -61,7 +61,9 @@ class FramedValues:
             kind, texts = self._schemas(_decode_schema_id(value))
             if kind == "JSON":
                 return value[_FRAME_BYTES:]
-            return orjson.dumps(avro.to_json(value[_FRAME_BYTES:], avro.parse_schemas(texts))) if kind == "AVRO" else None
+            if kind != "AVRO":
+                return None
+            return orjson.dumps(formats.avro_to_json(value[_FRAME_BYTES:], formats.parse_avro_schemas(texts)))
         except (SchemaUnavailable, TaskInvalid):
             return None
 

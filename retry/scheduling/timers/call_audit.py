@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from backoff.rate_limit import Bucket, Limit
 from retry import clock
-from retry.scheduling.timers.api_tokens import Token
+from retry.scheduling.timers.callers import Token
 
 log = logging.getLogger(__name__)
 

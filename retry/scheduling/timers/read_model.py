@@ -25,7 +25,7 @@ from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.errors import EntryForeign, RetryError
 from retry.kafka.interface import Message, OffsetBounds
-from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called

@@ -23,10 +23,8 @@ from starlette.routing import Route
 from retry import clock
 from retry.http_server.certificate import Certificate
 from retry.scheduling.timers import call_audit, openapi
-from retry.scheduling.timers.api_tokens import Token, Tokens
 from retry.scheduling.timers.call_audit import CallAudit
-from retry.scheduling.timers.problem_json import Problem, bad
-from retry.scheduling.timers.quotas import Quotas
+from retry.scheduling.timers.callers import Problem, Quotas, Token, Tokens, bad_request
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
@@ -137,11 +135,11 @@ class Web:
     async def _list(self, request: Request, team: str) -> Response:
         query = request.query_params
         if unknown := set(query) - {"from", "to", "limit", "cursor"}:
-            raise bad(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
+            raise bad_request(f"{min(unknown)}: no such parameter; known are from, to, limit and cursor")
         from_ms, to_ms = moment_ms(query.get("from", "0"), "from"), moment_ms(query.get("to", str(_END_OF_TIME_MS)), "to")
         limit = query.get("limit", str(_PAGE))
         if not (re.fullmatch("[0-9]{1,3}", limit) and 1 <= int(limit) <= PAGE_MAX):
-            raise bad(f"limit: it is not from 1 to {PAGE_MAX}")
+            raise bad_request(f"limit: it is not from 1 to {PAGE_MAX}")
         page = await run_in_threadpool(self._timers.between, team, from_ms, to_ms, query.get("cursor", ""), int(limit))
         return _build_secured_response(page)
 

@@ -10,27 +10,25 @@ from retry.delay_queue import envelope_codec
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.errors import SettingsInvalid
+from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
 from retry.http_server.host_names import is_loopback
 from retry.kafka import client_config, offset_ranges, topics
-from retry.kafka.certificate_watch import CertificateWatch
 from retry.kafka.interface import AdminClient, OffsetBounds
-from retry.kafka.partition_reader import KafkaPartitionReader
+from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.record_producer import Records
 from retry.kafka.topics import Described
 from retry.policies.registry import Registry
-from retry.scheduling.timers.api_tokens import Tokens
-from retry.scheduling.timers.quotas import Quotas
+from retry.process import acls, encryption, start
+from retry.process.certificates import CertificateWatch, register_gauges, renew_on_change
+from retry.process.self_restart import THIS_PROCESS
+from retry.scheduling.timers.callers import Quotas, Tokens
 from retry.scheduling.timers.read_model import FINISHED_MAX, View
 from retry.scheduling.timers.routes import Web
 from retry.scheduling.timers.timers import Timers
 from retry.settings import Settings
-from retry.worker import acls, encryption, insecure_settings
-from retry.worker.certificate_renewal import register_gauges, renew_on_change
-from retry.worker.self_restart import THIS_PROCESS
 
 # Connections are what this process is for; a worker needs most of its files for tables and calls.
 _SHARE_OF_FILES = 4
@@ -48,7 +46,7 @@ def run(settings: Settings) -> None:
       BrokersUnreachable: nobody answered.
       AddressUnusable: another process listens there.
     """
-    insecure_settings.warn(settings)
+    start.warn_of_insecure(settings)
     tokens = Tokens(settings.api_tokens) if settings.api_tokens else None
     host, _ = settings.api_host_port()
     if tokens is None and not is_loopback(host):

@@ -17,12 +17,11 @@ from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Unopened
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard
 from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
+from retry.http_client.ssrf_guard import SsrfGuard
 from retry.kafka.record_producer import Records
 from retry.scheduling.timers import entry_source as source
-from retry.scheduling.timers.problem_json import Problem, bad
-from retry.scheduling.timers.quotas import Quotas
+from retry.scheduling.timers.callers import Problem, Quotas, bad_request
 from retry.scheduling.timers.read_model import View, WaitingTimer, cursor
 from retry.scheduling.timers.timer_request import TimerRequest, too_large
 from retry.telemetry.call_records import Called
@@ -119,7 +118,7 @@ class Timers:
         try:
             at = base64.b64decode(after, b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise bad("cursor: it is none of a page before") from None
+            raise bad_request("cursor: it is none of a page before") from None
         timers = self._view.between(from_ms, to_ms, at, team, rows_max + 1)
         for timer in timers:
             _demand_opened(timer)
@@ -149,7 +148,7 @@ class Timers:
             async with asyncio.timeout(_VET_S):
                 await self._guard.vet_url(url, team)
         except UrlRefused as refused:
-            raise bad(f"url: {refused}") from None
+            raise bad_request(f"url: {refused}") from None
         except (OSError, TimeoutError, LookupsBusy):
             # A host that is away may be back when it is called; it is checked again then.
             return

@@ -7,23 +7,19 @@ time out and partitions are compacted when a test says so.
 
 | module | what it is |
 | --- | --- |
-| `records` | what readers are given, and how keys choose partitions |
-| `partition` | records and ends of transactions in their order, compacted and cut |
+| `partition` | records, as readers are given them, and ends of transactions in their order, compacted and cut |
 | `log` | topics, transactional ids, committed positions |
-| `transactional_producer`, `partition_reader`, `group_member` | the clients, as `retry.kafka.interface` wants them |
+| `transactional_producer` | the client that writes, as `retry.kafka.interface` wants it |
 | `group_coordinator` | the coordinator of a consumer group |
-| `cluster` | all of it as one worker reaches it |
+| `cluster` | the clients that read, and all of it as one worker reaches it |
 """
 
 from __future__ import annotations
 
-from retry.testing.kafka.cluster import MemoryCluster
+from retry.testing.kafka.cluster import MemoryCluster, MemoryGroupMember, MemoryPartitionReader
 from retry.testing.kafka.group_coordinator import Membership, MemoryGroup
-from retry.testing.kafka.group_member import MemoryGroupMember
 from retry.testing.kafka.log import MemoryLog
-from retry.testing.kafka.partition import MemoryPartition, Transaction
-from retry.testing.kafka.partition_reader import MemoryPartitionReader
-from retry.testing.kafka.records import MemoryEnd, MemoryRecord, murmur2
+from retry.testing.kafka.partition import MemoryEnd, MemoryPartition, MemoryRecord, Transaction, murmur2
 from retry.testing.kafka.transactional_producer import Fault, MemoryTransactionalProducer
 
 __all__ = [

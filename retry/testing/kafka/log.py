@@ -9,13 +9,11 @@ from confluent_kafka import KafkaError
 
 from retry import clock
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.compressed_size import compressed_batch_bytes
 from retry.kafka.interface import CommittedOffset, OffsetBounds, Partition
-from retry.kafka.record_limits import TopicLimits, batch_bytes
+from retry.kafka.record_limits import TopicLimits, batch_bytes, compressed_batch_bytes
 from retry.record import Headers
 from retry.testing.kafka.group_coordinator import MemoryGroup
-from retry.testing.kafka.partition import MemoryPartition, Transaction
-from retry.testing.kafka.records import MemoryRecord, murmur2
+from retry.testing.kafka.partition import MemoryPartition, MemoryRecord, Transaction, murmur2
 
 _ANY_PARTITION = -1
 _BYTES_MAX = 1_048_588

@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from retry.clock import Deadline
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted, TransactionFailed
-from retry.kafka.batch_size_limits import BatchSizeLimits
 from retry.kafka.group_member import read_committed_offset
-from retry.kafka.record_limits import OF_CONTENT
+from retry.kafka.record_limits import OF_CONTENT, BatchSizeLimits
 from retry.kafka.refused_records import RehearsalResult, RehearsedRecord, Suspects, refusals
 from retry.testing.kafka.group_coordinator import Membership
 from retry.testing.kafka.log import MemoryLog, forbidden

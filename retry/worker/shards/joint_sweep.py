@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from retry import clock
-from retry.delivery import sweep
+from retry.delivery import sweep, webhook_calls
 from retry.delivery.due_batch import give_back
 from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
-from retry.delivery.webhooks import delivery
-from retry.delivery.webhooks.in_flight import WebhooksInFlight
+from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
 from retry.kafka.interface import SweepProducer
-from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
 
@@ -157,7 +156,7 @@ def _call(shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 def _call_turn(
     calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
 ) -> None:
-    turn = delivery.advance_calls(
+    turn = webhook_calls.advance_calls(
         calls, shard.table, writer, changelog=shard.changelog, gate=around.gate, now_ms=now_ms, rows_max=around.rows_max,
         codec=around.codec,
     )  # fmt: skip

@@ -13,12 +13,11 @@ from retry.delivery import move_entries, park_refused
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions
 from retry.delivery.cancel import Cancelling
-from retry.delivery.due_batch import DueRow
+from retry.delivery.due_batch import DueRow, RefusedEntry, name_letter
 from retry.delivery.hold import Held, Holding
 from retry.delivery.move_entries import MoveContext
 from retry.delivery.park_refused import RefusedContext
 from retry.delivery.redecide import Redecider
-from retry.delivery.refused_entries import RefusedEntry, name_letter
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.slice_work import ActContext
 from retry.delivery.sweep import ChangelogPartition

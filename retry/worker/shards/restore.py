@@ -24,7 +24,7 @@ from retry.delivery.redecide import Redecider
 from retry.delivery.return_slice import AskParked
 from retry.delivery.slice_work import AskPassed
 from retry.delivery.sweep import ChangelogPartition
-from retry.delivery.webhooks.in_flight import WebhooksInFlight
+from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.kafka.interface import Log, OffsetBounds
 from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.kafka.transaction_pace import TransactionPace

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from retry import clock
 from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.table.changelog_records import before_newer
-from retry.delay_queue.table.due_estimate import DueEstimate
-from retry.delay_queue.table.interface import Table, TableDirectory, UnreadableRow
+from retry.delay_queue.table.interface import DueEstimate, Table, TableDirectory, UnreadableRow
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
 from retry.delivery.sweep import ChangelogPartition
@@ -25,9 +24,7 @@ from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards import restore
-from retry.worker.shards.freshness import Freshness
-from retry.worker.shards.phase import Phase
-from retry.worker.shards.progress import SweepProgress
+from retry.worker.shards.progress import Freshness, Phase, SweepProgress
 from retry.worker.shards.requested_moves import NOTHING_ASKED, MovesTold, RequestedMoves
 from retry.worker.shards.restore import RestoreProgress, ShardContext
 

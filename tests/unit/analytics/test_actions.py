@@ -8,11 +8,11 @@ pytest.importorskip("ruamel.yaml")
 
 from ruamel.yaml import YAML
 
-from retry.analytics.advice.actions import PerRetry, choose_actions
 from retry.analytics.advice.choose_attempts import Advice, choose
 from retry.analytics.advice.evidence import Cell, Evidence
 from retry.analytics.advice.policy_rewrite import Advised
-from retry.analytics.statistics.rates import gamma_quantile
+from retry.analytics.advice.summary import PerRetry, choose_actions
+from retry.analytics.statistics import gamma_quantile
 
 
 def advised(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retry.analytics.advice.backtest import backtest, format_backtest
 from retry.analytics.advice.choose_attempts import Advice
+from retry.analytics.advice.compare import backtest, format_backtest
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 
 KIND = Kind("shop", "a.Timeout", ("orders.DLT", "returns.DLT"), ("shop/orders",))

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from retry.analytics.questions.changes import compare_periods
+from retry.analytics.questions.policies import compare_periods
 
 Row = dict[str, Any]
 ORDERS = {"team": "shop", "policy": "shop/orders"}

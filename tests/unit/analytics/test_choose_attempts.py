@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.analytics.advice.choose_attempts import KEEP, choose
-from retry.analytics.advice.delays import round_delay
+from retry.analytics.advice.choose_attempts import KEEP, Prospect, choose, round_delay
 from retry.analytics.advice.evidence import Cell, Evidence, survival
-from retry.analytics.advice.observed import Observed
-from retry.analytics.advice.prospect import Prospect
+from retry.analytics.advice.replay import Observed
 
 
 def evidence(*counts: tuple[int, int], delay_ms: int = 1_000) -> Evidence:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from retry.analytics import class_archive
+from retry.analytics import spark_session
 from retry.errors import RetryError
 
 
@@ -29,18 +29,18 @@ def java(writes: bytes | None) -> Callable[[str], None]:
 
 
 def test_what_was_made_is_found_and_java_is_told_to_use_it() -> None:
-    assert (class_archive.find_archive(), class_archive.java_options()) == (None, "")
-    made = class_archive.create_archive(java(b"classes"))
-    assert class_archive.find_archive() == made
-    assert f'-XX:SharedArchiveFile="{made}" -Xshare:auto' in class_archive.java_options()
+    assert (spark_session.find_archive(), spark_session.java_options()) == (None, "")
+    made = spark_session.create_archive(java(b"classes"))
+    assert spark_session.find_archive() == made
+    assert f'-XX:SharedArchiveFile="{made}" -Xshare:auto' in spark_session.java_options()
 
 
 def test_a_file_that_was_cut_off_is_none() -> None:
-    made = class_archive.create_archive(java(b"classes"))
+    made = spark_session.create_archive(java(b"classes"))
     made.write_bytes(b"class")
-    assert class_archive.find_archive() is None
-    again = class_archive.create_archive(java(b"class"))
-    assert class_archive.find_archive() == again
+    assert spark_session.find_archive() is None
+    again = spark_session.create_archive(java(b"class"))
+    assert spark_session.find_archive() == again
 
 
 @pytest.mark.parametrize("other", ["release", "version", "jars"])
@@ -54,27 +54,27 @@ def test_another_java_or_spark_has_a_file_of_its_own(
     (home / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setattr("pyspark.__file__", str(spark / "__init__.py"))
-    made = class_archive.create_archive(java(b"classes"))
-    assert class_archive.find_archive() == made
+    made = spark_session.create_archive(java(b"classes"))
+    assert spark_session.find_archive() == made
     if other == "release":
         (home / "release").write_text("two")
     elif other == "version":
         monkeypatch.setattr("pyspark.__version__", "4.0.1")
     else:
         (spark / "jars" / "two.jar").write_text("two")
-    assert class_archive.find_archive() is None
+    assert spark_session.find_archive() is None
 
 
 def test_a_java_that_keeps_nothing_or_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(RetryError, match="starts without"):
-        class_archive.create_archive(java(None))
+        spark_session.create_archive(java(None))
 
     def dies(options: str) -> None:
         java(b"half")(options)
         raise RetryError("Java ended with 1")
 
     with pytest.raises(RetryError, match="ended with 1"):
-        class_archive.create_archive(dies)
+        spark_session.create_archive(dies)
     assert not [*(tmp_path / "a b").rglob("spark*")]
 
 
@@ -84,11 +84,11 @@ def test_a_cache_that_cannot_be_written_or_found_is_said_and_no_session_ends_of_
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(RetryError, match="name another folder as XDG_CACHE_HOME"):
-        class_archive.create_archive(java(b"classes"))
-    assert class_archive.java_options() == ""
+        spark_session.create_archive(java(b"classes"))
+    assert spark_session.java_options() == ""
 
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr("retry.analytics.class_archive.cache_dir", nowhere)
-    assert class_archive.java_options() == ""
+    monkeypatch.setattr("retry.analytics.spark_session.cache_dir", nowhere)
+    assert spark_session.java_options() == ""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from retry.analytics.advice import backtest, compare
-from retry.analytics.advice.told import sentence
+from retry.analytics.advice import compare
+from retry.analytics.advice.summary import describe_advice
 from retry.analytics.text_report import format_report
 from tests.support.counted import each_counted, slips
 from tests.support.findings import findings
@@ -40,11 +40,11 @@ def _told(number: int) -> Iterator[str]:
     for row in found["worth"]:
         for verdict in ("unknown", "fewer", "keep"):
             more: dict[str, Any] = {"verdict": verdict, "attempts_now": 5, "saved": number, "missing": number}
-            yield sentence(row | more | {"delays_ms": {}})
+            yield describe_advice(row | more | {"delays_ms": {}})
     row = dict.fromkeys(("letters", "retries", "left_out", "recovered", "kept", "attempts"), number)
     row |= {"team": "shop", "exception": "x", "topics": [], "attempts_now": 5}
     row |= {"kept_share": 0.5, "kept_low": 0.4, "kept_high": 0.6}
-    yield from backtest.format_backtest({"all": row, "kinds": [row], "delays": number})
+    yield from compare.format_backtest({"all": row, "kinds": [row], "delays": number})
     expected = dict.fromkeys(("letters", "retries", "recovered", "recovered_low", "recovered_high", "parked"), number)
     expected |= dict.fromkeys(("unobserved", "unobserved_attempts", "unobserved_delays"), number)
     expected |= dict.fromkeys(("p50_ms", "p90_ms"), 1_500)

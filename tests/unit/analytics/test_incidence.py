@@ -13,8 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retry.analytics.statistics.incidence import Incidence, Step, cumulative
-from retry.analytics.statistics.proportions import Z
+from retry.analytics.statistics import Incidence, Step, Z, cumulative
 from tests.fixtures.make_incidence import FILE, WAYS
 
 Lives = Sequence[tuple[int, str]]

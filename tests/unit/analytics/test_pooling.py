@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from retry.analytics.advice.evidence import Cell, Evidence, Kind
+from retry.analytics.advice.evidence import Cell, Evidence, Kind, may_be_pooled, pool_evidence
 from retry.analytics.advice.policy_rewrite import add_rules, list_advice
-from retry.analytics.advice.pooling import may_be_pooled, pool_evidence
 from retry.analytics.advice.summary import advice_by_kind, worth
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.analytics.statistics.homogeneity import differ, more_often
-from retry.analytics.statistics.proportions import chance
-from retry.analytics.statistics.rates import Rate, gamma_quantile, weight_rates
+from retry.analytics.statistics import Rate, chance, differ, gamma_quantile, more_often, weight_rates
 
 COUNTS = st.tuples(st.integers(0, 25), st.integers(1, 25)).map(lambda each: (min(each), max(each)))
 

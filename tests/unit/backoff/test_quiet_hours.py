@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import PolicyInvalid
-from backoff.calendar import Calendar
-from backoff.quiet_hours import QuietHours
+from backoff.calendar import Calendar, QuietHours
 from backoff.time_zone import END_MS
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

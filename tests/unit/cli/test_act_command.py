@@ -12,14 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from retry.__main__ import main
-from retry.cli import act, operator
-from retry.cli.act import confirm_count
-from retry.cli.act_options import ramp, request
+from retry.cli import act, options
+from retry.cli.act import confirm_count, ramp, request
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import ActionRefused
 from retry.operations import cluster, control_requests
-from retry.operations.act import preview, readiness
+from retry.operations.act import preview, start
 from retry.operations.act.choose import Chosen
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import Request
@@ -92,7 +91,7 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     shards = Asked(1, PREVIEW_MS_MAX + 1)
     monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: shards)
     monkeypatch.setattr(cluster, "Cluster", lambda _: None)
-    monkeypatch.setattr(readiness, "demand_readiness", lambda *_: None)
+    monkeypatch.setattr(start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(act, "registry_of", lambda _: Registry())
     monkeypatch.setattr(preview, "preview", previewed)
     done = CliRunner().invoke(main, ["act", "park", "team:a", "--yes", "--file", "policies.yaml"])
@@ -144,9 +143,9 @@ def test_whoever_has_no_name_is_known_by_a_number(monkeypatch: pytest.MonkeyPatc
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 4711")
 
-    monkeypatch.setattr(operator.socket, "gethostname", lambda: "host")
-    monkeypatch.setattr(operator.getpass, "getuser", lambda: "ann")
-    assert operator.identify_user() == "ann@host"
-    monkeypatch.setattr(operator.getpass, "getuser", nobody)
-    monkeypatch.setattr(operator.os, "getuid", lambda: 4711)
-    assert operator.identify_user() == "4711@host"
+    monkeypatch.setattr(options.socket, "gethostname", lambda: "host")
+    monkeypatch.setattr(options.getpass, "getuser", lambda: "ann")
+    assert options.identify_user() == "ann@host"
+    monkeypatch.setattr(options.getpass, "getuser", nobody)
+    monkeypatch.setattr(options.os, "getuid", lambda: 4711)
+    assert options.identify_user() == "4711@host"

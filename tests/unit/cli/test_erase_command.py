@@ -15,10 +15,10 @@ from retry.__main__ import main
 from retry.cli import erase as module
 from retry.operations import control_requests
 from retry.operations.act import erase as operations
-from retry.operations.act import readiness
-from retry.operations.act import remnants as told
+from retry.operations.act import erase as told
+from retry.operations.act import start
 from retry.operations.act.choose import Chosen
-from retry.operations.act.remnants import Remnant
+from retry.operations.act.erase import Remnant
 from retry.policies.registry import Registry
 
 
@@ -31,8 +31,8 @@ class Around:
         self.code = code
         remains = [Remnant("app-parked/0", "2 records", 1_000, 2_000), Remnant("app-lineage", "hashes", None, None)]
         monkeypatch.setattr(control_requests, "ShardNumbers", lambda _: SimpleNamespace(admin=None))
-        monkeypatch.setattr(readiness, "demand_readiness", lambda *_: None)
-        monkeypatch.setattr(told, "remnants", lambda *_: remains)
+        monkeypatch.setattr(start, "demand_readiness", lambda *_: None)
+        monkeypatch.setattr(told, "find_remnants", lambda *_: remains)
         monkeypatch.setattr(module, "registry_of", lambda _: Registry())
         monkeypatch.setattr(module, "_preview", self._preview)
         monkeypatch.setattr(module, "start_action", self._start)

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from retry import clock
-from retry.cli.moment import Moment
+from retry.cli.options import Moment
 
 NOW_MS = 1_780_272_000_000
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import action_pages, actions, api_actions, awaited
-from retry.console.replica.rows import Freshness
+from retry.console.acting import action_pages, actions, api, standing_actions
+from retry.console.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
@@ -24,10 +24,9 @@ from retry.delay_queue.ramp_records import Ramp
 from retry.errors import TransactionAborted
 from retry.operations.act.audit import AuditLetter
 from retry.operations.act.choose import Chosen
-from retry.operations.act.members import MemberResult
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import ExampleChange, Preview
-from retry.operations.act.told import MEMBER_COLUMNS
+from retry.operations.act.told import MEMBER_COLUMNS, MemberResult
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS
 
@@ -50,9 +49,9 @@ class Kafka:
         self.fault: Exception | None = None
         self.starting = threading.Event()
         self.starting.set()
-        monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
+        monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
         monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
-        monkeypatch.setattr(actions.readiness, "demand_readiness", lambda *_: None)
+        monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
         monkeypatch.setattr(actions, "preview", self.preview)
         monkeypatch.setattr(actions.start, "start", self.start)
@@ -373,7 +372,7 @@ def test_each_letter_of_an_action_is_told_and_no_cell_is_a_formula(
         MemberResult(NOW_MS, 1, AuditLetter("done", "orders.DLT/0/1", NOW_MS, None, "a", NOW_MS + 5, "=cmd|' /C calc'!A0")),
         MemberResult(None, 0, AuditLetter("not_yet", parked="@orders.parked/0/7")),
     ]
-    for module in (action_pages, api_actions):
+    for module in (action_pages, api):
         monkeypatch.setattr(module, "shards_of", lambda _: None)
         monkeypatch.setattr(module, "all_members", lambda *_: iter(results))
     answer = console.ask(ANN, "GET", f"/actions/{action_id}/members.csv")

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from retry.console.replica.rows import AuditRow, Page
+from retry.console.rows import AuditRow, Page
 from retry.console.web.rights import Role, Viewer
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS

@@ -16,9 +16,8 @@ from retry.console.acting import webhooks
 from retry.console.acting.webhooks import Happenings, Notifier
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
-from retry.delivery.webhooks.http_client import HttpRequest, WebhookClient
-from retry.delivery.webhooks.response import Answer
 from retry.errors import LookupsBusy, RebuildInProgress
+from retry.http_client.client import Answer, HttpRequest, WebhookClient
 from retry.settings import Settings
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS, group

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from retry.console.acting.meanwhile import new_failures
+from retry.console.acting.standing_actions import count_new_failures
 from retry.delay_queue.action_records import Action, Tally
-from retry.operations.act.meanwhile import count_arrived, without_state
 from retry.operations.act.overview import ActionOverview
+from retry.operations.act.told import count_arrived, without_state
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters.listing import Cursor
+from retry.operations.listing import Cursor
 from tests.support.console import NOW_MS, FakeReplica, letter
 
 ASKED_MS = NOW_MS - 60_000
@@ -27,7 +27,7 @@ def about(words: str, teams: list[str]) -> ActionOverview:
 
 def asked(words: str, teams: list[str]) -> tuple[Any, ...]:
     replica = FakeReplica([letter(1), letter(2, "bank")])
-    found = new_failures(replica, None, about(words, teams), NOW_MS)  # type: ignore[arg-type]
+    found = count_new_failures(replica, None, about(words, teams), NOW_MS)  # type: ignore[arg-type]
     assert found is not None
     ((scope, meant, *_),) = replica.asked
     return scope, str(meant), found.count
@@ -41,7 +41,7 @@ def test_they_are_counted_in_whichever_state_and_of_the_teams_of_the_action_alon
 @pytest.mark.parametrize("words", ["action 00aa", "key:1 --letter a/0/1", "value.$.a=1", "header.tenant:acme"])
 def test_where_no_filter_of_the_replica_says_what_it_is_about_there_is_no_count(words: str) -> None:
     replica = FakeReplica([letter(1)])
-    assert new_failures(replica, None, about(words, []), NOW_MS) is None  # type: ignore[arg-type]
+    assert count_new_failures(replica, None, about(words, []), NOW_MS) is None  # type: ignore[arg-type]
     assert replica.asked == []
 
 

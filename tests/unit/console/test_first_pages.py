@@ -13,14 +13,13 @@ from html import unescape
 import pytest
 
 from retry.clock import Deadline
-from retry.console.acting import routes as acting
-from retry.console.replica.payloads import Scanned
-from retry.console.replica.rows import Freshness, Held, Scope
-from retry.console.web import explained_letter, letters
-from retry.console.web.granted_roles import Granted
+from retry.console import server as acting
+from retry.console.reading.payloads import Scanned
+from retry.console.rows import Freshness, Held, Scope
+from retry.console.web import letter as web_letter
+from retry.console.web import letters
 from retry.console.web.now import sentence
-from retry.console.web.rights import Role, Sight
-from retry.console.web.token_file import make_token
+from retry.console.web.rights import Granted, Role, Sight, make_token
 from retry.delay_queue import entry_keys
 from retry.errors import BrokersUnreachable, CursorStale, RebuildInProgress, RecordUnwritten
 from retry.operations.letter_filter.parse import parse
@@ -78,7 +77,7 @@ def test_the_empty_console_says_how_to_attach() -> None:
 @pytest.mark.parametrize("path", PAGES + ACTING)
 def test_every_page_says_how_old_its_data_is(path: str) -> None:
     replica = full()
-    browser = served(replica, more=[acting.build_routes]).browser()
+    browser = served(replica, more=[acting.build_acting_routes]).browser()
     html = browser.get(path).text
     # Only what keeps a page fresh says that it is live; the other pages say that they are not.
     assert (">Live<" in html, "As of <time" in html) == (False, True)
@@ -93,7 +92,7 @@ def test_what_is_wrong_with_topics_is_told_to_who_sees_every_team() -> None:
     every, of_all = make_token("eve", Granted({"*": Role.VIEWER}))
     replica = full()
     replica.state = Freshness("old", 1.0, NOW_MS, 5, "zz-foreign.parked/0/17: no outcome")
-    made = served(replica, tokens=f"{line}\n{of_all}", more=[acting.build_routes])
+    made = served(replica, tokens=f"{line}\n{of_all}", more=[acting.build_acting_routes])
     for who, told in ((token, False), (every, True)):
         browser = made.browser()
         browser.post("/sign-in", data={"token": who}, headers={"Origin": ORIGIN})
@@ -251,13 +250,13 @@ def test_the_letter_that_another_waits_behind_is_the_first_of_its_key_and_team()
     others = [letter(3, "orders", state="waiting", due_at_ms=5, key=b"k"), letter(4, state="waiting", due_at_ms=6, behind=True)]
     replica = FakeReplica([*others, letter(1, state="waiting", due_at_ms=10, key=b"k", offset=77), behind])
     made = served(replica)
-    head = explained_letter._head(made.console, behind)
+    head = web_letter._head(made.console, behind)
     assert head is not None
     assert str(entry_keys.source(head)) == "10/orders.DLT/0/77"
     assert str(replica.asked[-1][1]) == "topic:orders.DLT key:k state:waiting"
-    assert explained_letter._head(made.console, letter(1)) is None
+    assert web_letter._head(made.console, letter(1)) is None
     replica.rows = []
-    assert explained_letter._head(made.console, behind) is None
+    assert web_letter._head(made.console, behind) is None
 
 
 def test_a_letter_whose_record_cannot_be_read_shows_the_rest() -> None:

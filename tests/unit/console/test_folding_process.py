@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import folding_process
-from retry.console.replica.folding_process import FoldingProcess
-from retry.console.replica.reports import Begin, read_begin, send_begin
+from retry.console.folding import folding_process
+from retry.console.folding.folding_process import FoldingProcess
+from retry.console.folding.reports import Begin, read_begin, send_begin
 from retry.kafka import topics
 from retry.policies.registry import Registry
+from retry.process.policy_reload import load_policies
 from retry.settings import Settings
-from retry.worker.policy_reload import load_policies
 from tests.support.process import await_that
 from tests.unit.kafka.test_child_process import alive
 
@@ -27,7 +27,7 @@ OWN = topics.build_topic_names("retry")
 SAYS = f"""
 import sys
 from multiprocessing.connection import Connection
-from retry.console.replica.reports import Place, Report, encode_report, read_begin
+from retry.console.folding.reports import Place, Report, encode_report, read_begin
 pipe = Connection(int(sys.argv[1]))
 begin = read_begin(pipe)
 again = begin.path.with_name("again")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import follower as following
-from retry.console.replica import sources
-from retry.console.replica.follower import Follower
-from retry.console.replica.replica_file import ReplicaFile
-from retry.console.replica.reports import Report
-from retry.console.replica.rows import Freshness
-from retry.console.replica.sources import Sources
+from retry.console.folding import folds
+from retry.console.folding import follower as following
+from retry.console.folding.folds import Sources
+from retry.console.folding.follower import Follower
+from retry.console.folding.replica_file import ReplicaFile
+from retry.console.folding.reports import Report
+from retry.console.rows import Freshness
 from retry.errors import TopicsInvalid
 from retry.kafka import client_config
 from retry.policies.registry import Registry
@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
         raise raised.pop(0) if len(raised) > 1 else raised[0]
 
     monkeypatch.setattr(client_config, "admin", lambda _settings: None)
-    monkeypatch.setattr(sources, "find_sources", look)
+    monkeypatch.setattr(folds, "find_sources", look)
     monkeypatch.setattr(following, "_AGAIN_S", 0.01)
     return raised
 

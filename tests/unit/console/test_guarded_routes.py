@@ -12,14 +12,12 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from retry.console.acting import action_pages, actions, api_actions, awaited, pauses, sent_entries
-from retry.console.acting import routes as acting
-from retry.console.replica import seen_actions
-from retry.console.replica.rows import AuditRow, Freshness
-from retry.console.web.granted_roles import read
+from retry.console import server as acting
+from retry.console.acting import action_pages, actions, api, other_entries, pauses, standing_actions
+from retry.console.reading import lists
+from retry.console.rows import AuditRow, Freshness
 from retry.console.web.guard import guard_route
-from retry.console.web.rights import ANY_FIELD, Role
-from retry.console.web.token_file import make_token
+from retry.console.web.rights import ANY_FIELD, Role, make_token, read_roles
 from retry.delay_queue import action_records, control_records
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import Pause
@@ -38,7 +36,7 @@ _GRANTS = {
     "viewer": "payments:viewer", "operator": "payments:operator", "admin": "payments:admin", "foreign": f"{FOREIGN}:admin",
     "every": "*:admin reveal:*",
 }  # fmt: skip
-_MADE = {name: make_token(name, read(grant.split()) or pytest.fail(grant)) for name, grant in _GRANTS.items()}
+_MADE = {name: make_token(name, read_roles(grant.split()) or pytest.fail(grant)) for name, grant in _GRANTS.items()}
 _POLICIES = f"""
 teams:
   payments: {{topics: [{{dead_letters: orders.DLT, retry_to: orders.retry, park_to: parked}}]}}
@@ -71,7 +69,7 @@ def console() -> Served:
     head = action_records.head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
     replica.control_records = [dict([head, pause])]
     replica.notes.standing[_IDS["id"]] = [("c1", FOREIGN, FOREIGN, 1)]
-    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_routes])
+    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes])
     policies = policy_file(_POLICIES, "policies.yaml")
     made.console.registry = lambda: policies
     made.console.clock_ms = lambda: NOW_MS
@@ -81,18 +79,18 @@ def console() -> Served:
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
-    standing = SimpleNamespace(admin=None, list_records=seen_actions.CopiedControls(console().replica.controls()).list_records)
-    monkeypatch.setattr(awaited, "WITHIN_S", 0.0)
-    for module in (actions, action_pages, api_actions, pauses):
+    standing = SimpleNamespace(admin=None, list_records=lists.CopiedControls(console().replica.controls()).list_records)
+    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.0)
+    for module in (actions, action_pages, api, pauses):
         monkeypatch.setattr(module, "shards_of", lambda _: standing)
-    for module in (action_pages, api_actions):
+    for module in (action_pages, api):
         monkeypatch.setattr(module, "all_members", lambda *_: iter([]))
     for what in actions.ORDERS:
         monkeypatch.setitem(actions.ORDERS, what, lambda *_: None)
-    monkeypatch.setattr(actions.readiness, "demand_readiness", lambda *_: None)
-    monkeypatch.setattr(actions.undo, "undoing", _refuses)
-    monkeypatch.setattr(sent_entries, "_demand_brokers", lambda _: None)
-    for history in (sent_entries, sent_entries.stored_schedules):
+    monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
+    monkeypatch.setattr(actions.start, "undoing", _refuses)
+    monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)
+    for history in (other_entries, other_entries.stored_schedules):
         monkeypatch.setattr(history, "newest_records", _sent)
 
 

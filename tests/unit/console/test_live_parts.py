@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from retry.console.replica.rows import Scope
+from retry.console.rows import Scope
 from retry.console.web import live
-from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import Role, Sight
-from retry.console.web.token_file import make_token
+from retry.console.web.rights import Granted, Role, Sight, make_token
 from retry.errors import RebuildInProgress
 from tests.support.console import ORIGIN, Served, served
 from tests.support.open_page import DEADLINE_S, looking, run

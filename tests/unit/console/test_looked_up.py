@@ -6,11 +6,9 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from retry.console.acting import api_rows
-from retry.console.replica.rows import BreakerState, WorkerState
-from retry.console.web.looked_up import LookedUp
-from retry.console.web.overdue_lanes import OverdueLane
-from retry.console.web.silent_workers import Workers, silences, silent_workers
+from retry.console.acting import api_answers
+from retry.console.rows import BreakerState, WorkerState
+from retry.console.web.now import LookedUp, OverdueLane, Workers, silences, silent_workers
 from retry.errors import BrokersUnreachable
 from retry.kafka import consumer_groups
 from tests.support.console import NOW_MS, FakeReplica, letter, served
@@ -98,7 +96,7 @@ def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:
     html = served(replica).browser().get("/").text
     assert all(part in html for part in ("Worker w1 on host of w1 is silent", "Heard of last", "it refuses: too large"))
     assert html.index(">open<") < html.index("refunds.retry") < html.index(">closed<")
-    told = api_rows.build_now_object(replica.load_now(None), replica.freshness(), None)
+    told = api_answers.build_now_object(replica.load_now(None), replica.freshness(), None)
     assert (told["workers"][0]["silent"], told["breakers"][0]["letters"]) == (True, 17)
 
 

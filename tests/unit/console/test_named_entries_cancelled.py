@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from retry.console.acting import awaited, named_entries, sent_entries
-from retry.console.acting.named_entries import CancelRecord, cancelling
+from retry.console.acting import named_pages, other_entries, standing_actions
+from retry.console.acting.named_pages import CancelRecord, cancelling
 from retry.console.web.formats import format_for_picker
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Call, Entry, Named
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import EntrySource, QueueLimits
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import EntrySource, QueueLimits, RecordVersions
 from retry.policies.policy_file import parse
 from retry.record import Headers
 from retry.scheduling.messages.entry_source import SchedulesSource
@@ -144,10 +143,10 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActingConsole]:
     found = SimpleNamespace(entry=entry, team="schedules")
     payloads: Any = SimpleNamespace(find_letter=lambda _scope, wanted: found if wanted == name else None)
     made.replica.payloads = payloads
-    monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
+    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
     monkeypatch.setattr(type(made.console), "cluster", lambda _: SimpleNamespace(admin=None))
     described = SimpleNamespace(partitions=SHARDS)
-    monkeypatch.setattr(named_entries.topics, "describe", lambda _, names: dict.fromkeys(names, described))
+    monkeypatch.setattr(named_pages.topics, "describe", lambda _, names: dict.fromkeys(names, described))
     yield made
     made.close()
 
@@ -156,7 +155,7 @@ def test_a_cancel_is_in_the_audit_and_then_where_its_way_in_reads_it(
     console: ActingConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = Written()
-    monkeypatch.setattr(named_entries, "Records", lambda _: written)
+    monkeypatch.setattr(named_pages, "Records", lambda _: written)
     name = console.replica.rows[0].name
     form = {"kind": "schedule", "name": name, "reason": "not needed"}
     assert console.ask(EVE, "POST", "/entries/cancel", form).status_code == 404
@@ -193,7 +192,7 @@ def test_history_is_searched_in_the_same_way_by_who_sees_schedules(
 ) -> None:
     sent = {"id": "vid0", "epoch": NOW_MS // 1_000, "timestamp": 5, "topic": "schedules", "value": "c2VjcmV0"}
     monkeypatch.setattr(
-        sent_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}]
+        other_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}]
     )
     page = console.ask(ANN, "GET", "/schedules/history").text
     assert ("vid0" in page, "<td>history</td>" in page, "c2VjcmV0" in page) == (True, True, False)
@@ -213,7 +212,7 @@ def test_history_of_tasks_and_timers_is_there_for_their_teams(console: ActingCon
             headers: Headers = [("task-run", b"7"), ("task-due-ms", b"%d" % NOW_MS)] if n == 0 else []
             yield MemoryRecord(Entry(topic, b"acme/bill", value, headers, None, ""), 1, 41 + n, NOW_MS), headers
 
-    monkeypatch.setattr(sent_entries, "newest_records", newest)
+    monkeypatch.setattr(other_entries, "newest_records", newest)
     runs = Viewer("tom", {"tasks": Role.VIEWER})
     page = console.ask(runs, "GET", "/tasks/history").text
     assert ("1 found" in page, "run 7, in bills/1/41" in page, "acme/bill" in page, "s3cret" in page) == (True, True, True, False)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from retry import clock
-from retry.console.replica import new_kinds, note_records
-from retry.console.replica.new_kinds import Kind, Seen
-from retry.console.replica.note_records import RESOLVED, Resolved
-from retry.console.replica.regrouping import CHANGE, Change
+from retry.console.folding import notes
+from retry.console.folding.notes import RESOLVED, Resolved
+from retry.console.folding.regrouping import CHANGE, Change
+from retry.console.reading import groups
+from retry.console.reading.groups import Kind, Seen
 from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
 
 DAY_MS = 86_400_000
@@ -25,11 +26,11 @@ def replica(tmp_path: Path) -> GivenReplica:
 
 def since(replica: GivenReplica, seen: Seen) -> tuple[Seen, list[Kind]]:
     with replica.readers.reading(0.0) as connection:
-        return new_kinds.since(connection, replica.file.id, seen)
+        return groups.find_new_kinds(connection, replica.file.id, seen)
 
 
-def note(replica: GivenReplica, key: str, record: note_records.Record | None) -> None:
-    replica.fold(OWN.notes, (key.encode(), None if record is None else note_records.encode(record)))
+def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
+    replica.fold(OWN.notes, (key.encode(), None if record is None else notes.encode_note(record)))
 
 
 def test_only_what_came_since_is_looked_at_and_all_of_another_file(replica: GivenReplica, tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.Monk
     replica.fold(OWN.changelog, (key, value))
     seen, _ = since(replica, Seen())
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * DAY_MS)
-    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
     replica.fold(OWN.changelog, (key, None))
     assert replica.connection.execute("SELECT count(*) FROM cells").fetchone() == (0,)
     replica.fold(OWN.changelog, entry(2, headers=failure("b.B")))
@@ -62,7 +63,7 @@ def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.Monk
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
     def reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
-            return new_kinds.find_reopened(connection)
+            return groups.find_reopened(connection)
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     ((_, group),) = since(replica, Seen())[1]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from retry.console.replica.notes import CHARS_MAX
-from retry.console.replica.regrouping import split_id
+from retry.console.folding.regrouping import split_id
+from retry.console.reading.notes import CHARS_MAX
 from retry.console.web.rights import Role, Viewer
 from tests.support.acting_console import ActingConsole
 from tests.support.console import group

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from retry.console.acting import named_pages, other_schedulers
-from retry.console.acting.other_schedulers import OtherScheduler, ask_schedulers, read
+from retry.console.acting import named_pages, other_entries
+from retry.console.acting.other_entries import OtherScheduler, ask_schedulers, read
 from retry.errors import SettingsInvalid
 from retry.scheduling.messages.search import Query, parse_query, search
 from tests.support.ports import free_port
@@ -103,8 +103,8 @@ def test_pages_of_several_schedulers_follow_each_other_as_one_list(given: dict[s
 
 
 def test_of_more_than_is_asked_of_one_it_is_said_that_not_all_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_schedulers, "MAX", 10)
-    monkeypatch.setattr(other_schedulers, "_ROWS_MAX", 25)
+    monkeypatch.setattr(other_entries, "MAX", 10)
+    monkeypatch.setattr(other_entries, "_ROWS_MAX", 25)
     rows = [{**ROW, "id": f"s{n:03}", "epoch": n} for n in range(60)]
     with searched(rows) as url:
         (near,) = ask_schedulers(read(f"eu={url}"), "live", Query(field="epoch", descending=False, rows_max=5, skip=15))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retry.console.acting import awaited, pauses
+from retry.console.acting import pauses, standing_actions
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
@@ -35,7 +35,7 @@ def console() -> Iterator[ActingConsole]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What is asked of the shards."""
     told: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(awaited, "WITHIN_S", 0.1)
+    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
     monkeypatch.setattr(pauses, "shards_of", lambda _: SimpleNamespace())
     monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: told.append((scope, name, pause)))
     monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: told.append((scope, name, None)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import payloads
-from retry.console.replica.letter_rows import LogRecord
-from retry.console.replica.payloads import Payloads, Scanned
+from retry.console.reading import payloads
+from retry.console.reading.letters import LogRecord
+from retry.console.reading.payloads import Payloads, Scanned
 from retry.errors import CursorStale
 from retry.kafka.record_fetch import GONE, UNREADABLE
 from retry.operations.letter_filter.parse import parse

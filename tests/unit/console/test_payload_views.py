@@ -7,8 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.console.web.payload_shape import shape
-from retry.console.web.payload_views import WHOLE_BYTES_MAX, views
+from retry.console.web.payload_views import WHOLE_BYTES_MAX, shape, views
 
 _PLAIN = st.none() | st.booleans() | st.integers() | st.text(min_size=1)
 _JSON = st.recursive(_PLAIN, lambda of: st.lists(of) | st.dictionaries(st.just("name"), of))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import payloads
-from retry.console.replica.letter_rows import LogRecord
-from retry.console.replica.payloads import Payloads
-from retry.console.replica.rows import LetterRow
+from retry.console.reading import payloads
+from retry.console.reading.letters import LogRecord
+from retry.console.reading.payloads import Payloads
+from retry.console.rows import LetterRow
 from retry.delay_queue import blocks
 from retry.intake.gather_blocks import encode_block
 from retry.operations.letter_filter.parse import parse

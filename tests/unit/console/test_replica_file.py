@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica.replica_file import TOPIC, ReplicaFile
+from retry.console.folding.replica_file import TOPIC, ReplicaFile
 from retry.errors import DataDirUnusable, RebuildInProgress
 from tests.support.replicas import OWN, GivenReplica, entry
 

@@ -10,11 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.delay_queue import entry_keys, envelopes
+from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letter_filter import predicate
-from retry.operations.letter_filter.glob import Glob, glob
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import Filter, Moment, Range, Span, Term, all_of, any_of, negate
-from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
+from retry.operations.letter_filter.syntax import Filter, Glob, Moment, Range, Span, Term, all_of, any_of, glob, negate
 from retry.policies.registry import Registry
 from retry.record import Headers
 from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
@@ -119,10 +118,10 @@ def test_however_letters_are_found_they_are_the_same(
     replica.finish()
     whole = replica.names(text)
     assert len(whole) > 20
-    monkeypatch.setattr("retry.console.replica.letter_search._CELLS_MAX", cells_max)
-    monkeypatch.setattr("retry.console.replica.letter_search._FIRST_STRETCH", 5)
+    monkeypatch.setattr("retry.console.reading.letter_search._CELLS_MAX", cells_max)
+    monkeypatch.setattr("retry.console.reading.letter_search._FIRST_STRETCH", 5)
     if not listed:
-        monkeypatch.setattr("retry.console.replica.letter_search.COUNT_MAX", 20)
+        monkeypatch.setattr("retry.console.reading.letter_search.COUNT_MAX", 20)
     found: list[str] = []
     page = replica.letters(text, limit=7)
     while True:
@@ -153,7 +152,7 @@ def test_letters_of_many_cells_come_in_order_however_many_are_due_at_once(
     replica.fold(OWN.parked, *(rested(n) for n in range(5)))
     replica.finish()
     by_cells, counted = listed(replica, text), replica.letters(text, limit=3)
-    monkeypatch.setattr("retry.console.replica.letter_search._CELLS_MAX", 0)
+    monkeypatch.setattr("retry.console.reading.letter_search._CELLS_MAX", 0)
     assert by_cells == replica.names(text) == listed(replica, text)
     assert (counted.count, counted.is_capped) == (len(by_cells), False)
     assert bool(by_cells) == (text != "due:>1h")
@@ -186,7 +185,7 @@ def walked_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, count_max: i
     replica.fold(OWN.changelog, *(entry(n, NOW_MS + n) for n in range(2_000)))
     replica.finish()
     for name, value in {"COUNT_MAX": count_max, "_FIRST_STRETCH": 20, "PAGE_S": within_s, "COUNT_S": within_s}.items():
-        monkeypatch.setattr(f"retry.console.replica.letter_search.{name}", value)
+        monkeypatch.setattr(f"retry.console.reading.letter_search.{name}", value)
     return replica
 
 

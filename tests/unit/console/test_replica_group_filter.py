@@ -9,16 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retry.console.replica import groups_page, note_records
-from retry.console.replica.letter_record import FoundFailure
-from retry.console.replica.regrouping import CHANGE, SPLIT_BY, Change, Regrouping
+from retry.console.folding import notes
+from retry.console.folding.letter_record import FoundFailure
+from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change, Regrouping
+from retry.console.reading import groups as reading_groups
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.errors import FilterInvalid
+from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Term
-from retry.operations.letters.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import Headers
 from tests.support.replicas import NOW_MS, OWN, GivenMessage, GivenReplica
@@ -53,7 +54,7 @@ def folded(replica: GivenReplica) -> list[FoundLetter]:
 
 
 def change(replica: GivenReplica, n: int, made: Change | None) -> None:
-    value = None if made is None else note_records.encode(made)
+    value = None if made is None else notes.encode_note(made)
     replica.fold(OWN.notes, (f"{CHANGE}{n}".encode(), value))
 
 
@@ -105,7 +106,7 @@ def test_a_groups_filter_means_as_many_letters_as_it_counts(changes: list[tuple[
             # A link that somebody kept means what its page shows.
             for group in seen:
                 with replica.readers.reading(0.0) as connection:
-                    page = groups_page.one(connection, None, group, NOW_MS)
+                    page = reading_groups.find_group(connection, None, group, NOW_MS)
                 assert len(meant(replica, letters, f"group:{group}")) == (page.count if page else 0)
                 assert len(meant(replica, letters, f"-group:{group}")) == LETTERS - (page.count if page else 0)
         replica.file.close()

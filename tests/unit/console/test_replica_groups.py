@@ -10,12 +10,14 @@ import orjson
 import pytest
 
 from retry import clock
-from retry.console.replica import groups_page, lineage_page, note_records, other_pages
-from retry.console.replica.letter_record import top_frames
-from retry.console.replica.note_records import NOTE, RESOLVED, Note, Resolved
-from retry.console.replica.now_page import NowQuery
-from retry.console.replica.regrouping import CHANGE, Change
-from retry.console.replica.rows import Group, Now, Scope
+from retry.console.folding import notes
+from retry.console.folding.letter_record import top_frames
+from retry.console.folding.notes import NOTE, RESOLVED, Note, Resolved
+from retry.console.folding.regrouping import CHANGE, Change
+from retry.console.reading import groups, lists
+from retry.console.reading import letters as reading_letters
+from retry.console.reading.now import NowQuery
+from retry.console.rows import Group, Now, Scope
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.control_records import Pause, encode, pause_key
@@ -44,8 +46,8 @@ def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
     return made
 
 
-def note(replica: GivenReplica, key: str, record: note_records.Record | None) -> None:
-    replica.fold(OWN.notes, (key.encode(), None if record is None else note_records.encode(record)))
+def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
+    replica.fold(OWN.notes, (key.encode(), None if record is None else notes.encode_note(record)))
 
 
 def told(
@@ -69,7 +71,7 @@ def told(
 
 def one(replica: GivenReplica, group: str, scope: Scope = None) -> Group:
     with replica.readers.reading(0.0) as connection:
-        found = groups_page.one(connection, scope, group, NOW_MS)
+        found = groups.find_group(connection, scope, group, NOW_MS)
     assert found is not None
     return found
 
@@ -147,7 +149,7 @@ def test_a_group_can_be_split_by_the_top_frames_of_its_root_cause(replica: Given
         replica.fold(OWN.changelog, entry(n, headers=failure("a.A", "m", ("kafka_dlt-exception-stacktrace", stack(method)))))
     (group,) = replica.groups()
     with replica.readers.reading(0.0) as connection:
-        splits = groups_page.splits(connection, None, group.id)
+        splits = groups.splits(connection, None, group.id)
     frames = {split.value: split.count for split in splits if split.by == "frames"}
     top = {method: "\n".join(f"com.acme.{method}.call{n}" for n in range(3)) for method in ("Pay", "Ship")}
     assert frames == {top["Pay"]: 2, top["Ship"]: 1}
@@ -208,7 +210,7 @@ def test_a_viewer_counts_letters_of_its_teams_alone(replica: GivenReplica, three
     assert {group.id: group.count for group in replica.groups(scope=frozenset({"orders"}))} == {three[0]: 1}
     assert one(replica, three[0], frozenset({"orders"})).teams == ("orders",)
     with replica.readers.reading(0.0) as connection:
-        assert groups_page.one(connection, frozenset({"orders"}), three[1], NOW_MS) is None
+        assert groups.find_group(connection, frozenset({"orders"}), three[1], NOW_MS) is None
 
 
 def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
@@ -216,7 +218,7 @@ def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
     whole, found, after = [group.id for group in replica.groups()], list[str](), None
     while True:
         with replica.readers.reading(0.0) as connection:
-            page = groups_page.list_groups(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
+            page = groups.list_groups(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
         found += [group.id for group in page.rows]
         if (after := page.after) is None:
             break
@@ -237,7 +239,7 @@ def test_what_nothing_was_heard_of_for_long_is_forgotten(replica: GivenReplica, 
     replica.fold(OWN.changelog, (key, None))
     replica.fold(OWN.outcomes, told(1, "1", due_ms=NOW_MS - 5))
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * 24 * HOUR_MS)
-    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
     replica.fold(OWN.changelog, entry(3, headers=failure("b.B")))
     assert replica.counts_hold()
     assert sorted(ids(replica).values()) == [2]
@@ -265,7 +267,7 @@ def test_a_lineage_has_its_failures_and_what_operators_did(replica: GivenReplica
     record = AuditRecord("ac", "retry", "ann", NOW_MS - 1, 0, letters, "mended")
     replica.fold(OWN.audit, (b"ac", msgspec.json.encode(record)))
     with replica.readers.reading(0.0) as connection:
-        events = lineage_page.events(connection, frozenset({"payments"}), "1")
+        events = reading_letters.list_events(connection, frozenset({"payments"}), "1")
     assert [(event.what, event.attempt, event.at_ms) for event in events] == [
         ("failed", 0, NOW_MS - 9), ("due", 1, NOW_MS - 5), ("came back", 1, NOW_MS - 2), ("action", None, NOW_MS - 1),
     ]  # fmt: skip
@@ -277,27 +279,27 @@ def test_the_audit_is_shown_to_those_whose_letters_it_is_about(replica: GivenRep
     paused = by_person("pause", "bob", "", NOW_MS + 1, [], ["orders"])
     replica.fold(OWN.audit, (b"console", shown), (b"console", paused), (b"x", b"nonsense"))
     with replica.readers.reading(0.0) as connection:
-        whole = other_pages.load_audit_page(connection, replica.file.id, None, None, 1, {})
+        whole = lists.load_audit_page(connection, replica.file.id, None, None, 1, {})
         assert ([(row.kind, row.by, row.team) for row in whole.rows], whole.count) == ([("pause", "bob", "orders")], 2)
-        rest = other_pages.load_audit_page(connection, replica.file.id, None, whole.after, 1, {})
+        rest = lists.load_audit_page(connection, replica.file.id, None, whole.after, 1, {})
         assert [(row.kind, row.letters, row.done) for row in rest.rows] == [("reveal", 2, 2)]
         assert rest.after is None
-        own = other_pages.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {})
+        own = lists.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {})
         assert [row.kind for row in own.rows] == ["reveal"]
-        assert other_pages.load_audit_page(connection, replica.file.id, frozenset({"others"}), None, 9, {}).count == 0
+        assert lists.load_audit_page(connection, replica.file.id, frozenset({"others"}), None, 9, {}).count == 0
         for wanted, kinds in (
             ({"by": "ann"}, ["reveal"]), ({"kind": "pause"}, ["pause"]), ({"team": "orders"}, ["pause"]), ({"by": "an"}, []),
             ({"letter": "orders.DLT/0/1"}, ["reveal"]), ({"letter": "parked/0/2"}, ["reveal"]), ({"letter": "parked/0/3"}, []),
             ({"by": "ann", "kind": "pause"}, []), ({"action": "00"}, []),
         ):  # fmt: skip
-            found = other_pages.load_audit_page(connection, replica.file.id, None, None, 9, wanted)
+            found = lists.load_audit_page(connection, replica.file.id, None, None, 9, wanted)
             assert ([row.kind for row in found.rows], found.count) == (kinds, len(kinds)), wanted
         # Nobody sees more by asking for it.
-        others = other_pages.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {"team": "orders"})
+        others = lists.load_audit_page(connection, replica.file.id, frozenset({"payments"}), None, 9, {"team": "orders"})
         assert (others.rows, others.count) == ([], 0)
         # A page goes on with what it began with.
         with pytest.raises(CursorStale):
-            other_pages.load_audit_page(connection, replica.file.id, None, whole.after, 1, {"by": "ann"})
+            lists.load_audit_page(connection, replica.file.id, None, whole.after, 1, {"by": "ann"})
     assert replica.unreadable == 1
 
 

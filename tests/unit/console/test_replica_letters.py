@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import letter_rows, lineage_page, other_pages
+from retry.console.reading import letters, lists
 from retry.delay_queue import entry_keys, envelopes, returned_offsets
 from retry.delay_queue.envelopes import Also, Call, Named
 from retry.delay_queue.returned_offsets import ParkedPlace
@@ -95,9 +95,9 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
     (row,) = shown(replica).letters().rows
     assert (row.kind, row.label, row.due_at_ms) == ("schedule", "daily", NOW_MS + 2)
     with replica.readers.reading(0.0) as connection:
-        listed = other_pages.named_entries(connection, "", None, "schedule", "dail", None, 10)
+        listed = lists.list_named_entries(connection, "", None, "schedule", "dail", None, 10)
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
-        assert other_pages.named_entries(connection, "", None, "timer", "", None, 10).rows == []
+        assert lists.list_named_entries(connection, "", None, "timer", "", None, 10).rows == []
     of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.key_stem("s", 0)
     replica.fold(OWN.changelog, envelopes.cancel(of, 3, stem, 3))
     assert shown(replica).names() == []
@@ -142,7 +142,7 @@ def test_a_viewer_sees_letters_of_its_teams_alone(replica: GivenReplica) -> None
     assert replica.letters(scope=frozenset()).count == 0
     assert replica.letters("team:payments", frozenset({"orders"})).nothing_matches == "team:payments"
     with replica.readers.reading(0.0) as connection:
-        assert other_pages.list_filter_names(connection, frozenset({"orders"})).teams == ("orders",)
+        assert lists.list_filter_names(connection, frozenset({"orders"})).teams == ("orders",)
 
 
 def test_pages_follow_each_other_and_a_cursor_of_another_list_is_refused(replica: GivenReplica) -> None:
@@ -171,14 +171,14 @@ def test_a_letter_is_found_by_its_name(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, entry(1), partition=1)
     replica.fold(OWN.parked, rested(7))
     with shown(replica).readers.reading(0.0) as connection:
-        found = letter_rows.find_letter(connection, name_of(1))
+        found = letters.find_letter(connection, name_of(1))
         assert found is not None
         assert (found[0].key, found[1]) == (b"key 1", (OWN.changelog, 1, 0))
-        resting = letter_rows.find_letter(connection, f"{OWN.parked}/0/0")
+        resting = letters.find_letter(connection, f"{OWN.parked}/0/0")
         assert resting is not None
         assert (resting[0].key, resting[1]) == (b"key 7", (OWN.parked, 0, 0))
         for name in (name_of(2), "x/y", "a/b/c", "/", f"{OWN.parked}/0/9", "1/2/3/4/5", f"{OWN.parked}/-1/0", "é/0/1"):
-            assert letter_rows.find_letter(connection, name) is None
+            assert letters.find_letter(connection, name) is None
 
 
 def test_what_stays_in_kafka_is_not_asked_for_here(replica: GivenReplica) -> None:
@@ -195,9 +195,9 @@ def test_a_lineage_tells_what_happened(replica: GivenReplica) -> None:
     moved = entry(1, NOW_MS + 5)
     replica.fold(OWN.changelog, (key, None), moved, at_ms=NOW_MS + 1)
     with shown(replica).readers.reading(0.0) as connection:
-        assert [event.what for event in lineage_page.events(connection, None, "0000000000000001")] == ["waiting"]
+        assert [event.what for event in letters.list_events(connection, None, "0000000000000001")] == ["waiting"]
     replica.fold(OWN.changelog, (moved[0], None), at_ms=NOW_MS + 9)
     with replica.readers.reading(0.0) as connection:
-        (event,) = lineage_page.events(connection, frozenset({"payments"}), "0000000000000001")
+        (event,) = letters.list_events(connection, frozenset({"payments"}), "0000000000000001")
         assert (event.what, event.at_ms, event.attempt, event.place) == ("sent", NOW_MS + 9, 1, "orders.retry")
-        assert lineage_page.events(connection, frozenset({"others"}), "0000000000000001") == []
+        assert letters.list_events(connection, frozenset({"others"}), "0000000000000001") == []

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retry import clock
-from retry.console.replica import groups_page, lineage_page
-from retry.console.replica.now_page import NowQuery
-from retry.console.replica.settled import SETTLE_MS
+from retry.console.folding.attempts import SETTLE_MS
+from retry.console.reading import groups, letters
+from retry.console.reading.now import NowQuery
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.delay_queue.envelopes import Entry
@@ -132,7 +132,7 @@ def test_what_was_sent_is_known_once_its_group_has_passed_it_and_the_settle_time
     assert recovery(replica) == [(1, 0, 0, 1)]
     assert recovery(replica, passed_ms + SETTLE_MS) == [(1, 1, 0, 0)]
     with replica.readers.reading(0.0) as connection:
-        group = groups_page.one(connection, None, "f00df00df00df00d", NOW_MS)
+        group = groups.find_group(connection, None, "f00df00df00df00d", NOW_MS)
         assert group is not None and (group.sent, group.came_back, group.pending) == (1, 0, 0)
 
 
@@ -155,7 +155,7 @@ def test_what_fails_again_came_back_however_it_fails_and_however_late(replica: G
     replica.fold(OWN.outcomes, again.told("park", fingerprint="beefbeefbeefbeef"))
     assert recovery(replica) == [(1, 4, 1, 0)]
     with replica.readers.reading(0.0) as connection:
-        one, other = (groups_page.one(connection, None, group, NOW_MS) for group in ("f00df00df00df00d", "beefbeefbeefbeef"))
+        one, other = (groups.find_group(connection, None, group, NOW_MS) for group in ("f00df00df00df00d", "beefbeefbeefbeef"))
         assert one is not None and (one.sent, one.came_back, sum(one.trend)) == (4, 1, 4)
         assert other is not None and (other.sent, other.came_back) == (0, 0)
     replica.fold(OWN.outcomes, Letter(11, LETTERS[1].lineage, 2).told())
@@ -194,8 +194,8 @@ def test_a_timeline_says_when_a_retry_was_sent_passed_and_came_back(replica: Giv
     replica.fold(OWN.outcomes, sample(SENT_MS + 19, SENT_MS + 22))
     replica.fold(OWN.changelog, FIRST.waits(), FIRST.leaves(), again.waits(NOW_MS + 1), at_ms=SENT_MS)
     with replica.readers.reading(0.0) as connection:
-        events = lineage_page.events(connection, frozenset({"payments"}), FIRST.lineage)
-        assert lineage_page.events(connection, frozenset({"others"}), FIRST.lineage) == []
+        events = letters.list_events(connection, frozenset({"payments"}), FIRST.lineage)
+        assert letters.list_events(connection, frozenset({"others"}), FIRST.lineage) == []
     told = [(event.what, event.attempt, event.place, event.at_ms) for event in events]
     assert told[2:] == [
         ("due", 1, "", SENT_MS), ("due", 2, "", SENT_MS), ("sent", 1, "orders.retry", SENT_MS),
@@ -207,7 +207,7 @@ def test_a_timeline_says_when_a_retry_was_sent_passed_and_came_back(replica: Giv
 def test_old_samples_are_forgotten_but_for_the_last(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     replica.fold(OWN.outcomes, sample(1, 10), sample(2, 20), sample(1, 10, "bank"), sample(None, 30), (offset_records.KEY, b"{}"))
     assert replica.unreadable == 1
-    monkeypatch.setattr("retry.console.replica.folds._PRUNE_EVERY", 1)
+    monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
     replica.fold(OWN.outcomes, FIRST.told())
     rows = replica.connection.execute("SELECT consumer_group, until_ms FROM passed ORDER BY 1").fetchall()
     assert rows == [("bank", 1), ("shop", 2)]

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.exceptions import HTTPException
 
-from retry.console.web import granted_roles
-from retry.console.web.granted_roles import Granted
-from retry.console.web.rights import LOCAL, Role, Viewer, demand_role
-from retry.console.web.token_file import Tokens, make_token, viewer_of
+from retry.console.web import rights
+from retry.console.web.rights import LOCAL, Granted, Role, Tokens, Viewer, demand_role, make_token, viewer_of
 from retry.errors import SettingsInvalid
 
 SOME = Viewer("ada", {"payments": Role.OPERATOR, "orders": Role.VIEWER}, frozenset({"payments"}))
@@ -61,10 +59,10 @@ def test_what_is_of_another_team_does_not_exist_and_what_is_not_allowed_is_forbi
 
 def test_grants_are_read_as_they_are_written() -> None:
     granted = Granted({"payments": Role.OPERATOR, "*": Role.VIEWER}, frozenset({"payments"}))
-    assert granted_roles.read(granted.format_grant().split()) == granted
-    assert granted_roles.read(["a:viewer,a:admin"]) == Granted({"a": Role.ADMIN})
+    assert rights.read_roles(granted.format_grant().split()) == granted
+    assert rights.read_roles(["a:viewer,a:admin"]) == Granted({"a": Role.ADMIN})
     more = Granted({"a": Role.OPERATOR, "b": Role.VIEWER}, frozenset("b"))
-    assert granted_roles.combine_grants([Granted({"a": Role.VIEWER}), more]) == more
+    assert rights.combine_grants([Granted({"a": Role.VIEWER}), more]) == more
 
 
 @pytest.mark.parametrize("text", [
@@ -72,7 +70,7 @@ def test_grants_are_read_as_they_are_written() -> None:
     "reveal:a",
 ])  # fmt: skip
 def test_what_is_no_grant_is_refused(text: str) -> None:
-    assert granted_roles.read(text.split()) is None
+    assert rights.read_roles(text.split()) is None
 
 
 def test_a_token_of_the_file_names_who_has_it(tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from retry.console.acting import routes as acting
-from retry.console.web.granted_roles import Granted
+from retry.console import server as acting
 from retry.console.web.oidc import RolesOfClaims
-from retry.console.web.rights import Role, Viewer
-from retry.console.web.sessions import Sessions
-from retry.console.web.token_file import make_token
+from retry.console.web.rights import Granted, Role, Viewer, make_token
+from retry.console.web.sign_in import Sessions
 from retry.errors import SettingsInvalid
 from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, served
 
@@ -59,7 +57,7 @@ def test_a_token_that_ends_signs_nobody_in_any_more_and_whoever_has_is_signed_ou
     now = [1_000_000]
     token, line = make_token("eve", Granted({"payments": Role.VIEWER}), 2_000_000)
     assert line.endswith(" payments:viewer 1970-01-01T00:33:20.000+00:00")
-    made = served(tokens=line, now_ms=lambda: now[0], more=[acting.build_routes])
+    made = served(tokens=line, now_ms=lambda: now[0], more=[acting.build_acting_routes])
     browser, api = made.browser(), {"Authorization": f"Bearer {token}"}
     assert (sign_in(browser, token).status_code, browser.get("/").status_code) == (303, 200)
     assert made.browser().get("/api/now", headers=api).status_code == 200

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from retry.console import server as acting
 from retry.console.acting import named_pages
-from retry.console.acting import routes as acting
-from retry.console.acting.other_schedulers import Answer
-from retry.console.replica.replica import Replica
-from retry.console.replica.rows import Freshness, Page
+from retry.console.acting.other_entries import Answer
+from retry.console.reading.replica import Replica
+from retry.console.rows import Freshness, Page
 from retry.console.web.app import NAV
 from retry.errors import BrokersUnreachable, RebuildInProgress
 from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, served
@@ -23,7 +23,7 @@ SAID = {
 
 
 def shown(replica: FakeReplica) -> Served:
-    return served(replica, more=[acting.build_routes])
+    return served(replica, more=[acting.build_acting_routes])
 
 
 @pytest.mark.parametrize("path", [path for _, path in NAV])
@@ -65,7 +65,7 @@ def test_records_that_cannot_be_read_are_told_on_every_page(path: str) -> None:
 
 def test_a_scheduler_that_does_not_answer_and_a_search_that_ended_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     away = Answer("eu", [], 0, "it did not answer: refused")
-    monkeypatch.setattr(named_pages.other_schedulers, "ask_schedulers", lambda *_: [away])
+    monkeypatch.setattr(named_pages.other_entries, "ask_schedulers", lambda *_: [away])
     html = shown(FakeReplica()).browser().get("/schedules").text
     assert ("eu: it did not answer: refused" in html, "where there was an answer" in html) == (True, True)
     rows = [letter(n, kind="task", label=f"t{n}") for n in range(3)]

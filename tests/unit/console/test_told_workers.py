@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.replica import told_workers
-from retry.console.replica.now_page import NowQuery
-from retry.console.replica.rows import BreakerState, Now, Scope
+from retry.console.reading import now as reading_now
+from retry.console.reading.now import NowQuery
+from retry.console.rows import BreakerState, Now, Scope
 from retry.policies.registry import Registry
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord, to_json
 from tests.support.plans import registry_of
@@ -77,7 +77,7 @@ def test_breakers_that_a_worker_says_are_shown_to_the_teams_that_send_there(repl
     assert now(replica, frozenset({"payments"})).breakers == (orders,)
     assert now(replica, frozenset({"refunds"})).breakers == (refunds,)
     with replica.readers.reading(0.0) as connection:
-        assert told_workers.open_breakers(connection, NOW_MS).keys() == {"orders.retry", "other.retry"}
+        assert reading_now.list_open_breakers(connection, NOW_MS).keys() == {"orders.retry", "other.retry"}
     say(replica, "a", NOW_MS + 1)
     say(replica, "b", NOW_MS + 1, ended=True)
     assert now(replica).breakers == (refunds,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from retry.console.web.static_files import FOLDER, Assets
+from retry.console.web.application import FOLDER, Assets
 from tests.support.console import served
 
 VENDOR = FOLDER / "vendor"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.dead_letters import body_attempts
+from retry.dead_letters import dead_letter
 from retry.dead_letters.dead_letter import Letter, read
 from retry.delay_queue.envelopes import Entry
 from retry.intake.attempts import RecentLineages, to_header
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.policies.registry import default_route
 from retry.record import Headers
-from retry.testing.kafka.records import MemoryRecord
+from retry.testing.kafka.partition import MemoryRecord
 
 PATH = "$.retryAttempt"
 ALIASES = {"attempts": ("x-tries", PATH)}
@@ -37,7 +37,7 @@ def test_3_1_a_count_in_the_body_counts_though_everything_else_is_new() -> None:
         found = letter(json.dumps({"id": 4711, "retryAttempt": attempt}).encode())
         assert (found.failure.attempts, made(found)) == (attempt, attempt - 1)
     assert letter(b'{"retryAttempt": 0}').failure.attempts == 1
-    assert body_attempts.count_attempts(b'{"meta": {"tries": 5}}', ["$.meta.tries"]) == 5
+    assert dead_letter.count_attempts(b'{"meta": {"tries": 5}}', ["$.meta.tries"]) == 5
 
 
 def test_3_1_the_larger_count_holds_where_headers_and_body_disagree() -> None:
@@ -68,7 +68,7 @@ def test_3_1_a_body_is_not_looked_into_where_the_policy_does_not_ask() -> None:
 def test_3_1_3_11_what_is_no_count_is_as_if_it_were_not_there(value: bytes | None) -> None:
     found = letter(value)
     assert (found.counted, found.failure.attempts, made(found)) == (0, 1, 0)
-    assert body_attempts.count_attempts(value, ["$.retryAttempt.retryAttempt.retryAttempt"]) == 0
+    assert dead_letter.count_attempts(value, ["$.retryAttempt.retryAttempt.retryAttempt"]) == 0
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from retry.dead_letters.dead_letter import Letter, read
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks import ALIASABLE, KNOWN, Aliases, make_unknown_failure, recognise
-from retry.dead_letters.frameworks.detection_plan import DIALECTS
-from retry.dead_letters.frameworks.topic_names import infer_from_name
+from retry.dead_letters.frameworks.detection import DIALECTS, infer_from_name
 from retry.delay_queue.envelopes import Entry
 from retry.record import Headers
 from retry.testing.kafka import MemoryRecord

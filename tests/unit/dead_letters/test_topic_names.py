@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.dead_letters.frameworks.topic_names import Implied, infer_from_name
+from retry.dead_letters.frameworks.detection import Implied, infer_from_name
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act import ENDED_MS, ActContext, Acting
-from retry.delivery.act_audit import content_digest
+from retry.delivery.act_records import content_digest
 from retry.delivery.acted_entry import SEALED, hash_envelope
 from retry.delivery.orphaned_rows import ORPHAN_MS
 from retry.delivery.return_slice import AskParked

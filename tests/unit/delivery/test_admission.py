@@ -8,7 +8,7 @@ import pytest
 
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
-from retry.delay_queue.lane import Lane
+from retry.delay_queue.entry_keys import Lane
 from retry.delivery.admission import Admission
 from retry.policies.policy_file import parse
 from retry.telemetry.health import Reason

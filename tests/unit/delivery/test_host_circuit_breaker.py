@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retry.delivery.circuit_breaker import OPEN_MS_MAX
-from retry.delivery.webhooks.host_circuit_breaker import FAILURES, OPEN_MS, HostCircuitBreakers
+from retry.delivery.circuit_breakers import FAILURES, OPEN_MS, OPEN_MS_MAX, HostCircuitBreakers
 
 HOST, OTHER = "https://a:443", "https://b:443"
 

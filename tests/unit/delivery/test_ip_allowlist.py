@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from retry.delivery.webhooks.ip_allowlist import is_allowed
+from retry.http_client.ssrf_guard import is_allowed
 
 INSIDE = [
     "0.0.0.0", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retry.delivery.webhooks.response import RETRY_AFTER_MS_MAX, Answer, Verdict, retry_after_ms
+from retry.http_client.client import RETRY_AFTER_MS_MAX, Answer, Verdict, retry_after_ms
 
 
 @pytest.mark.parametrize(

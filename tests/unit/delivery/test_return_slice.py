@@ -15,9 +15,9 @@ from retry.delay_queue.action_records import Member, Order, Tally
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import return_slice
 from retry.delivery.act import GROWN
-from retry.delivery.act_audit import content_digest
-from retry.delivery.named_policies import WAIT_MS
+from retry.delivery.act_records import content_digest
 from retry.delivery.returned_letter import ReturnedLetter, record_digest
+from retry.delivery.slice_work import WAIT_MS
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record

@@ -12,7 +12,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.envelope_codec import PLAIN
-from retry.delivery import resting_record
+from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import ReturnedLetter, record_digest
 from retry.record import Record
@@ -173,14 +173,14 @@ def test_what_makes_no_sense_of_a_parked_letter_is_refused() -> None:
 def test_a_reference_is_returned_whole() -> None:
     whole = dead(value=b"v" * 5_000)
     record = parked(whole, made=0, bytes_max=1_000)
-    assert (record.value(), resting_record.is_reference(record)) == (None, True)
+    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
     assert envelopes.decode(done(record, whole=whole).envelope).value == b"v" * 5_000
     assert returned(record, whole=whole, bytes_max=1_000) == Refusal("too_large")
 
 
 def test_a_letter_that_had_no_value_is_no_reference() -> None:
     record = parked(dead(value=None))
-    assert not resting_record.is_reference(record)
+    assert not returned_letter.is_reference(record)
     assert envelopes.decode(done(record).envelope).value is None
 
 
@@ -247,13 +247,13 @@ WHOLE = dead(value=b"v" * 5_000)
 def test_a_reference_is_one_whatever_it_was_parked_for(made: int) -> None:
     record = parked(WHOLE, made=made, bytes_max=1_000)
     assert ours(record.headers())[names.PARKED_REASON] == (b"max_attempts" if made else b"too_large")
-    assert (record.value(), resting_record.is_reference(record)) == (None, True)
+    assert (record.value(), returned_letter.is_reference(record)) == (None, True)
     assert envelopes.decode(done(record, whole=WHOLE).envelope).value == WHOLE.value()
 
 
 def test_what_has_a_header_of_its_own_is_whole_without_a_value() -> None:
-    assert not resting_record.is_reference(parked(dead(value=None)))
-    assert resting_record.is_reference(parked(dead(value=None, headers=[])))
+    assert not returned_letter.is_reference(parked(dead(value=None)))
+    assert returned_letter.is_reference(parked(dead(value=None, headers=[])))
 
 
 @pytest.mark.parametrize("other", [
@@ -291,11 +291,11 @@ def unreadable(record: Record) -> Record:
 def test_what_has_headers_that_cannot_be_read_is_refused_and_ends_nothing(kind: str) -> None:
     whole = unreadable(dead())
     record = parked(whole)
-    assert resting_record.is_reference(record)
+    assert returned_letter.is_reference(record)
     assert returned(record, kind, whole=whole, target="orders.slow", patch=Patch({"a": "b"})) == Refusal("unreadable_headers")
     stranger = unreadable(parked())
     assert returns().find_refusal(stranger) == Refusal("not_ours")
-    assert not resting_record.is_reference(unreadable(dead(value=None)))
+    assert not returned_letter.is_reference(unreadable(dead(value=None)))
 
 
 POINTER = dead(key=None, value=None, headers=[

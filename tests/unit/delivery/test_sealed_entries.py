@@ -12,7 +12,7 @@ from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import HELD, NULLS
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
-from retry.delivery.act_audit import content_digest, content_digests, make_audit_records
+from retry.delivery.act_records import content_digest, content_digests, make_audit_records
 from retry.delivery.acted_entry import SEALED, ActedEntry, Refusal, hash_envelope
 from retry.delivery.cancel import Cancelling
 from retry.delivery.move_entries import MoveContext

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from retry.delivery.webhooks.ssrf_guard import SsrfGuard, host_of, parse_allowlist, well_formed
 from retry.errors import SettingsInvalid, UrlRefused
+from retry.http_client.ssrf_guard import SsrfGuard, host_of, parse_allowlist, well_formed
 
 PUBLIC, LOOPBACK = "93.184.216.34", "127.0.0.1"
 

@@ -8,8 +8,8 @@ import hmac
 
 import pytest
 
-from retry.delivery.webhooks.standard_webhooks import secret_of, secrets_of, sign_body
 from retry.errors import SettingsInvalid
+from retry.http_client.client import secret_of, secrets_of, sign_body
 
 SECRET, ID = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
 OTHER = "whsec_" + base64.b64encode(bytes(range(32))).decode()

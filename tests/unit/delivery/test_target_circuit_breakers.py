@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
+from retry.delivery.circuit_breakers import TargetCircuitBreakers
 from retry.policies.limits import CircuitBreakerLimits
 
 T, OTHER = "orders.retry", "other.retry"

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from retry.clock import Deadline, pause, wall_ms
 from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Call
-from retry.delivery.webhooks.delivery import advance_calls
-from retry.delivery.webhooks.http_client import HttpRequest
-from retry.delivery.webhooks.in_flight import Limits, WebhooksInFlight
-from retry.delivery.webhooks.response import Answer
+from retry.delivery.webhook_calls import advance_calls
+from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import CommitInDoubt, TransactionAborted
+from retry.http_client.client import Answer, HttpRequest
 from retry.kafka.topics import TopicNames
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry.call_records import Called, read

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from retry.http_server.joined_writes import JoinedWrites
+from retry.http_server.connections import JoinedWrites
 
 
 class Transport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Message
 
-from retry.intake.batch_size import BatchSize
+from retry.intake.batch import BatchSize
 from retry.kafka.refused_headers import UnreadableHeaders
 
 KB = 1 << 10

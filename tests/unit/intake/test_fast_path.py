@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.detection_plan import DIALECTS
+from retry.dead_letters.frameworks.detection import DIALECTS
 from retry.delay_queue import blocks, envelopes
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry

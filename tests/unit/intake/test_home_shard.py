@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from retry import clock
-from retry.intake.home_shard import HomeShard
+from retry.intake.intake import HomeShard
 
 SHARDS = 64
 

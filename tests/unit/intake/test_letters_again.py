@@ -9,11 +9,11 @@ import pytest
 
 from retry.intake.batch import BatchResult
 from retry.intake.consumer import LetterConsumer
+from retry.intake.entry_source import RecordVersions
 from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
-from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import CommittedOffset, Partition
 from retry.testing.kafka import MemoryCluster, MemoryLog
-from retry.testing.kafka.group_member import MemoryGroupMember
+from retry.testing.kafka.cluster import MemoryGroupMember
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions
 from tests.support.simulated_clock import Simulated

@@ -10,8 +10,8 @@ import pytest
 from retry.errors import CommitInDoubt
 from retry.intake.batch import BatchResult, WrittenBatch
 from retry.intake.consumer import LetterConsumer
+from retry.intake.entry_source import RecordVersions
 from retry.intake.read_positions import PARTITION, ReadPosition, encode_positions, offsets_of
-from retry.intake.record_versions import RecordVersions
 from retry.testing.kafka import Fault, MemoryCluster, MemoryLog, MemoryTransactionalProducer
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions

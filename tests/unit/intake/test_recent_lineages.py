@@ -37,7 +37,7 @@ from retry.intake.attempts import (
     unpack,
 )
 from retry.intake.attempts.equal_letters import LEVELS_MAX, Level, Levels
-from retry.intake.attempts.lineage_codec import MOVED
+from retry.intake.attempts.lineages import MOVED
 from retry.intake.attempts.ring_buffer import Ring
 
 NOW_MS = 1_700_000_000_000

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from retry.delay_queue.entry_keys import VERSIONS_OF_MS
 from retry.delay_queue.envelopes import Entry
+from retry.intake.entry_source import RecordVersions
 from retry.intake.read_positions import ReadPosition, encode_positions, fold_record
-from retry.intake.record_versions import RecordVersions
 from retry.kafka.interface import Partition
 from retry.testing.kafka import MemoryRecord
 

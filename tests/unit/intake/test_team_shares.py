@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.intake.attempts import RecentLineages, build_fields, pack
-from retry.intake.attempts.lineage_codec import LineageFields
+from retry.intake.attempts.lineages import LineageFields
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retry.delay_queue.envelopes import Entry
-from retry.kafka.batch_size_limits import BatchSizeLimits
+from retry.kafka.record_limits import BatchSizeLimits
 
 
 def entry(size: int, topic: str = "t") -> Entry:

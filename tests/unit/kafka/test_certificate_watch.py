@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.errors import BrokersUnreachable, SettingsInvalid
-from retry.kafka.certificate_watch import FOR_EVER, CertificateWatch, delay_s, list_watched
+from retry.process.certificates import FOR_EVER, CertificateWatch, delay_s, list_watched
 from retry.settings import Settings
 from tests.support.secured import Certificates
 from tests.support.simulated_clock import Simulated, simulated_clock

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from retry.errors import BrokersUnreachable, SettingsInvalid
-from retry.kafka import client_certificate, client_config
-from retry.kafka.client_certificate import AUTHORITY, CERTIFICATE, KEY, Config
+from retry.kafka import client_config, connection
+from retry.kafka.connection import AUTHORITY, CERTIFICATE, KEY, Config
 from retry.settings import Settings
 from tests.support.secured import Certificates
 
@@ -46,7 +46,7 @@ class Files:
 
     def made(self) -> bytes:
         """The certificate of a client that is made now."""
-        client_certificate.make_client(self.make, self.config())
+        connection.make_client(self.make, self.config())
         return self.shown[-1]
 
     def tried(self, fault: Exception | None = None) -> bytes:
@@ -56,7 +56,7 @@ class Files:
             if fault is not None:
                 raise fault
 
-        client_certificate.try_client(self.make, self.config(), see)
+        connection.try_client(self.make, self.config(), see)
         return self.shown[-1]
 
 
@@ -70,7 +70,7 @@ def test_the_pair_that_the_first_client_was_made_from_stays_until_another_was_tr
     key, second = files.authority.sign("second")
     files.replace(certificate=second)
     assert files.made() == first
-    with pytest.raises(client_certificate.REFUSALS, match="key values mismatch"):
+    with pytest.raises(connection.REFUSALS, match="key values mismatch"):
         files.tried()
     files.replace(key=key)
     # It is whole. Whether brokers know who signed it is another question.
@@ -87,7 +87,7 @@ def test_the_pair_that_the_first_client_was_made_from_stays_until_another_was_tr
 def test_a_pair_that_was_of_no_use_at_first_is_read_again(files: Files) -> None:
     key, second = files.authority.sign("second")
     files.replace(certificate=second)
-    with pytest.raises(client_certificate.REFUSALS):
+    with pytest.raises(connection.REFUSALS):
         files.made()
     files.replace(key=key)
     assert files.made() == second
@@ -123,8 +123,8 @@ def test_another_mistake_is_named_whatever_was_usable_before(files: Files) -> No
 
 def test_a_folder_of_authorities_is_left_to_the_client(files: Files) -> None:
     config = {**files.config(), AUTHORITY: str(files.folder)}
-    client_certificate.make_client(files.make, config)
-    assert client_certificate._list_files(config) == tuple((name, config[name]) for name in (CERTIFICATE, KEY))
+    connection.make_client(files.make, config)
+    assert connection._list_files(config) == tuple((name, config[name]) for name in (CERTIFICATE, KEY))
 
 
 def in_memory() -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from retry.kafka import consumer_close
-from retry.kafka.consumer_close import close_consumer
+from retry.kafka import closing
+from retry.kafka.closing import close_consumer
 from retry.kafka.group_member import KafkaGroupMember
 
 HUNG_S = 0.6
@@ -17,8 +17,8 @@ HUNG_S = 0.6
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_close, "_CLOSE_S", HUNG_S)
-    monkeypatch.setattr(consumer_close, "_LOOK_S", 0.05)
+    monkeypatch.setattr(closing, "_CLOSE_S", HUNG_S)
+    monkeypatch.setattr(closing, "_LOOK_S", 0.05)
 
 
 class Closing:

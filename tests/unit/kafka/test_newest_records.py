@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.clock import Deadline
-from retry.kafka.newest_records import SpanReader, cut_to_newest
 from retry.kafka.offset_ranges import Span
+from retry.kafka.topic_ends import SpanReader, cut_to_newest
 
 
 class Found(NamedTuple):

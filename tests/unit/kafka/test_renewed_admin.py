@@ -9,7 +9,7 @@ import pytest
 
 from retry import clock
 from retry.errors import BrokersUnreachable
-from retry.kafka.renewed_admin import SILENT_S, SILENT_S_MAX, RenewedAdmin
+from retry.kafka.cluster import SILENT_S, SILENT_S_MAX, RenewedAdmin
 from tests.support.simulated_clock import simulated_clock
 
 

@@ -27,7 +27,7 @@ from retry.intake.build_entry import EntryBuilder
 from retry.operations import waiting_entries
 from retry.operations.act import choose, overview, request, start
 from retry.operations.act.choose import Chosen
-from retry.operations.act.differences import differences
+from retry.operations.act.preview import differences
 from retry.operations.act.request import DueTimes, Edit
 from retry.operations.act.told import ramp_object
 from retry.operations.letter_filter.parse import parse

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.cli.audit import _format_record
-from retry.console.acting import audit_trail
-from retry.console.acting.audit_trail import AuditTrail
+from retry.cli.actions import _format_record
+from retry.console.acting import audit as acting_audit
+from retry.console.acting.audit import AuditTrail
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.errors import ActionRefused, RecordUnwritten
 from retry.operations.act import audit, overview
@@ -120,7 +120,7 @@ def test_it_is_written_before_anything_is_shown_or_nothing_is(monkeypatch: pytes
     assert audit.decode_audit(value).kind == "reveal"
     with pytest.raises(RecordUnwritten, match="refused"):
         AuditTrail(Settings(), Records(RecordUnwritten("refused"))).reveal("ann", [])  # type: ignore[arg-type]
-    monkeypatch.setattr(audit_trail, "_WITHIN_S", 0.01)
+    monkeypatch.setattr(acting_audit, "_WITHIN_S", 0.01)
     with pytest.raises(RecordUnwritten, match="it is not done"):
         AuditTrail(Settings(), Records(acknowledges=False)).write("pause", "ann", "")  # type: ignore[arg-type]
     AuditTrail(Settings()).close()

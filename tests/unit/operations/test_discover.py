@@ -14,11 +14,10 @@ from backoff.parse import DEFAULT
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges
 from retry.kafka.offset_ranges import Span
-from retry.operations.discover import header_guess, look, topic_words
-from retry.operations.discover.found_topic import FoundTopic, Known, describe_topic, with_rate
+from retry.operations.discover import look, topic_words
+from retry.operations.discover.found_topic import FoundTopic, Known, TopicSample, describe_topic, with_rate
 from retry.operations.discover.policy_text import policy_text
 from retry.operations.discover.proposal import ProposedTopic, propose_topics
-from retry.operations.discover.topic_sample import TopicSample
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from retry.record import Headers, Record
@@ -175,7 +174,7 @@ def test_headers_that_nobody_knows_become_aliases_where_their_values_speak_for_i
 
 def test_headers_whose_values_do_not_fit_become_questions_or_nothing() -> None:
     odd: Headers = [("x-exception", b"17"), ("source-topic", b"elsewhere"), ("x-attempts", b"many"), ("x-error-code", b"E1")]
-    guessed = header_guess.guess([odd], TOPICS, set())
+    guessed = topic_words.guess_field([odd], TOPICS, set())
     assert guessed.aliases == {}
     assert len(guessed.questions) == 2 and "x-exception" in guessed.questions[0] and "source-topic" in guessed.questions[1]
 

@@ -18,9 +18,8 @@ from retry.errors import ActionRefused, RightMissing
 from retry.kafka import topics
 from retry.kafka.topics import Described
 from retry.operations.act.audit import Audit, AuditRecord
-from retry.operations.act.erase import Erasing, RestingRecords, list_compacted
-from retry.operations.act.remnants import Remnant, remnants
-from retry.operations.letters.found_letter import make_parked_letter, make_waiting_letter
+from retry.operations.act.erase import Erasing, Remnant, RestingRecords, find_remnants, list_compacted
+from retry.operations.found_letter import make_parked_letter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Headers, Record
 from retry.settings import Settings
@@ -97,7 +96,7 @@ def told(
     monkeypatch.setattr(topics, "describe", lambda _admin, wanted: {topic: described[topic] for topic in wanted})
     monkeypatch.setattr(Audit, "read_records", lambda *_: iter(audited or []))
     shards = SimpleNamespace(admin=None, list_records=lambda *_: standing or [{}])
-    return remnants(Settings(app_id="app"), shards, erasing, NOW_MS)  # type: ignore[arg-type]
+    return find_remnants(Settings(app_id="app"), shards, erasing, NOW_MS)  # type: ignore[arg-type]
 
 
 def test_what_was_there_stays_until_compaction_and_hashes_until_their_retention(monkeypatch: pytest.MonkeyPatch) -> None:

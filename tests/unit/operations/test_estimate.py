@@ -9,8 +9,7 @@ import pytest
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.ramp_records import Ramp
 from retry.operations.act.choose import Chosen
-from retry.operations.act.estimate import Estimate, estimate
-from retry.operations.act.preview import Preview
+from retry.operations.act.preview import Estimate, Preview, estimate
 from retry.operations.act.request import DueTimes, renew_action
 from tests.support.plans import registry_of
 

@@ -19,14 +19,12 @@ from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from retry.delivery.acted_entry import ActedEntry
-from retry.operations import waiting_entries
-from retry.operations.explain import due_time, search
-from retry.operations.explain.evidence import LetterEvidence
+from retry.operations import found_letter, waiting_entries
+from retry.operations.explain import search, state
+from retry.operations.explain.evidence import FormerVersion, LetterEvidence
 from retry.operations.explain.explanation import explain_evidence
-from retry.operations.explain.former_versions import FormerVersion
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.explain.state import LetterState
-from retry.operations.letters import found_letter
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from retry.testing.memory_table import MemoryTable
@@ -59,7 +57,7 @@ def test_the_last_step_is_what_the_policy_decides(curve, jitter, calendar, attem
     decision = policy.decide(
         attempt=attempt, first_failed_at_ms=failed_ms, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
     )
-    steps = list(due_time.steps(
+    steps = list(state.list_due_steps(
         policy, attempt=attempt, failed_at_ms=failed_ms, now_ms=NOW_MS, draw=draw, retry_at_ms=wish_ms
     ))  # fmt: skip
     assert decision == RetryAt(steps[-1].at_ms)
@@ -71,7 +69,7 @@ def test_each_step_says_what_it_did() -> None:
         curve=Constant(delay_ms=4 * HOUR_MS, max_delay_ms=HOUR_MS), jitter=JITTERS["none"], max_attempts=20,
         max_age_ms=DAY_MS, max_delay_ms=HOUR_MS, honour_retry_at=True, calendar=CALENDARS[1],
     )  # fmt: skip
-    steps = due_time.steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
+    steps = state.list_due_steps(policy, attempt=1, failed_at_ms=NOW_MS, now_ms=NOW_MS, draw=0.5, retry_at_ms=NOW_MS + DAY_MS)
     # 1,700,000,000 s is 22:13:20 on 14 November 2023, UTC; in Berlin an hour later.
     assert [step.says for step in steps] == [
         "The letter itself asked for 2023-11-15T22:13:20.000+00:00 (retry-at-ms).",

@@ -14,23 +14,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retry.__main__ import main
-from retry.cli.failures import _format_group
-from retry.cli.letters import _build_row, _format_letter
+from retry.cli.letters import _build_row, _format_group, _format_letter
 from retry.clock import iso
 from retry.dead_letters import retry_headers
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry
-from retry.operations import waiting_entries
+from retry.operations import failure_groups, found_letter, waiting_entries
 from retry.operations.explain.search import LetterLocation
-from retry.operations.letter_filter.json_path import text_at
+from retry.operations.failure_groups import group_failures
+from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.predicate import latest_due_ms, list_states, predicate
+from retry.operations.letter_filter.predicate import latest_due_ms, list_states, predicate, text_at
 from retry.operations.letter_filter.syntax import Filter
-from retry.operations.letters import failure_groups, found_letter
-from retry.operations.letters.failure_groups import group_failures
-from retry.operations.letters.found_letter import FoundLetter
-from retry.operations.letters.listing import Cursor
+from retry.operations.listing import Cursor
 from retry.policies.policy_file import parse as policy_file
 from retry.policies.registry import Registry
 from retry.record import CREATE_TIME, Headers, Record

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import EXAMPLES
-from retry.operations.letter_filter.glob import Glob, glob
 from retry.operations.letter_filter.parse import BYTES_MAX, DEPTH_MAX, parse
 from retry.operations.letter_filter.syntax import (
     EVERYTHING,
     AllOf,
     AnyOf,
     Filter,
+    Glob,
     Moment,
     Not,
     Range,
@@ -22,6 +22,7 @@ from retry.operations.letter_filter.syntax import (
     Term,
     all_of,
     any_of,
+    glob,
     negate,
 )
 

@@ -8,19 +8,17 @@ import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.returned_offsets import ParkedPlace
-from retry.delivery import resting_record
+from retry.delivery import returned_letter
 from retry.delivery.acted_entry import Refusal
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import ActionRefused
-from retry.operations.act import choose_resting, preview
-from retry.operations.act.choose import Chosen
-from retry.operations.act.choose_resting import RestingExample
-from retry.operations.act.edit_resting import EditedResting, edit_resting
+from retry.operations import found_letter
+from retry.operations.act import choose, preview
+from retry.operations.act.choose import Chosen, EditedResting, RestingExample, edit_resting
 from retry.operations.act.preview import ExampleChange
 from retry.operations.act.request import Edit, Request
 from retry.operations.explain.search import LetterLocation
-from retry.operations.letters import found_letter
-from retry.operations.letters.found_letter import FoundLetter
+from retry.operations.found_letter import FoundLetter
 from retry.record import Record
 from tests.support.acted import ACTION, HEADER_PATCH, NOW_MS, POLICIES, state
 from tests.support.plans import registry_of
@@ -48,9 +46,9 @@ class Rest:
 def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> ExampleChange:
     """The one example of an action on that letter."""
     rest, asked = Rest(), state(kind, **more)
-    monkeypatch.setattr(choose_resting, "ReturnedRecords", lambda _cluster: rest)
+    monkeypatch.setattr(choose, "ReturnedRecords", lambda _cluster: rest)
     chosen = Chosen(NOW_MS)
-    (example,) = choose_resting.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
+    (example,) = choose.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
     assert chosen.count == 1
     return preview._return_example(Request(asked.id, asked.action), example, NOW_MS)
 
@@ -60,7 +58,7 @@ def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting |
     (letter,) = rests.iterate_resting(None)
     back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
     assert isinstance(back, ReturnedLetter)
-    reference = resting_record.is_reference(letter.record)
+    reference = returned_letter.is_reference(letter.record)
     example = RestingExample(letter.name, letter.record, None if reference else back, None)
     asked = Request(ACTION, state("edit").action)
     return edit_resting(asked, edit, rests.resolve_place(letter.place).encode(), example, returns(policies=policies), NOW_MS)

@@ -9,7 +9,7 @@ import pytest
 from retry.delay_queue import returned_offsets
 from retry.delay_queue.returned_offsets import OFFSETS_A_BLOCK, ParkedPlace
 from retry.operations.explain.search import LetterLocation
-from retry.operations.letters.returned_records import ReturnedRecords
+from retry.operations.listing import ReturnedRecords
 
 AT = LetterLocation("orders.parked", 1, OFFSETS_A_BLOCK + 3)
 

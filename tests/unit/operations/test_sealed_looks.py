@@ -18,13 +18,13 @@ from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
 from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delay_queue.envelopes import Unopened
 from retry.delivery.acted_entry import SEALED
-from retry.operations import keys_in_use, waiting_entries
+from retry.operations import waiting_entries
 from retry.operations.act import choose, request
 from retry.operations.act.erase import Erasing
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explain_evidence
 from retry.operations.explain.search import LetterLocation
-from retry.operations.letters.found_letter import FoundLetter, make_waiting_letter
+from retry.operations.found_letter import FoundLetter, make_waiting_letter
 from retry.policies.registry import Registry
 from retry.settings import Settings
 from retry.testing.memory_table import MemoryTable
@@ -154,7 +154,7 @@ def test_keys_are_listed_with_what_waits_under_each(
         "new seals 1 entries, 0 of them held, 1 edits of actions that are not done", "unused opens nothing waits under it",
         "old NOT IN THE FILE 3 entries, 1 of them held", "(in clear) 1 entries",
     ]  # fmt: skip
-    assert keys_in_use.keys_in_use(Settings()).keys() == {"new", "old", None}
+    assert waiting_entries.keys_in_use(Settings()).keys() == {"new", "old", None}
 
 
 def test_a_new_key_is_a_line_for_the_file(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.dead_letters import retry_headers
-from retry.operations.size import calculate, figures, record_bytes
-from retry.operations.size.calculate import SizeRequest
-from retry.operations.size.figures import Figure
+from retry.operations import size
+from retry.operations import size as operations_size
+from retry.operations.size import Figure, SizeRequest
 from tests.support.chart import ROOT
 
 
@@ -39,14 +39,15 @@ def shown(figure: Figure) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("figure", figures.FIGURES, ids=lambda figure: ", ".join(figure.row))
+@pytest.mark.parametrize("figure", operations_size.FIGURES, ids=lambda figure: ", ".join(figure.row))
 def test_a_figure_is_the_one_of_its_page(figure: Figure) -> None:
     assert shown(figure) == [figure.value]
 
 
 def test_the_page_says_how_large_letters_were_and_how_many_came_where_lateness_was_measured() -> None:
-    text = (ROOT / figures.DRAIN.page).read_text(encoding="utf-8")
-    assert f"letters of {figures.LETTER_BYTES} bytes" in text and f"| trickle | {figures.TRICKLE_PER_S:,} letters/s" in text
+    text = (ROOT / operations_size.DRAIN.page).read_text(encoding="utf-8")
+    assert f"letters of {operations_size.LETTER_BYTES} bytes" in text
+    assert f"| trickle | {operations_size.TRICKLE_PER_S:,} letters/s" in text
 
 
 def asked(**of: object) -> SizeRequest:
@@ -54,42 +55,42 @@ def asked(**of: object) -> SizeRequest:
 
 
 def test_the_points_that_were_measured_come_out_as_measured() -> None:
-    full = calculate.compute_size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
+    full = operations_size.compute_size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
     assert (full.waiting, full.workers) == (10_000_000, 2)
-    assert full.disk_mb_a_worker == calculate.MERGING * figures.DISK.value
-    assert full.restore_s == figures.RESTORE.value
+    assert full.disk_mb_a_worker == operations_size.MERGING * operations_size.DISK.value
+    assert full.restore_s == operations_size.RESTORE.value
     assert full.beyond == ["lateness at 2,778 letters a second in a worker; it was measured at 2,000"]
-    assert calculate.cores(0) == figures.IDLE.value / 100
-    assert calculate.cores(500) == pytest.approx(0.494)
-    assert calculate.cores(300) == pytest.approx((0.3873 + 0.494) / 2)
-    for per_s in (figures.DRAIN.value, 2 * figures.DRAIN.value):
-        assert calculate.cores(per_s) == pytest.approx(per_s * figures.DRAIN_CPU.value / 1e6)
+    assert operations_size.cores(0) == operations_size.IDLE.value / 100
+    assert operations_size.cores(500) == pytest.approx(0.494)
+    assert operations_size.cores(300) == pytest.approx((0.3873 + 0.494) / 2)
+    for per_s in (operations_size.DRAIN.value, 2 * operations_size.DRAIN.value):
+        assert operations_size.cores(per_s) == pytest.approx(per_s * operations_size.DRAIN_CPU.value / 1e6)
 
 
 def test_what_waits_is_the_rate_times_the_delay() -> None:
-    assert calculate.compute_size(asked(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
+    assert operations_size.compute_size(asked(rate=0.5, peak=0.5, delay_ms=3_600_000)).waiting == 1_800
 
 
 def test_one_worker_may_be_away_and_shards_are_there_for_more() -> None:
-    full = figures.DRAIN.value
+    full = operations_size.DRAIN.value
     for rate, workers in ((1.0, 2), (full / 2, 2), (full / 2 + 1, 3), (full * 5, 11)):
-        size = calculate.compute_size(asked(rate=rate, peak=rate))
+        size = operations_size.compute_size(asked(rate=rate, peak=rate))
         assert size.workers == workers and size.shards >= 8 and size.shards >= 4 * workers and size.shards % 8 == 0
 
 
 def test_larger_letters_take_more_workers_and_disk_and_are_told_to_be_beyond_what_was_measured() -> None:
-    small = calculate.compute_size(asked(peak=5_000.0, delay_ms=3_600_000))
-    large = calculate.compute_size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
+    small = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000))
+    large = operations_size.compute_size(asked(peak=5_000.0, delay_ms=3_600_000, letter_bytes=5_000))
     assert small.workers == 2 and large.workers > 4
-    assert calculate.disk_bytes(5_000) - calculate.disk_bytes(500) == 4_500
+    assert operations_size.disk_bytes(5_000) - operations_size.disk_bytes(500) == 4_500
     assert any("5,000 bytes" in each for each in large.beyond) and not any("bytes" in each for each in small.beyond)
     # Smaller ones are not taken to be faster than what was measured.
-    assert calculate.slow_down(figures.DRAIN.value, 50) == figures.DRAIN.value
+    assert operations_size.slow_down(operations_size.DRAIN.value, 50) == operations_size.DRAIN.value
     assert large.all_at_once_s * (large.workers - 1) >= 9 * small.all_at_once_s
 
 
 def test_standby_and_copies_cost_disk_and_network() -> None:
-    plain, safe = calculate.compute_size(asked(copies=1)), calculate.compute_size(asked(copies=3, standby=1))
+    plain, safe = operations_size.compute_size(asked(copies=1)), operations_size.compute_size(asked(copies=3, standby=1))
     assert safe.disk_mb_a_worker > plain.disk_mb_a_worker
     assert safe.changelog_mb >= 3 * plain.changelog_mb - 3
     assert plain.between_brokers_mb_s == 0 < safe.between_brokers_mb_s
@@ -97,7 +98,7 @@ def test_standby_and_copies_cost_disk_and_network() -> None:
 
 
 def test_records_are_as_large_as_the_service_writes_them() -> None:
-    small, large = record_bytes.of_letter(100), record_bytes.of_letter(1_100)
+    small, large = size.measure_letter(100), size.measure_letter(1_100)
     assert 1_000 <= large.entry - small.entry <= 1_004 and large.retry - small.retry == 1_000
     assert (large.null, large.outcome) == (small.null, small.outcome)
     named = sum(len(name) for name in (retry_headers.ID, retry_headers.SOURCE, retry_headers.POLICY))

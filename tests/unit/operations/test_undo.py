@@ -5,7 +5,7 @@ from __future__ import annotations
 from retry.delay_queue.action_records import Action
 from retry.operations.act.meaning import meaning
 from retry.operations.act.request import renew_action
-from retry.operations.act.undo import Undoing
+from retry.operations.act.start import Undoing
 
 LETTERS = frozenset({"orders.DLT/0/1", "orders.DLT/0/2"})
 UNDOES = "5f3a5f3a5f3a5f3a"

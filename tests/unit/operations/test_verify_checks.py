@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.delay_queue.lane import Lane
-from retry.operations.verify import ordered_entries
+from retry.delay_queue.entry_keys import Lane
+from retry.operations.verify import checks
 from retry.operations.verify.checks import check_letter
-from retry.operations.verify.context import NEVER, Target, VerifiableLetters, VerifyContext
-from retry.operations.verify.findings import UNCHECKED
-from retry.operations.verify.letter_history import RecordedLetter, group_rows
+from retry.operations.verify.context import NEVER, UNCHECKED, RecordedLetter, Target, VerifiableLetters, VerifyContext, group_rows
 from retry.operations.verify.rows import (
     UNKNOWN,
     DeliveryRow,
@@ -234,12 +232,12 @@ def test_the_clocks_may_differ_by_what_is_told() -> None:
 def test_of_ordered_entries_only_the_first_can_be_stuck() -> None:
     first, second = (put(n, n, offset=n, ordering_key=-5) for n in (1, 2))
     assert kinds_found([dead_letter(1), outcome(offset=1), first]) == []
-    rows = [row for each in (second, first) for row in ordered_entries.list_waiting(RecordedLetter([each]))]
-    [(kind, says)] = ordered_entries.stuck(context(), rows)
+    rows = [row for each in (second, first) for row in checks.list_waiting_ordered(RecordedLetter([each]))]
+    [(kind, says)] = checks.find_stuck_first(context(), rows)
     assert (kind, says.split(":")[0]) == ("stuck", "orders.DLT/0/1")
-    [later] = ordered_entries.list_waiting(RecordedLetter([first._replace(due_ms=SOON)]))
-    assert list(ordered_entries.stuck(context(), [later, rows[0]])) == []
-    assert ordered_entries.list_waiting(RecordedLetter([first, sent(offset=1)])) == []
+    [later] = checks.list_waiting_ordered(RecordedLetter([first._replace(due_ms=SOON)]))
+    assert list(checks.find_stuck_first(context(), [later, rows[0]])) == []
+    assert checks.list_waiting_ordered(RecordedLetter([first, sent(offset=1)])) == []
 
 
 @pytest.mark.parametrize(("stored", "differs"), [

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from retry.delay_queue import entry_keys
-from retry.delay_queue.lane import Lane
+from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.operations.verify import named_entries
-from retry.operations.verify.context import VerifyContext
-from retry.operations.verify.findings import Finding, Findings
-from retry.operations.verify.letter_history import group_rows
+from retry.operations.verify import checks
+from retry.operations.verify.context import Finding, Findings, VerifyContext, group_rows
 from retry.operations.verify.records import RecordReader
 from retry.operations.verify.rows import PACK, NameTable, Row, unpack_rows
 from tests.support.bench import CHANGELOG, NOW_MS, Bench
@@ -56,11 +54,11 @@ class Verify:
 
     def says(self) -> list[Finding]:
         context = self.context()
-        assert all(named_entries.is_named(context, letter) for letter in self.letters)
-        return [finding for letter in self.letters for finding in named_entries.check_name(context, letter)]
+        assert all(checks.is_named(context, letter) for letter in self.letters)
+        return [finding for letter in self.letters for finding in checks.check_name(context, letter)]
 
     def waiting(self) -> int:
-        return sum(named_entries.find_waiting(self.context(), letter) is not None for letter in self.letters)
+        return sum(checks.find_waiting(self.context(), letter) is not None for letter in self.letters)
 
 
 @pytest.fixture

@@ -13,15 +13,14 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, blocks, control_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import pause_key
+from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.lane import Lane
 from retry.kafka.topics import Described
-from retry.operations.verify.context import NEVER
+from retry.operations.verify.context import NEVER, Findings
 from retry.operations.verify.deliveries import Deliveries
-from retry.operations.verify.findings import Findings
 from retry.operations.verify.records import RecordReader
-from retry.operations.verify.retention import RetainedOffsets, describe_target
 from retry.operations.verify.rows import PACK, UNKNOWN, NameTable, Returned, Row, RowKind, unpack_rows
+from retry.operations.verify.topic_reading import RetainedOffsets, describe_target
 from retry.policies.registry import Registry
 from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import ActionOutcome, SharedFields

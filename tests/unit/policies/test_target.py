@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
-from retry.policies.target import groups_needed, template, template_fault
-from retry.policies.topic_patterns import topic_fault
+from retry.policies.topic_names import groups_needed, template, template_fault, topic_fault
 
 PATTERN = re.compile(r"([a-z]*)\.(x|(y))\.DLT")
 LETTER = Failure(origin_topic="orders", consumer_group="billing")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from retry.policies.topic_patterns import pattern_body, pattern_fault, topic_fault
+from retry.policies.topic_names import pattern_body, pattern_fault, topic_fault
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from retry.errors import PolicyFileInvalid
 from retry.policies import yaml_document
-from retry.policies.plain_yaml import read_plain
+from retry.policies.yaml_document import read_plain
 
 TEXTS = [
     "teams:\n  shop:\n    topics:\n    - {dead_letters: orders.DLT, retry_to: orders, ordered: true}\n",

@@ -21,7 +21,7 @@ WITHOUT_FIELDS = {"dict", "Raw", "list[msgspec.Raw]", "dict[str, Raw]", "msgspec
 # Their shapes are worked out at import, as they say there.
 CONVERTING = {"retry/policies/schema.py", "retry/operations/verify/records.py", "retry/telemetry/outcomes.py"}
 # What makes a decoder for others; that they ask for it at import is looked at where they do.
-MAKING = "retry/decoding.py"
+MAKING = "retry/format_versions.py"
 READ_BY_MANY = """
 import sys, threading
 from retry.delay_queue.table import table_state

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retry.analytics.text_report import format_report
 from retry.printable import escape_unprintable, visible_json
-from retry.worker.logs import Visible
+from retry.process.logs import Visible
 from tests.support.findings import findings
 
 # Clears the screen, sets the title, ends the line, turns the text round; the C1 form of an escape, a delete, half a pair.

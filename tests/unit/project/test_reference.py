@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from backoff.parse import DEFAULT
-from retry.dead_letters.frameworks.detection_plan import DIALECTS
+from retry.dead_letters.frameworks.detection import DIALECTS
 from retry.dead_letters.retry_headers import OURS, RETRY_AT_MS
-from retry.intake import decide
+from retry.intake import build_entry
 from retry.policies import conditions, schema
 from retry.policies.policy_file import parse
 from retry.scheduling.messages import schedule_request
@@ -79,7 +79,7 @@ def test_every_reason_to_park_is_one_that_the_code_writes_and_none_of_decide_is_
     files = [path for root in ("retry", "backoff") for path in (DOCS.parent / root).rglob("*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in files)
     assert not {reason for reason in listed if f'"{reason}"' not in code}
-    assert {*re.findall(r'"([a-z]+_[a-z_]+|rule)"', inspect.getsource(decide))} <= listed
+    assert {*re.findall(r'"([a-z]+_[a-z_]+|rule)"', inspect.getsource(build_entry))} <= listed
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from retry.delay_queue.envelopes import Entry
 from retry.errors import ActionRefused, SchemaUnavailable
-from retry.operations.act.differences import differences
+from retry.operations.act.preview import differences
 from retry.operations.act.request import Edit
-from retry.scheduling.tasks import avro
+from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.framed_values import FramedValues
 from tests.support.registry import RegistryServer, confluent
 
@@ -49,7 +49,7 @@ def payment(**changes: Any) -> bytes:
 
 def former(registry: RegistryServer) -> bytes:
     """A letter as its producer wrote it."""
-    return confluent(7, avro.from_json(VALUE, avro.parse_schemas([SCHEMA])))
+    return confluent(7, formats.avro_from_json(VALUE, formats.parse_avro_schemas([SCHEMA])))
 
 
 def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None:
@@ -59,13 +59,13 @@ def edited(registry: RegistryServer, value: bytes, given: bytes) -> bytes | None
 def test_json_is_encoded_by_the_schema_of_the_letter(registry: RegistryServer) -> None:
     new = edited(registry, former(registry), payment(id="other", note=None)) or b""
     assert new[:5] == b"\0\0\0\0\7"
-    assert avro.to_json(new[5:], avro.parse_schemas([SCHEMA])) == VALUE | {"id": "other", "note": None}
+    assert formats.avro_to_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"id": "other", "note": None}
 
 
 def test_what_a_schema_has_a_default_for_may_be_left_out(registry: RegistryServer) -> None:
     given = {name: value for name, value in VALUE.items() if name not in ("note", "raw")}
     new = edited(registry, former(registry), json.dumps(given).encode()) or b""
-    assert avro.to_json(new[5:], avro.parse_schemas([SCHEMA])) == VALUE | {"note": None, "raw": ""}
+    assert formats.avro_to_json(new[5:], formats.parse_avro_schemas([SCHEMA])) == VALUE | {"note": None, "raw": ""}
 
 
 @pytest.mark.parametrize(

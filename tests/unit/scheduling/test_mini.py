@@ -12,7 +12,7 @@ from retry.http_server import HttpServer
 from retry.scheduling import client
 from retry.scheduling.messages.mini import Mini
 from retry.scheduling.messages.rest_api import Decode, Rest, ScheduleSources
-from retry.scheduling.messages.schedule_json import ScheduleJson
+from retry.scheduling.messages.search import ScheduleJson
 
 NOW_MS = 1_700_000_000_000
 

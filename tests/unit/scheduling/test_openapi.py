@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from retry.scheduling.timers import openapi
-from retry.scheduling.timers.problem_json import Problem
+from retry.scheduling.timers.callers import Problem
 from retry.scheduling.timers.timer_request import TimerBody, read
 
 ABSENT = object()

@@ -7,8 +7,7 @@ import pytest
 
 from retry.delay_queue.envelopes import Entry
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import QueueLimits
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import QueueLimits, RecordVersions
 from retry.kafka.refused_headers import UnreadableHeaders
 from retry.kafka.topics import matches
 from retry.record import Headers

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.scheduling.messages.schedule_json import ScheduleJson
-from retry.scheduling.messages.search import Query, QueryInvalid, SearchPage, parse_query, search
+from retry.scheduling.messages.search import Query, QueryInvalid, ScheduleJson, SearchPage, parse_query, search
 
 
 def shown(id_: str, epoch: int, timestamp: int = 0) -> ScheduleJson:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from retry.delay_queue.envelopes import Entry
+from retry.scheduling.messages.composition import SchedulerMetrics
 from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM
-from retry.scheduling.messages.metrics import SchedulerMetrics
 
 STARTED_MS = 1_700_000_000_000
 

@@ -8,8 +8,7 @@ import pytest
 
 from retry.errors import SettingsInvalid
 from retry.kafka import client_config
-from retry.scheduling.messages.logs import logging_of
-from retry.scheduling.messages.settings import HostPort, SchedulerSettings, from_environment
+from retry.scheduling.messages.settings import HostPort, SchedulerSettings, from_environment, logging_of
 
 FILE = """
 kafka.common.configuration:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from retry.delay_queue.entry_keys import CANCEL
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits, RecordVersions
 from retry.scheduling import client
 from retry.scheduling.messages.entry_source import SchedulesSource
 from retry.scheduling.messages.schedule_request import Rules

@@ -12,8 +12,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, MigrationStopped
 from retry.record import Record
 from retry.scheduling.messages import migrate
-from retry.scheduling.messages.migrate import Moved, move_schedules
-from retry.scheduling.messages.waiting_schedules import WaitingSchedules
+from retry.scheduling.messages.migrate import Moved, WaitingSchedules, move_schedules
 from retry.settings import Settings
 from tests.support.simulated_clock import Simulated
 

@@ -9,8 +9,7 @@ import pytest
 from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits, RecordVersions
 from retry.record import Headers
 from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM, SchedulesSource
 from retry.scheduling.messages.schedule_request import RefusedBecause, Rules

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 import retry.scheduling.tasks
 from retry.errors import SchemaUnavailable, TaskInvalid
-from retry.scheduling.tasks import avro
-from retry.scheduling.tasks.definition import UNITS_MS, Definition, read
+from retry.scheduling.tasks import formats
+from retry.scheduling.tasks.definition import UNITS_MS, Definition, encode_sample, read, samples
 from retry.scheduling.tasks.formats import AVRO, CONFLUENT, FORMATS, JSON, Reader, form_of
-from retry.scheduling.tasks.samples import encode_sample, samples
 
 KEY = {"customerId": "acme", "taskName": "bill"}
 CONFIG = {"outputTopic": "bills", "configurations": None}
@@ -38,7 +37,7 @@ def defined(frequency=None, configurations=None, **more):
 
 
 def through_avro(value):
-    return reader.definition(avro.encode(value, avro.package_schema(avro.DEFINITION)))
+    return reader.definition(formats.encode_avro(value, formats.package_schema(formats.DEFINITION_SCHEMA)))
 
 
 def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
@@ -61,18 +60,19 @@ def test_0_8_the_schemas_of_the_package_are_those_of_the_seed():
 
 def test_0_12_the_schemas_of_the_package_are_what_reads_and_writes():
     """Where the seed generated classes when it was built, the files themselves count: a value of theirs stays what it is."""
-    assert json.loads(avro.schema_text("frequency-timeunit.avsc"))["symbols"] == list(UNITS_MS)
-    for files, read_back in ((avro.KEY, reader.decode_key), (avro.DEFINITION, reader.definition)):
-        schema = avro.package_schema(files)
+    assert json.loads(formats.schema_text("frequency-timeunit.avsc"))["symbols"] == list(UNITS_MS)
+    for files, read_back in ((formats.KEY_SCHEMA, reader.decode_key), (formats.DEFINITION_SCHEMA, reader.definition)):
+        schema = formats.package_schema(files)
         for value in generate_many(schema, 50):
-            assert read_back(avro.encode(value, schema)) == value
+            assert read_back(formats.encode_avro(value, schema)) == value
 
 
 @pytest.mark.parametrize("unit", UNITS_MS)
 @pytest.mark.parametrize("form", [AVRO, JSON])
 def test_0_5_all_six_units(unit, form):
     value = defined({"frequencyTimeUnit": unit, "time": 3})
-    payload = json.dumps(value).encode() if form == JSON else avro.encode(value, avro.package_schema(avro.DEFINITION))
+    schema = formats.package_schema(formats.DEFINITION_SCHEMA)
+    payload = json.dumps(value).encode() if form == JSON else formats.encode_avro(value, schema)
     lengths_s = {"MILLISECONDS": 0.003, "SECONDS": 3, "MINUTES": 180, "HOURS": 10_800, "DAYS": 259_200, "WEEKS": 1_814_400}
     assert form_of(payload) == form
     assert read(KEY, reader.definition(payload)).every_ms == 1_000 * lengths_s[unit]
@@ -156,7 +156,7 @@ def test_a_key_that_names_no_task_is_refused(key):
         read(key, defined())
 
 
-SECONDLY = avro.encode(defined(SECOND), avro.package_schema(avro.DEFINITION))
+SECONDLY = formats.encode_avro(defined(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_whatever_a_definition_says_it_is_read_or_refused(value, frequency, conf
 @pytest.mark.parametrize("form", FORMATS[1:])
 def test_only_the_form_of_the_policy_file_is_read(form):
     payloads = {AVRO: SECONDLY, JSON: b'{"a": 1}', CONFLUENT: b"\0\0\0\0\x07" + SECONDLY}
-    own = Reader(lambda _: ("AVRO", tuple(map(avro.schema_text, avro.DEFINITION))))
+    own = Reader(lambda _: ("AVRO", tuple(map(formats.schema_text, formats.DEFINITION_SCHEMA))))
     assert own.definition(payloads[form], form)
     for other in payloads.keys() - {form}:
         with pytest.raises(TaskInvalid, match=f"it is {other}, not {form}"):
@@ -212,7 +212,7 @@ def test_a_schema_of_the_registry_is_asked_for_once():
 
     def schema(number):
         asked.append(number)
-        return ("AVRO", tuple(map(avro.schema_text, avro.DEFINITION)))
+        return ("AVRO", tuple(map(formats.schema_text, formats.DEFINITION_SCHEMA)))
 
     own = Reader(schema)
     for _ in range(3):
@@ -231,7 +231,7 @@ def test_a_writer_with_more_fields_and_cron_of_its_own_is_understood():
     }  # fmt: skip
     own = Reader(lambda _: ("AVRO", (json.dumps(schema),)))
     value = {"frequency": {"cron": "@daily", "timeZone": "UTC"}, "config": {"outputTopic": "bills"}, "owner": "me"}
-    payload = avro.encode(value, fastavro.parse_schema(schema))
+    payload = formats.encode_avro(value, fastavro.parse_schema(schema))
     assert read(KEY, own.definition(b"\0\0\0\0\x07" + payload)).cron == "@daily"
 
 

@@ -10,14 +10,12 @@ import pytest
 from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.errors import SchemaUnavailable
 from retry.intake.batch import BatchResult
-from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
-from retry.intake.record_versions import RecordVersions
+from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits, RecordVersions
 from retry.policies.policy_file import parse
-from retry.scheduling.tasks import avro
-from retry.scheduling.tasks.definition import UNITS_MS
+from retry.scheduling.tasks import formats
+from retry.scheduling.tasks.definition import UNITS_MS, encode_sample, samples
 from retry.scheduling.tasks.entry_source import TasksSource
 from retry.scheduling.tasks.formats import AVRO, JSON, Reader
-from retry.scheduling.tasks.samples import encode_sample, samples
 from retry.testing.memory_table import MemoryTable
 
 NOW_MS = 1_795_000_000_000
@@ -77,8 +75,8 @@ SECOND = {"frequencyTimeUnit": "SECONDS", "time": 1}
 @pytest.mark.parametrize("form", [AVRO, JSON])
 def test_0_1_0_7_0_11_a_definition_is_an_entry_for_its_own_topic_in_its_own_bytes(form):
     if form == AVRO:
-        definition = avro.encode(defined(SECOND), avro.package_schema(avro.DEFINITION))
-        payloads = avro.encode(KEY, avro.package_schema(avro.KEY)), definition
+        definition = formats.encode_avro(defined(SECOND), formats.package_schema(formats.DEFINITION_SCHEMA))
+        payloads = formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)), definition
     else:
         payloads = as_json(KEY), as_json(defined(SECOND))
     key, entry, shard = one(Message(*payloads, headers=[("theirs", b"x"), ("task-run", b"99")]))
@@ -126,7 +124,7 @@ def test_0_9_customers_have_tasks_of_the_same_name_each_of_its_own():
 
 
 def test_0_9_a_task_has_one_name_whatever_the_form_of_its_key():
-    binary = Message(avro.encode(KEY, avro.package_schema(avro.KEY)), as_json(defined(SECOND)))
+    binary = Message(formats.encode_avro(KEY, formats.package_schema(formats.KEY_SCHEMA)), as_json(defined(SECOND)))
     assert entry_keys.name_of(one(binary)[0]) == entry_keys.name_of(one(task(SECOND))[0])
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.scheduling.timers.problem_json import Problem
+from retry.scheduling.timers.callers import Problem
 from retry.scheduling.timers.timer_request import AHEAD_MS_MAX, BODY_BYTES_MAX, TimerRequest, moment_ms, read
 
 NOW_MS = 1_700_000_000_000

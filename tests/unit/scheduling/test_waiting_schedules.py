@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.record import Headers, Record
-from retry.scheduling.messages.waiting_schedules import WaitingSchedules, written_last
+from retry.scheduling.messages.migrate import WaitingSchedules, written_last
 
 NOW_MS = 1_700_000_000_000
 DONE, MIGRATED = "scheduler-done", "scheduler-migrated"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from retry.scheduling.messages.metrics import SchedulerMetrics
+from retry.scheduling.messages.composition import SchedulerMetrics
 from retry.scheduling.timers.routes import Web
-from retry.telemetry import metric_catalogue, prometheus
-from retry.telemetry.metric_catalogue import Metric
+from retry.telemetry import prometheus
 from retry.telemetry.metrics import Metrics
+from retry.telemetry.prometheus import Metric
 from retry.telemetry.recovery_ratio import Retry
 from tests.support.metrics import exported
 
@@ -36,7 +36,7 @@ def known(metric: Metric) -> tuple[str, tuple[str, ...]]:
 
 
 def test_names_are_unique_and_say_what_they_are() -> None:
-    of = metric_catalogue
+    of = prometheus
     every = (*of.WORKER, *of.SCHEDULER, *of.API, *of.CONSOLE, *of.EVERY)
     assert len({metric.name for metric in every}) == len(every)
     for metric in every:
@@ -50,7 +50,7 @@ def test_the_api_exports_what_is_declared() -> None:
     unused: Any = None
     web = Web(unused, View(), unused, unused)  # type: ignore[arg-type]
     web._answered.labels("GET", "200").inc()
-    declared = {metric.name: known(metric) for metric in metric_catalogue.API}
+    declared = {metric.name: known(metric) for metric in prometheus.API}
     unreadable = "retry_unreadable_records_total"
     # Nothing was passed over yet.
     declared[unreadable] = "counter", ()
@@ -67,9 +67,9 @@ def test_a_worker_counts_what_is_declared_and_a_scheduler_one_thing_more() -> No
         told.tell_put_back(Counter({"t": 1}))
         pages.append(exported(told.render_metrics().decode()))
     for name, (kind, labels) in pages[1].items():
-        assert kind == metric_catalogue.DECLARED[name].type
-        assert labels in ((), known(metric_catalogue.DECLARED[name])[1])
-    assert pages[1].keys() - pages[0].keys() == {metric.name for metric in metric_catalogue.SCHEDULER}
+        assert kind == prometheus.DECLARED[name].type
+        assert labels in ((), known(prometheus.DECLARED[name])[1])
+    assert pages[1].keys() - pages[0].keys() == {metric.name for metric in prometheus.SCHEDULER}
 
 
 @pytest.mark.parametrize("make", [prometheus.counter, prometheus.histogram])

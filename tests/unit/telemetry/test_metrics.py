@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from retry.delay_queue.envelopes import Entry
-from retry.telemetry.lateness import Lateness
-from retry.telemetry.metrics import Metrics
+from retry.telemetry.metrics import Lateness, Metrics
 
 NOW_MS = 1_700_000_000_000
 BOUNDS_S = [0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0, 300.0]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from retry.__main__ import main
 from retry.kafka.authorization import Right, command
 from retry.policies.policy_file import parse
-from retry.worker import acls
+from retry.process import acls
 
 POLICIES = r"""
 teams:

@@ -12,7 +12,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.sweep import ChangelogPartition
 from retry.testing.memory_table import MemoryTable
-from retry.worker.backlog_gauges import BacklogGauges
+from retry.worker.backlog import BacklogGauges
 from retry.worker.shards.shard import Shard
 from tests.support.tables import NOW_MS, named_key
 

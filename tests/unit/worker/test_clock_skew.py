@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from retry import clock
-from retry.worker.clock_skew import TOLERANCE_MS, TrustedClock
+from retry.kafka.broker_clock import TOLERANCE_MS, TrustedClock
 
 HOUR_MS = 3_600_000
 

@@ -10,10 +10,10 @@ import pytest
 from retry import clock
 from retry.errors import RecordUnwritten
 from retry.kafka.interface import Partition
+from retry.process.periodic import PeriodicTask, PeriodicTasks
 from retry.telemetry.offset_records import KEY, Position, read
 from retry.worker import consumer_lag_samples
 from retry.worker.consumer_lag_samples import LagSamples, place_of
-from retry.worker.periodic import PeriodicTask, PeriodicTasks
 
 GROUPS = {"shop": {"orders.retry"}, "bank": {"pay.retry", "pay.slow"}}
 

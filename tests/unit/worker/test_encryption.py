@@ -11,8 +11,8 @@ from retry import format_versions
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.errors import RightMissing, SettingsInvalid
 from retry.kafka import consumer_groups
+from retry.process import encryption
 from retry.settings import Settings
-from retry.worker import encryption
 from tests.support.sealed import NEW
 
 NOW, BEFORE = format_versions.announce_instance("a"), "b.reads.key-4.envelope-1.block-1.control-1.action-1"

@@ -21,7 +21,7 @@ from retry.kafka.record_limits import RecordLimits
 from retry.policies.policy_file import parse
 from retry.testing.kafka import MemoryCluster, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
-from retry.worker import refused_letters
+from retry.worker import worker_status
 from retry.worker.shards.joint_sweep import joint_sweep
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
@@ -124,7 +124,7 @@ class World:
 
     def refused(self) -> dict[str, str]:
         """What health says."""
-        return refused_letters.name_refused(refused_letters.list_refused([self.shard], self.gate, self.now_ms))
+        return worker_status.name_refused_letters(worker_status.list_refused_letters([self.shard], self.gate, self.now_ms))
 
     def waiting(self) -> dict[bytes, bytes]:
         """The fold of the changelog, which the table agrees with."""

@@ -14,8 +14,7 @@ from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.errors import RightMissing, TopicsInvalid
 from retry.intake import attempts
 from retry.record import RecordLocation
-from retry.worker.parked_letters import ParkedLetters
-from retry.worker.parked_references import ReferenceClaim
+from retry.worker.parked_letters import ParkedLetters, ReferenceClaim
 from tests.support.acted import DISCARDED, NOW_MS, POLICIES
 from tests.support.plans import registry_of
 from tests.support.rested import PARKED_AT, PARKING, dead, parked, place

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from retry.intake import attempts
 from retry.telemetry import outcomes
-from retry.worker import parked_references
-from retry.worker.parked_references import ReferenceClaim, read_claim
+from retry.worker import parked_letters
+from retry.worker.parked_letters import ReferenceClaim, read_claim
 from tests.support.acted import NOW_MS
 from tests.support.rested import dead, parked, with_headers
 
-MINUTE_MS, AROUND_MS = 60_000, parked_references._AROUND_MS
+MINUTE_MS, AROUND_MS = 60_000, parked_letters._AROUND_MS
 ID = attempts.to_header(7, "orders").decode()
 
 
@@ -32,7 +32,7 @@ def test_what_does_not_say_when_is_not_looked_for(due_ms: bytes | None) -> None:
 @given(st.lists(st.integers(NOW_MS, NOW_MS + 1_000 * MINUTE_MS), max_size=60))
 def test_spans_have_every_moment_once_and_are_few(moments: list[int]) -> None:
     ordered = sorted(set(moments))
-    spans = list(parked_references._spans(ordered))
+    spans = list(parked_letters._spans(ordered))
     assert len(spans) <= 20
     assert [at for first, last in spans for at in ordered if first <= at <= last] == ordered
     assert all(later[0] - earlier[1] > 2 * AROUND_MS for earlier, later in pairwise(spans))
@@ -46,5 +46,5 @@ def test_an_outcome_proves_only_what_it_says_was_parked() -> None:
     letters[shared].append((b"7", 7, 1, 2, None))
     letters[shared._replace(decision="retry", reason=None, target="orders.retry")].append((b"8", 8, 1, 2, 3))
     (value,) = outcomes.encode_outcomes(letters, NOW_MS)
-    assert list(parked_references._read_parked(value)) == [ReferenceClaim("orders.DLT/0/7", "7", "orders.parked", None)]
-    assert list(parked_references._read_parked(b"no json")) == []
+    assert list(parked_letters._read_parked(value)) == [ReferenceClaim("orders.DLT/0/7", "7", "orders.parked", None)]
+    assert list(parked_letters._read_parked(b"no json")) == []

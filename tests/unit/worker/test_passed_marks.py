@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.worker.passed_marks import PassedMarks
+from retry.worker.consumer_lag_samples import PassedMarks
 
 STEP_MS = 10_000
 PARTITIONS = 3

@@ -9,8 +9,8 @@ import pytest
 
 from retry import clock
 from retry.policies.registry import Registry
+from retry.process.policy_reload import PolicyFile, watch_policies
 from retry.settings import Settings
-from retry.worker.policy_reload import PolicyFile, watch_policies
 
 TEAMS = "teams: {shop: {topics: [{dead_letters: orders.DLT, retry_to: orders}]}}\n"
 

@@ -10,9 +10,9 @@ import pytest
 from retry import clock
 from retry.delivery.sweep import ChangelogPartition
 from retry.testing.memory_table import MemoryTable
-from retry.worker.shards import restore, restore_queue
-from retry.worker.shards.phase import Phase
-from retry.worker.shards.restore_queue import RestoreQueue
+from retry.worker.shards import assignment, restore
+from retry.worker.shards.assignment import RestoreQueue
+from retry.worker.shards.progress import Phase
 from retry.worker.shards.shard import Shard
 
 TOPIC, MANY = "changelog", 10
@@ -75,7 +75,7 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench()
     monkeypatch.setattr(clock, "monotonic_s", lambda: bench.now_s)
-    monkeypatch.setattr(restore_queue, "MANY", MANY)
+    monkeypatch.setattr(assignment, "MANY", MANY)
     return bench
 
 

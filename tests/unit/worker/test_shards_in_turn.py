@@ -10,9 +10,9 @@ from retry.delay_queue import envelopes
 from retry.delay_queue.envelopes import Entry
 from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.memory_table import MemoryTables
-from retry.worker.shards import restore_queue
+from retry.worker.shards import assignment
 from retry.worker.shards.assignment import Shards
-from retry.worker.shards.phase import Phase
+from retry.worker.shards.progress import Phase
 from retry.worker.shards.restore import ShardContext
 from tests.support.tables import everything, plain_key
 
@@ -28,7 +28,7 @@ def entries(partition: int) -> list[tuple[bytes, bytes]]:
 
 @pytest.fixture
 def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
-    monkeypatch.setattr(restore_queue, "MANY", 2)
+    monkeypatch.setattr(assignment, "MANY", 2)
     # Several reads for each shard, so that one is read while others wait.
     monkeypatch.setattr("retry.worker.shards.assignment._RECORDS_MAX", 4)
     log = MemoryLog()

@@ -12,7 +12,7 @@ from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import Partition, StartingPoint
 from retry.kafka.offset_ranges import ReadableEnd
 from retry.testing.kafka import MemoryRecord
-from retry.worker.unread_letters import BEHIND, OPEN_TRANSACTION, UnreadLetters
+from retry.worker.backlog import BEHIND, OPEN_TRANSACTION, UnreadLetters
 from tests.support.simulated_clock import Simulated
 
 PLACE: Partition = ("orders.DLT", 0)

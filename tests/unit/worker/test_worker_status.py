@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from retry import clock
-from retry.delivery.target_circuit_breakers import TargetCircuitBreakers
+from retry.delivery.circuit_breakers import TargetCircuitBreakers
 from retry.errors import RecordUnwritten
 from retry.policies.limits import CircuitBreakerLimits
 from retry.telemetry.worker_records import BreakerRecord, RefusedRecord, WorkerRecord, read

@@ -1,0 +1,184 @@
+"""Which part of all letters has recovered, was parked, or is too old by attempt N or within time T; and how retries ended.
+
+Spark counts who was at risk and what was decided at each place of the axis; curves are made of it on the
+driver.
+
+Both look back from `settled_ms`, the settle time before the end of observation: that something failed again is known
+sooner than that it recovered. What was decided later counts as not decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from retry.analytics.advice.evidence import BINS_PER_DOUBLING
+from retry.analytics.statistics import Step, chance, cumulative
+
+# Counts in, curves out: which part of all letters has recovered or was given up.
+
+Row = dict[str, Any]
+WAYS = ("recovered", "parked", "expired")
+# Steps of time that are told apart: each is 9 % longer than the one before.
+STEPS_PER_DOUBLING = 8
+
+
+def build_attempt_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
+    """The curves of `count_by_attempt`.
+
+    Gives its rows, and of each attempt `hazard`, its own chance to recover, with its bounds, and the parts of all letters up to
+    here: `part_recovered`, `part_parked`, `part_expired` and `part_failing`, together 1, each with `_low` and `_high`.
+    """
+    made = []
+    for ordered in _each(rows, "attempt", *keys):
+        for row, parts in zip(ordered, _compute_shares(ordered), strict=True):
+            tried = row["at_risk"] if row["attempt"] else 0
+            low, likely, high = chance(row["recovered"], tried) if tried else (None, None, None)
+            made.append(row | {"hazard": likely, "hazard_low": low, "hazard_high": high} | parts)
+    return made
+
+
+def build_time_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
+    """The curves of `count_by_time`.
+
+    Gives keys, `time_ms` (the end of a step in which anything was decided), `at_risk`, `recovered`, `parked`, `expired`, and the
+    parts of all letters up to here, as `by_attempt`.
+    """
+    made = []
+    for ordered in _each(rows, "step", *keys):
+        at_risk = sum(row["left"] for row in ordered)
+        steps = []
+        for row in ordered:
+            named = {name: row[name] for name in (*keys, *WAYS)}
+            steps.append(named | {"time_ms": round(2 ** (row["step"] / STEPS_PER_DOUBLING)), "at_risk": at_risk})
+            at_risk -= row["left"]
+        decided = [row for row in steps if any(row[way] for way in WAYS)]
+        made += [row | parts for row, parts in zip(decided, _compute_shares(decided), strict=True)]
+    return made
+
+
+def _compute_shares(ordered: Sequence[Row]) -> list[Row]:
+    steps = [Step(max(row["at_risk"], sum(row[way] for way in WAYS)), {way: row[way] for way in WAYS}) for row in ordered]
+    made = []
+    for parts, failing in cumulative(steps, WAYS):
+        named = {f"part_{way}": each for way, each in {**parts, "failing": failing}.items()}
+        made.append({
+            f"{name}{suffix}": value
+            for name, each in named.items()
+            for suffix, value in (("", each.likely), ("_low", each.low), ("_high", each.high))
+        })
+    return made
+
+
+def _each(rows: Iterable[Row], order: str, *keys: str) -> Iterable[list[Row]]:
+    def build_group_key(row: Row) -> tuple[tuple[bool, Any], ...]:
+        return tuple((row[name] is not None, row[name]) for name in keys)
+
+    for _, group in groupby(sorted(rows, key=lambda row: (build_group_key(row), row[order])), build_group_key):
+        yield list(group)
+
+
+def count_by_attempt(attempts: DataFrame, parked: DataFrame, settled_ms: int, *keys: str) -> DataFrame:
+    """Count what was decided after each number of retries, for each value of `keys` (columns that may be null).
+
+    Only policies count: a letter that operators return was parked, whatever becomes of it, and what they park or discard was not
+    decided. Reads keys of both, of `attempts` `attempt`, `fate`, `ended_ms`, `returned`; of `parked` `attempt`, `parked_ms`,
+    `reason`, `by_policy`. Gives keys, `attempt` (0: before any retry), `at_risk`, `recovered`, `parked`, `expired`.
+    """
+    attempts, parked = attempts.where("not returned"), parked.where("by_policy")
+    attempt, fate = F.col("attempt"), F.col("fate")
+    is_known = (fate == "recovered") | ((fate == "failed") & (F.col("ended_ms") <= settled_ms))
+    tried = attempts.where(is_known).select(*keys, attempt, F.lit(1).alias("risk"), fate.alias("way"))
+    begun = attempts.where("attempt = 1").select(*keys, F.lit(0).cast("long").alias("attempt"), F.lit(1).alias("risk"), fate)
+    gone = parked.where(F.col("parked_ms") <= settled_ms).select(
+        # Who is parked at once was at risk before any retry; all others were counted with the retry before.
+        *keys, attempt - 1, F.when(attempt == 1, 1).otherwise(0).alias("risk"), _given_up().alias("way")
+    )  # fmt: skip
+    rows = tried.unionAll(begun.withColumn("fate", F.lit("begun"))).unionAll(gone)
+    counts = [F.count_if(F.col("way") == way).alias(way) for way in WAYS]
+    return rows.groupBy(*keys, "attempt").agg(F.sum("risk").alias("at_risk"), *counts)
+
+
+def count_by_time(histories: DataFrame, settled_ms: int, *keys: str) -> DataFrame:
+    """Count what was decided within each step of time since the first failure.
+
+    Reads keys, `fate`, `watched_ms`, `first_failed_ms` of `retry.analytics.questions.fates`. Gives keys, `step` (of 9 %),
+    `left` (with it, decided or not), `recovered`, `parked`, `expired`.
+    """
+    limit_ms = F.lit(settled_ms) - F.col("first_failed_ms")
+    is_decided = F.col("fate").isin(*WAYS) & (F.col("watched_ms") <= limit_ms)
+    steps = F.log2(F.greatest(F.least("watched_ms", limit_ms), F.lit(1)).cast("double")) * STEPS_PER_DOUBLING
+    # What is decided in a step counts at its end. Who was not watched up to there is not at risk in it.
+    step = F.when(is_decided, F.ceil(steps)).otherwise(F.floor(steps))
+    return (
+        histories.where(limit_ms >= 0)
+        .groupBy(*keys, step.alias("step"))
+        .agg(F.count("*").alias("left"), *[F.count_if(is_decided & (F.col("fate") == way)).alias(way) for way in WAYS])
+    )
+
+
+def _given_up() -> Column:
+    return F.when(F.col("reason") == "max_age", "expired").otherwise("parked")
+
+
+# How retries ended, counted as finely as `retry.analytics.advice` needs it and no finer: the driver takes the whole answer.
+
+_HOUR_MS = 3_600_000
+_PERCENTILE_ACCURACY = 1_000
+_STRATUM = ("team", "exception", "topic", "policy")
+
+
+def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
+    """How the retries of each kind of failure ended, by attempt, delay and age.
+
+    What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
+    recovered since: failures are known sooner, and late attempts would look worse than they are.
+
+    What operators returned is left out: no policy has made that retry.
+
+    Reads `team`, `exception`, `cause`, `topic`, `first_policy`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`,
+    `ended_ms`, `bytes`, `returned`. Gives `team`, `exception`, `topic`, `policy` (that decided on the letter first), `attempt`,
+    `delay_ms` and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other),
+    `recovered`, `failed`, `unknown`, `bytes`, and `is_cause`: whether the exception was the root cause of every one.
+    """
+    age_ms = F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
+    has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
+    has_recovered = F.col("fate") == "recovered"
+    return (
+        attempts.where("not returned").withColumns({"age_ms": age_ms, "policy": F.col("first_policy")})
+        .groupBy(*_STRATUM, "attempt", _bin("delay_ms").alias("delay_bin"), _bin("age_ms").alias("age_bin"))
+        .agg(
+            F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
+            F.percentile_approx("age_ms", 0.5, _PERCENTILE_ACCURACY).alias("age_ms"),
+            F.count_if(has_recovered).alias("recovered"),
+            F.count_if(has_failed).alias("failed"),
+            F.count_if(~(has_recovered | has_failed)).alias("unknown"),
+            F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
+            F.bool_and(F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))).alias("is_cause"),
+        )
+        .drop("delay_bin", "age_bin")
+    )
+
+
+def starts(histories: DataFrame) -> DataFrame:
+    """When letters of each kind failed first, by hour: what a policy file is tried on.
+
+    Reads `team`, `topic`, `first_policy`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `policy` (that
+    decided on the first retry), `exception`, `is_cause`, `hour_ms`, `letters`.
+    """
+    hour_ms = F.expr(f"first_failed_ms - pmod(first_failed_ms, {_HOUR_MS})")
+    keys = ("team", "topic", "exception", "is_cause", "policy")
+    return (
+        histories.withColumn("policy", F.col("first_policy"))
+        .groupBy(*keys, hour_ms.alias("hour_ms"))
+        .agg(F.count("*").alias("letters"))
+        .select(*keys, "hour_ms", "letters")
+    )
+
+
+def _bin(milliseconds: str) -> Column:
+    return F.floor(F.log2(F.greatest(F.col(milliseconds), F.lit(1)).cast("double")) * BINS_PER_DOUBLING)

@@ -1,0 +1,72 @@
+"""What several commands take: a moment, who types, and which letters."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retry.cli.output import say
+
+if TYPE_CHECKING:
+    from retry.operations.listing import Listing
+
+
+class Moment(click.ParamType):
+    """A moment, as operators write it; a duration is counted from now on, or `ago`."""
+
+    name = "moment"
+
+    def __init__(self, *, ago: bool = False) -> None:
+        self._direction = -1 if ago else 1
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds since 1970; see `retry.operations.moments`."""
+        from retry.operations.moments import moment_ms
+
+        try:
+            return moment_ms(value, self._direction)
+        except ValueError as wrong:
+            return self.fail(str(wrong), param, ctx)
+
+
+def identify_user() -> str:
+    """Return who runs the command, as `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user that nobody has named.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+POLICIES = click.option(
+    "--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."
+)
+NEWEST = click.option(
+    "--newest", type=click.IntRange(1), default=10_000, show_default=True,
+    help="Parked records that are looked at: the newest of each partition.",
+)  # fmt: skip
+# A term that begins with - is no option, and -header.tenant:acme asks for no help.
+TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+def letter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and the options that choose letters."""
+    return click.argument("words", nargs=-1, metavar="FILTER")(POLICIES(NEWEST(command)))
+
+
+def listing(policies: str | None, newest: int) -> Listing:
+    """Build the listing that searches for letters; it reports on standard error what it leaves out."""
+    from retry import settings as environment
+    from retry.operations.cluster import Cluster
+    from retry.operations.listing import Listing
+    from retry.policies.policy_file import load
+    from retry.policies.registry import Registry
+
+    registry = load(policies) if policies else Registry()
+    return Listing(Cluster(environment.from_environment()), registry, newest, lambda line: say(line, err=True))

@@ -1,0 +1,202 @@
+"""The process that folds, as the console has it: started, listened to, started again where it ends, and asked to end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from subprocess import TimeoutExpired
+
+from msgspec.structs import replace
+
+from retry import clock
+from retry.clock import monotonic_s
+from retry.console.folding.reports import CLOSE, Begin, Report, decode_report, send_begin
+from retry.console.rows import Freshness
+from retry.kafka import topics
+from retry.kafka.child_process import Tethered
+from retry.policies.registry import Registry
+from retry.process.policy_reload import is_empty
+from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
+
+log = logging.getLogger(__name__)
+
+_PROGRAM = (sys.executable, "-m", "retry.console.folding.program")
+_AGAIN_S, _AGAIN_MAX_S, _END_S = 1.0, 30.0, 10.0
+_OLD_S = 15.0
+# How much of a rebuild is done when everything is read, and indexes are built.
+_READ = 0.99
+REBUILDING, LIVE, OLD = "rebuilding", "live", "old"
+
+
+class FoldingProcess:
+    """The console's handle on the process that folds: starts and restarts it, and keeps its last report; for any thread.
+
+    Args:
+      path: of the SQLite file that the process folds into.
+      show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
+      registry: gives the registry that the console goes by.
+
+    Attributes:
+      unreadable: records that the process has passed over.
+    """
+
+    def __init__(
+        self, settings: Settings, path: Path, show: Callable[[str], None], registry: Callable[[], Registry] = Registry
+    ) -> None:
+        self._settings, self._path, self._show, self._registry = settings, path.absolute(), show, registry
+        self._changelog = topics.build_topic_names(settings.app_id).changelog
+        self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
+        self._fault = ""
+        self.unreadable: Sequence[UnreadableTopic] = ()
+        self._told = threading.Condition()
+        self._closing, self._talking = threading.Event(), threading.Lock()
+        self._process: Tethered | None = None
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
+
+    def start(self) -> None:
+        """Begin, whether brokers answer or not."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Have it stop after what is at hand; one that does not is killed, which costs no more than what it was writing."""
+        self._closing.set()
+        self._say(CLOSE)
+        if self._thread.ident is None:
+            return
+        self._thread.join(_END_S)
+        if self._thread.is_alive() and self._process is not None:
+            self._process.kill()
+        self._thread.join()
+
+    def found_corrupt(self, file_id: str) -> None:
+        """Have the file of this id built anew, if it still is there."""
+        self._corrupt = file_id
+        self._show("")
+        self._say(file_id.encode())
+
+    @property
+    def generation(self) -> int:
+        """A number that grows whenever something that pages show has changed."""
+        return self._generation
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """Up to when all is in the replica that there was."""
+        return self._report.as_of_ms
+
+    @property
+    def retention_ms(self) -> dict[str, int]:
+        """How long Kafka keeps what rests, by topic; without those that it keeps for ever."""
+        return self._report.retention_ms
+
+    @property
+    def progress(self) -> float:
+        """How much of a rebuild is done, from 0 to 1."""
+        report = self._report
+        total = sum(place.end - place.begun for place in report.places)
+        done = sum(place.next_offset - place.begun for place in report.places)
+        return 1.0 if report.file_id else min(_READ, max(0.0, done / total)) if total else 0.0
+
+    def freshness(self) -> Freshness:
+        """How old the replica is."""
+        report, progress = self._report, self.progress
+        silent = monotonic_s() - report.answered_s > _OLD_S and progress != _READ
+        is_old = silent or report.is_stopped or bool(self._fault)
+        state = REBUILDING if not report.file_id else OLD if is_old else LIVE
+        trouble = report.trouble or (f"nothing was heard of brokers for {_OLD_S:.0f} s" if silent else "")
+        lag = sum(max(0, place.end - place.next_offset) for place in report.places)
+        return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))))
+
+    def list_shard_positions(self) -> list[tuple[int, int, int]]:
+        """Return (partition, next offset to fold, last known end offset) for each partition of the changelog, in order."""
+        of_changelog = (place for place in self._report.places if place.topic == self._changelog)
+        return sorted((place.partition, place.next_offset, place.end) for place in of_changelog)
+
+    def has_folded(self, topic: str, partition: int, offset: int, within_s: float) -> bool:
+        """Wait until a record is in the replica."""
+        deadline = clock.Deadline(within_s)
+
+        def is_there() -> bool:
+            places = self._report.places
+            return any(each.next_offset > offset for each in places if (each.topic, each.partition) == (topic, partition))
+
+        with self._told:
+            while not is_there() and not deadline.has_passed():
+                clock.wait(self._told, deadline.remaining_s())
+            return is_there()
+
+    def _run(self) -> None:
+        again_s = _AGAIN_S
+        while not self._closing.is_set():
+            began_s = monotonic_s()
+            try:
+                how = f"has ended with {self._follow_process()}"
+            except OSError as error:
+                how = f"cannot be started ({error})"
+            if self._closing.is_set():
+                return
+            again_s = _AGAIN_S if monotonic_s() - began_s > _AGAIN_MAX_S else min(2 * again_s, _AGAIN_MAX_S)
+            self._fault = f"the process that folds {how}, and is started again"
+            log.error("%s in %.0f s", self._fault, again_s)
+            self._closing.wait(again_s)
+
+    def _follow_process(self) -> int:
+        """Start it, and listen to it until it ends; its exit code."""
+        ours, theirs = socket.socketpair()
+        with theirs, Connection(ours.detach()) as connection:
+            # What a terminal sends to all is for the console alone.
+            command = [*_PROGRAM, str(theirs.fileno())]
+            process = self._process = Tethered(command, None, own_session=True, pass_fds=[theirs.fileno()])
+            theirs.close()
+            with suppress(OSError, EOFError):
+                self._begin_folding(connection)
+                while True:
+                    self._accept_report(decode_report(connection.recv_bytes()))
+            with self._talking:
+                self._connection = None
+        return _wait_for_end(process)
+
+    def _begin_folding(self, connection: Connection) -> None:
+        begin = Begin(self._settings, self._path, self._corrupt, has_policies=not is_empty(self._registry()))
+        with self._talking:
+            send_begin(connection, begin)
+            self._connection = connection
+        # Whoever closed before found nobody to tell.
+        if self._closing.is_set():
+            self._say(CLOSE)
+
+    def _accept_report(self, report: Report) -> None:
+        before, self._fault = self._report, ""
+        self.unreadable = report.unreadable
+        if report.file_id is None:
+            report = replace(before, trouble=report.trouble, is_stopped=report.is_stopped)
+        if report.file_id and report.file_id == self._corrupt:
+            report = replace(report, file_id="")
+        self._show(report.file_id or "")
+        with self._told:
+            self._report = report
+            # One that was started again counts from nothing.
+            self._generation += (report.generation, report.file_id) != (before.generation, before.file_id)
+            self._told.notify_all()
+
+    def _say(self, word: bytes) -> None:
+        with self._talking, suppress(OSError):
+            if self._connection is not None:
+                self._connection.send_bytes(word)
+
+
+def _wait_for_end(process: Tethered) -> int:
+    """The exit code of one that says nothing any more."""
+    try:
+        return process.wait(_END_S)
+    except TimeoutExpired:
+        process.kill()
+        return process.wait()

@@ -1,0 +1,136 @@
+"""What operators write beside letters, and workers of themselves: records of the topic `<app>-notes`. A null removes one.
+
+| key | value, a JSON object with `v` 1 |
+| --- | --- |
+| `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
+| `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
+| `change/<id>` | a merge or a split of groups, see `retry.console.folding.regrouping` |
+| `filter/<team>/<name>` | `text`, `by`, `at_ms` |
+| `worker/<name>` | what a worker says of itself, see `retry.telemetry.worker_records` |
+
+Groups of failures are called by their fingerprints. All records lie in the partition that the crc32 of the key says.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+import msgspec
+
+from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change, Regrouping, changes, decode_change
+from retry.console.rows import Scope
+from retry.format_versions import Number, json_decoder
+from retry.kafka.interface import Message
+from retry.telemetry import worker_records
+from retry.telemetry.unreadable_records import UNREADABLE
+from retry.telemetry.worker_records import KEY as WORKER
+from retry.telemetry.worker_records import WorkerRecord
+
+NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The owner of a kind of failures, with a note and a link, as operators wrote them.
+
+    Attributes:
+      teams: who may read the note: teams that had letters of this kind; empty where everybody may.
+    """
+
+    owner: str
+    note: str
+    link: str
+    by: str
+    at_ms: Number
+    teams: tuple[str, ...] = ()
+    v: int = 1
+
+    def is_for(self, scope: Scope) -> bool:
+        """Whether a viewer of this scope is one of those for whom it was written."""
+        return scope is None or not self.teams or not scope.isdisjoint(self.teams)
+
+
+class Resolved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nothing is to be done about what failed until then."""
+
+    by: str
+    at_ms: Number
+    v: int = 1
+
+
+class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A filter that somebody keeps for a team."""
+
+    text: str
+    by: str
+    at_ms: Number
+    v: int = 1
+
+
+Record = Note | Resolved | KeptFilter | Change
+note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
+kept_filter = json_decoder(KeptFilter, "kept filter")
+_DECODERS: dict[str, Callable[[bytes], Record | WorkerRecord]] = {
+    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
+}  # fmt: skip
+encode_note = msgspec.json.Encoder().encode
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """Return the partition of `<app>-notes` that has all records of a key."""
+    return crc32(key.encode()) % partitions
+
+
+def list_notes(connection: sqlite3.Connection, prefix: str) -> list[tuple[str, bytes]]:
+    """Keys and values of the records whose keys begin so."""
+    return connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (prefix, prefix[:-1] + "0")).fetchall()
+
+
+def find_note_fault(key: str, value: bytes) -> str | None:
+    """Why a record is none of these; None where it is."""
+    decode = next((decode for prefix, decode in _DECODERS.items() if key.startswith(prefix)), None)
+    if decode is None:
+        return f"no note has the key {key[:60]!r}"
+    try:
+        found = decode(value)
+    except ValueError as error:
+        return str(error)
+    if isinstance(found, Change) and found.by_what not in ("", *SPLIT_BY):
+        return "nothing is split by that"
+    return f"note version {found.v} was written by a newer version of this service" if found.v > 1 else None
+
+
+# Records of `<app>-notes` → the newest of each key; where merges or splits change, groups change with them.
+
+class NotesFold:
+    """The fold of the topic `<app>-notes` into the table `notes`; only for the thread that folds.
+
+    Args:
+      regroup: functions that are called when merges or splits have changed.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]]
+    ) -> None:
+        self._connection, self._grouping, self._regroup = connection, grouping, regroup
+
+    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
+        """Take in the next records of a partition."""
+        # Of each key the last that can be read.
+        newest: dict[str, bytes | None] = {}
+        for message in messages:
+            key, value = (message.key() or b"").decode("utf-8", "replace"), message.value()
+            if value is not None and (fault := find_note_fault(key, value)) is not None:
+                UNREADABLE.pass_over(message.topic(), partition, message.offset(), fault)
+            else:
+                newest[key] = value
+        for key, value in newest.items():
+            if value is None:
+                self._connection.execute("DELETE FROM notes WHERE key = ?", (key,))
+            else:
+                self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
+        if any(key.startswith(CHANGE) for key in newest):
+            self._grouping.replace(changes(self._connection))
+            for regroup in self._regroup:
+                regroup()

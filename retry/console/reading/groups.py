@@ -1,0 +1,257 @@
+"""Kinds of failures: how many letters each has, its last 24 hours, how many of its retries came back, and what is noted of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from retry.console.folding import notes
+from retry.console.folding import notes as folding_notes
+from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.regrouping import SPLIT_BY, Regrouping
+from retry.console.folding.sql import select_column, select_rows
+from retry.console.reading import letters
+from retry.console.reading.letter_search import LetterSearch
+from retry.console.rows import COUNT_MAX, Group, Page, Scope, Split
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter
+
+HOURS = 24
+NAMES_MAX = 20
+_NO_NOTE = notes.Note("", "", "", "", 0)
+# A group, and what it was split into, whose ids begin with its own.
+_OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
+
+
+class Counted(NamedTuple):
+    """How many letters of a group are meant."""
+
+    group: str
+    waiting: int
+    parked: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """In the list: most letters first."""
+        return -(self.waiting + self.parked), self.group
+
+
+def list_groups(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int,
+    *, resolved: bool,
+) -> Page[Group]:
+    """Return one page of groups of failures, most letters first; see `Replica.list_groups`."""
+    question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
+    position = letters.decode_cursor(file_id, question, after)
+    counted, is_partial = _count_groups(connection, scope, meant, now_ms)
+    if meant == EVERYTHING:
+        counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
+    done = resolved_groups(connection)
+    listed = sorted((each for each in counted if (each.group in done) == resolved), key=lambda each: each.place)
+    begin = 0
+    if position is not None:
+        # The number of letters, and how many of the groups with as many were shown.
+        begin = next((n for n, each in enumerate(listed) if each.place[0] > position[0]), len(listed))
+        first = next((n for n, each in enumerate(listed) if each.place[0] >= position[0]), len(listed))
+        begin = min(begin, first + position[1])
+    shown = listed[begin : begin + limit]
+    groups = [_build_group(connection, scope, each, now_ms, done) for each in shown]
+    following = None
+    if shown and begin + limit < len(listed):
+        last = shown[-1].place[0]
+        first = next(n for n, each in enumerate(listed) if each.place[0] == last)
+        following = last, begin + len(shown) - first
+    cursor = letters.encode_cursor(file_id, question, following)
+    return Page(groups, cursor, min(len(listed), COUNT_MAX), is_partial, None, is_partial)
+
+
+def find_group(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
+    """See `Replica.find_group`; one that was split is all that it was split into."""
+    wanted = current_id(connection, group_id)
+    found = _of_cells(connection, _cells_of(connection, scope, wanted))
+    counted = Counted(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
+    group = _build_group(connection, scope, counted, now_ms, resolved_groups(connection))
+    return group if found or group.last_ms is not None else None
+
+
+def current_id(connection: sqlite3.Connection, group_id: str) -> str:
+    """Return the id of the group that a merged group counts in; its own where it was not merged, or was split."""
+    return Regrouping.read_notes(connection).resolve_group(group_id)
+
+
+def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
+    """Count letters of a group by each of `SPLIT_BY`, at most 20 values of each, most letters first; see `Replica.splits`."""
+    found: list[Split] = []
+    cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
+    for by in SPLIT_BY:
+        values = select_rows(
+            connection, (by.replace("-", "_"), "sum(letters)"),
+            "FROM cells WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?", (cells, NAMES_MAX),
+        )  # fmt: skip
+        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in values]
+    return found
+
+
+def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
+    """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
+    found = {}
+    for key, value in notes.list_notes(connection, notes.RESOLVED):
+        group, at_ms = key.removeprefix(notes.RESOLVED), notes.resolved(value).at_ms
+        last = connection.execute(
+            "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1 UNION ALL"
+            " SELECT last_ms FROM outcome_cells WHERE group_id = ?1)", (group,),
+        ).fetchone()[0]  # fmt: skip
+        if last is None or last <= at_ms:
+            found[group] = at_ms
+    return found
+
+
+def _count_groups(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
+    by_cell, is_partial = LetterSearch(connection, scope, meant, now_ms).by_cell()
+    return _of_cells(connection, by_cell.items()), is_partial
+
+
+def _without_letters(connection: sqlite3.Connection, scope: Scope, known: set[str], now_ms: int) -> list[Counted]:
+    """Groups whose letters have all gone, and that failed within a day: whether they come back is seen there."""
+    rest = "FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL"
+    found = select_rows(connection, ("group_id", "team"), rest, (now_ms - HOURS * HOUR_MS,))
+    new = {group for group, team in found if group not in known and (scope is None or team in scope)}
+    return [Counted(group, 0, 0) for group in new]
+
+
+def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) -> list[Counted]:
+    counts = dict(cells)
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
+    for number, group, state in select_rows(connection, ("id", "group_id", "state"), of_groups, (_ids(counts),)):
+        sums[group][state != "waiting"] += counts[number]
+    return [Counted(group, *both) for group, both in sums.items()]
+
+
+def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
+    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0"
+    found = select_rows(connection, ("id", "letters", "team"), of_group, (group_id,))
+    return [(number, letters) for number, letters, team in found if scope is None or team in scope]
+
+
+def _build_group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
+    cells = [
+        row for row in select_rows(
+            connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
+            f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC",
+            (counted.group,),
+        ) if scope is None or row[0] in scope
+    ]  # fmt: skip
+    outcomes = [
+        row for row in select_rows(
+            connection, ("team", "topic", "id", "cause", "first_ms", "last_ms"), f"FROM outcome_cells WHERE {_OF_GROUP}",
+            (counted.group,),
+        ) if scope is None or row[0] in scope
+    ]  # fmt: skip
+    times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
+    trend, sent, came_back, pending = _load_outcome_counts(connection, [row[2] for row in outcomes], now_ms)
+    cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
+    row = connection.execute("SELECT value FROM notes WHERE key = ?", (f"{notes.NOTE}{counted.group}",)).fetchone()
+    note = notes.note(row[0]) if row else _NO_NOTE
+    if not note.is_for(scope):
+        note = _NO_NOTE
+    members = {each[6] for each in cells if each[6]} - {counted.group.partition("~")[0]}
+    return Group(
+        counted.group, cause=cause, message=next((each[3] for each in cells), None), waiting=counted.waiting,
+        parked=counted.parked, trend=trend, first_ms=min(times, default=None), last_ms=max(times, default=None), sent=sent,
+        came_back=came_back, owner=note.owner, note=note.note, link=note.link, resolved_at_ms=resolved.get(counted.group),
+        merged=tuple(sorted(members)), topics=_sort_names(row[1] for row in (*cells, *outcomes)),
+        teams=_sort_names(row[0] for row in (*cells, *outcomes)), pending=pending,
+    )  # fmt: skip
+
+
+def _load_outcome_counts(
+    connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
+) -> tuple[tuple[int, ...], int | None, int | None, int]:
+    """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
+    trend, known, came_back = [0] * HOURS, 0, 0
+    first, wanted = now_ms // HOUR_MS - HOURS + 1, _ids(cells)
+    for hour, failed, sent, back in select_rows(
+        connection, ("hour", "sum(failed)", "sum(sent)", "sum(came_back)"),
+        "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour >= ? AND hour < ? GROUP BY hour",
+        (wanted, first, first + HOURS),
+    ):  # fmt: skip
+        trend[hour - first] = failed
+        known, came_back = known + sent, came_back + back
+    pending = connection.execute(
+        "SELECT coalesce(sum(sent), 0) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
+        (wanted, first * HOUR_MS // SLOT_MS),
+    ).fetchone()[0]  # fmt: skip
+    return tuple(trend), known if cells else None, came_back if cells else None, pending
+
+
+def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted({name for name in names if name})[:NAMES_MAX])
+
+
+def _ids(numbers: Iterable[int]) -> str:
+    return orjson.dumps(list(numbers)).decode()
+
+
+def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
+    """How many open kinds of failures were first seen since a moment."""
+    done = resolved_groups(connection)
+    teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
+    known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{teams}"
+    new = select_column(
+        connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
+        f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*(2 * sorted(scope or ())), since_ms),
+    )  # fmt: skip
+    return sum(group not in done for group in new)
+
+
+# Kinds of failures that were not there before, and resolved ones that failed again: what a webhook is told of.
+#
+# Whoever asks again and again pays for what is new alone, however many kinds there are.
+
+class Seen(NamedTuple):
+    """Up to where somebody has looked; of another file all is looked at again.
+
+    Attributes:
+      cell, outcome_cell: numbers of the last ones.
+    """
+
+    file_id: str = ""
+    cell: int = 0
+    outcome_cell: int = 0
+
+
+class Kind(NamedTuple):
+    """Failures with one fingerprint, and the group that they count in."""
+
+    fingerprint: str
+    group: str
+
+
+def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: Seen) -> tuple[Seen, list[Kind]]:
+    """Kinds of what came since then, some of which may have been there before; and up to where that is."""
+    if seen.file_id != file_id:
+        seen = Seen(file_id)
+    found: set[Kind] = set()
+    numbers = []
+    for table, last in (("cells", seen.cell), ("outcome_cells", seen.outcome_cell)):
+        rows = connection.execute(f"SELECT id, fingerprint, group_id FROM {table} WHERE id > ?", (last,)).fetchall()
+        numbers.append(max((row[0] for row in rows), default=last))
+        found.update(Kind(fingerprint, group) for _, fingerprint, group in rows if fingerprint and group)
+    return Seen(file_id, *numbers), sorted(found)
+
+
+def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:
+    """Groups that somebody has resolved and that failed later, with the moment until which they were."""
+    last_ms = (
+        "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1"
+        " UNION ALL SELECT last_ms FROM outcome_cells WHERE group_id = ?1)"
+    )
+    notes = {
+        key.removeprefix(folding_notes.RESOLVED): folding_notes.resolved(value).at_ms
+        for key, value in folding_notes.list_notes(connection, folding_notes.RESOLVED)
+    }
+    return {group: at_ms for group, at_ms in notes.items() if (connection.execute(last_ms, (group,)).fetchone()[0] or 0) > at_ms}

@@ -1,0 +1,267 @@
+"""Letters as pages show them: rows, a page of them and where it goes on, and what happened to one original record."""
+
+from __future__ import annotations
+
+import sqlite3
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+from xxhash import xxh3_64_hexdigest
+
+from retry.console.folding.letter_record import WAITING, LogPlace, resting_place
+from retry.console.folding.sql import select_rows
+from retry.console.reading import filter_sql
+from retry.console.reading.letter_search import LetterSearch, Position
+from retry.console.rows import LetterRow, LineageEvent, Page, Scope
+from retry.delay_queue.entry_keys import source_from_text
+from retry.delivery.act_records import DONE
+from retry.errors import CursorStale
+from retry.operations.explain.search import parse_location
+from retry.operations.letter_filter.syntax import Filter, all_of
+
+# Where a page goes on, as text that says which list it belongs to.
+
+_CURSOR_CHARS_MAX, _POSITION_MAX = 500, 1 << 63
+
+
+def encode_cursor(file_id: str, question: str, position: tuple[int, int] | None) -> str | None:
+    """The cursor behind a position of a list; None where it ends there.
+
+    Args:
+      file_id: of the replica.
+      question: what was asked: of another question no cursor is of use.
+    """
+    if position is None:
+        return None
+    return urlsafe_b64encode(msgspec.msgpack.encode((_hash_list(file_id, question), *position))).decode().rstrip("=")
+
+
+def decode_cursor(file_id: str, question: str, cursor: str | None) -> tuple[int, int] | None:
+    """The position that a cursor stands for; None for the beginning.
+
+    Raises:
+      CursorStale: it is of another list.
+    """
+    if cursor is None:
+        return None
+    try:
+        raw = urlsafe_b64decode((cursor[:_CURSOR_CHARS_MAX] + "==").encode())
+        of, first, second = msgspec.msgpack.decode(raw, type=tuple[str, int, int])
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise CursorStale from error
+    if of != _hash_list(file_id, question) or not all(-_POSITION_MAX < each < _POSITION_MAX for each in (first, second)):
+        raise CursorStale
+    return first, second
+
+
+def _hash_list(file_id: str, question: str) -> str:
+    return xxh3_64_hexdigest(f"{file_id}\0{question}".encode("utf-8", "surrogatepass"))
+
+
+# Rows of SQLite → letters as pages show them.
+
+_BEHIND = (
+    "l.ordered IS NOT NULL AND EXISTS (SELECT 1 FROM letters o WHERE o.ordered >= substr(l.ordered, 1, 16)"
+    " AND o.ordered < l.ordered)"
+)
+_COLUMNS = (
+    "l.id", "l.sort", "c.state", "c.kind", "c.team", "c.topic", "l.partition", 'l."offset"', "c.target", "l.key",
+    "hex(l.key_bytes)", "c.attempt", "l.due_ms", "l.failed_ms", "l.first_failed_ms", "c.exception", "c.cause", "l.message",
+    "c.frames", "c.fingerprint", "c.group_id", "c.policy", "c.reason", "l.lineage", "c.consumer_group", "l.size", "l.action",
+    "l.label", "l.log", "l.log_partition", "l.log_offset", "t.name",
+    _BEHIND, "l.key_bytes IS NOT NULL",
+)  # fmt: skip
+_FROM = "FROM letters l JOIN cells c ON c.id = l.cell JOIN topics t ON t.number = l.log"
+_NAME_CHARS_MAX, _MS_MAX = 400, 1 << 62
+
+
+class LogRecord(NamedTuple):
+    """The place of a letter's record in Kafka: name of the topic, partition and offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[LetterRow]:
+    """The letters at these positions, in their order."""
+    return [row for row, _ in with_records(connection, positions)]
+
+
+def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
+    """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
+    ids = orjson.dumps([letter for _, letter in positions]).decode()
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
+    ordered = sorted(found, key=lambda row: (row[1], row[0]))
+    return [(_build_letter_row(row), LogRecord(row[31], row[29], row[30])) for row in ordered]
+
+
+def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
+    """The letter of a name, and where its record lies; None where there is none."""
+    if not name.isascii():
+        return None
+    try:
+        row = _find_resting(connection, name) if name.count("/") == 2 else _find_waiting(connection, name)
+    except ValueError:
+        return None
+    return None if row is None else (_build_letter_row(row), LogRecord(row[31], row[29], row[30]))
+
+
+def _find_waiting(connection: sqlite3.Connection, name: str) -> Any:
+    where = source_from_text(name[:_NAME_CHARS_MAX])
+    condition = 'l.sort = ? AND c.state = \'waiting\' AND c.topic = ? AND l.partition = ? AND l."offset" = ?'
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE {condition}", where) if abs(where.due_at_ms) < _MS_MAX else []
+    return found[0] if found else None
+
+
+def _find_resting(connection: sqlite3.Connection, name: str) -> Any:
+    where = parse_location(name[:_NAME_CHARS_MAX])
+    number = connection.execute("SELECT number FROM topics WHERE name = ?", (where.topic,)).fetchone()
+    if number is None:
+        return None
+    log = LogPlace(number[0], where.partition, where.offset)
+    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.place = ?", (resting_place(log),))
+    return found[0] if found else None
+
+
+def _build_letter_row(row: list[Any]) -> LetterRow:
+    (
+        _, _, state, kind, team, topic, partition, offset, target, key, key_bytes, attempt, due_ms, failed_ms, first_failed_ms,
+        exception, cause, message, frames, fingerprint, group, policy, reason, lineage, consumer_group, size, action, label,
+        _, log_partition, log_offset, log_topic, behind, is_raw,
+    ) = row  # fmt: skip
+    is_waiting = state == WAITING
+    name = f"{due_ms}/{topic}/{partition}/{offset}" if is_waiting else f"{log_topic}/{log_partition}/{log_offset}"
+    raw = bytes.fromhex(key_bytes) if is_raw else None if key is None else key.encode()
+    return LetterRow(
+        name, state, kind, team=team, topic=topic, partition=partition, offset=offset, target=target, key=raw, attempt=attempt,
+        due_at_ms=due_ms, failed_ms=failed_ms, first_failed_ms=first_failed_ms, exception=exception, cause=cause, message=message,
+        frames=frames, fingerprint=fingerprint, group=group, policy=policy, reason=reason, lineage=lineage,
+        consumer_group=consumer_group, size_bytes=size, behind=bool(behind), action=action, label=label,
+    )  # fmt: skip
+
+
+# A page of letters: rows, count, cursor, and where there is nothing, which term excludes all.
+
+PAGE_MAX = 1_000
+
+
+def list_letters(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int
+) -> Page[LetterRow]:
+    """Letters soonest first, then those that rest, the newest first.
+
+    Raises:
+      CursorStale: `after` is of another list.
+      FilterInvalid: it asks for what stays in Kafka.
+    """
+    question = f"letters {meant} {sorted(scope) if scope is not None else None}"
+    position = decode_cursor(file_id, question, after)
+    search = LetterSearch(connection, scope, meant, now_ms)
+    found = search.find_page(position, max(1, min(limit, PAGE_MAX)))
+    rows = read_letters_at(connection, found.letters)
+    # Whoever has looked at all has counted them.
+    is_whole = position is None and found.looked_to is None
+    count, is_capped = (len(rows), False) if is_whole else search.count(found if position is None else None)
+    is_partial = found.looked_to is not None and len(found.letters) < limit
+    nothing = None if rows or position or is_partial else excluding(connection, scope, meant, now_ms)
+    return Page(rows, encode_cursor(file_id, question, found.looked_to), count, is_capped, nothing, is_partial)
+
+
+def excluding(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> str | None:
+    """The term without which something would be found, where nothing is; of several one that means nothing by itself."""
+    parts = filter_sql.conjuncts(meant)
+    if len(parts) < 2:
+        return str(meant) if parts and _means_any(connection, scope, all_of([]), now_ms) else None
+    if alone := next((each for each in parts if not _means_any(connection, scope, each, now_ms)), None):
+        return str(alone)
+    for n, each in enumerate(parts):
+        if _means_any(connection, scope, all_of([*parts[:n], *parts[n + 1 :]]), now_ms):
+            return str(each)
+    return None
+
+
+def _means_any(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> bool:
+    search = LetterSearch(connection, scope, meant, now_ms)
+    if search.by_cells:
+        return search.total > 0
+    found = search.find_page(None, 1)
+    return bool(found.letters) or found.looked_to is not None
+
+
+# What happened to one original record: from outcomes, from what left the changelog and who has passed it, from where it is now,
+# and from the audit.
+
+_EVENTS_MAX = 1_000
+_ORDER = ("failed", "came back", "due", "action", "sent", "passed", "waiting", "parked", "discarded")
+
+
+def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LineageEvent]:
+    """The oldest first; what is due or waits in the future comes last."""
+    letters = _read_letters(connection, scope, lineage)
+    here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
+    found = [*_list_attempt_events(connection, scope, lineage, here), *map(_describe_present, letters)]
+    places = {event.place for event in found if event.what in ("failed", "came back")}
+    places |= {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters if letter.topic}
+    found += [event for place in sorted(places) for event in _list_action_events(connection, place)]
+    return sorted(found, key=lambda each: (each.at_ms or 0, _ORDER.index(each.what)))[:_EVENTS_MAX]
+
+
+def _read_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LetterRow]:
+    rows = connection.execute("SELECT sort, id FROM letters WHERE lineage = ? LIMIT ?", (lineage, _EVENTS_MAX)).fetchall()
+    shown = read_letters_at(connection, rows)
+    return [letter for letter in shown if letter.state in _ORDER and (scope is None or letter.team in scope)]
+
+
+def _list_attempt_events(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:
+    """Failures, when each was to be retried, when that was sent, and when its consumer group had passed it.
+
+    Args:
+      here: letters that wait or rest: what left before was not the last of them.
+    """
+    for (
+        attempt, team, topic, partition, offset, failed_ms, due_ms, reason, left_ms, target, group,
+    ) in connection.execute(
+        'SELECT a.attempt, coalesce(c.team, a.team), a.topic, a.partition, a."offset", failed_ms, due_ms, reason, left_ms,'
+        " coalesce(left_for, iif(decision = 'retry' AND a.lane = c.lane, c.target, NULL)), consumer_group FROM attempts a"
+        " LEFT JOIN outcome_cells c ON c.id = a.cell WHERE lineage = ? ORDER BY a.id LIMIT ?", (lineage, _EVENTS_MAX),
+    ):  # fmt: skip
+        if scope is not None and team not in scope:
+            continue
+        place = f"{topic}/{partition}/{offset}"
+        if failed_ms is not None:
+            yield LineageEvent(failed_ms, "failed" if attempt == 1 else "came back", attempt - 1, place, reason or "")
+        if due_ms is not None:
+            yield LineageEvent(due_ms, "due", attempt)
+        if left_ms is not None and target is not None and place not in here:
+            yield LineageEvent(left_ms, "sent", attempt, target)
+            if (passed_ms := _passed_ms(connection, group, target, left_ms)) is not None:
+                yield LineageEvent(max(left_ms, passed_ms), "passed", attempt, group)
+
+
+def _passed_ms(connection: sqlite3.Connection, group: str | None, target: str, left_ms: int) -> int | None:
+    """When it was seen first that a group had passed what left then."""
+    row = connection.execute(
+        "SELECT at_ms FROM passed WHERE consumer_group = ? AND topic = ? AND until_ms >= ? ORDER BY until_ms LIMIT 1",
+        (group, target, left_ms),
+    ).fetchone()  # fmt: skip
+    return None if row is None else int(row[0])
+
+
+def _describe_present(letter: LetterRow) -> LineageEvent:
+    """Return the event that says where a letter waits or rests now."""
+    at_ms = letter.due_at_ms if letter.state == WAITING else letter.failed_ms
+    place = letter.target if letter.state == WAITING else letter.name
+    return LineageEvent(at_ms, letter.state, letter.attempt, place, letter.reason or "", action=letter.action or "")
+
+
+def _list_action_events(connection: sqlite3.Connection, place: str) -> Iterator[LineageEvent]:
+    for at_ms, action, kind, by, reason, result in connection.execute(
+        "SELECT at_ms, action, kind, by, reason, result FROM audit_letters JOIN audit ON id = audit WHERE letter = ? LIMIT ?",
+        (place, _EVENTS_MAX),
+    ):
+        told = kind if result == DONE else f"{kind}: {result}"
+        yield LineageEvent(at_ms, "action", None, place, f"{told}: {reason}" if reason else told, by, action)

@@ -1,0 +1,129 @@
+"""Lists beside those of letters: names to complete a filter with, entries with a name, the audit, and actions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from retry.console.reading import letters
+from retry.console.rows import COUNT_MAX, AuditRow, LetterRow, Names, Page, Scope
+from retry.delay_queue.action_records import Action
+from retry.operations.act import overview
+from retry.operations.act.overview import ActionOverview
+
+# Names to complete a filter with, entries that have a name, and the audit.
+
+_NAMES_MAX = 200
+_TEXT_CHARS_MAX = 200
+# What the audit can be asked for, and what holds of a row then.
+AUDIT_FIELDS = {
+    "action": "action = ?", "by": "by = ?", "kind": "kind = ?", "team": "team = ?",
+    "letter": "id IN (SELECT audit FROM audit_letters WHERE letter = ?)",
+}  # fmt: skip
+
+
+def list_filter_names(connection: sqlite3.Connection, scope: Scope) -> Names:
+    """List the names in a viewer's letters that can complete a filter; see `Replica.list_filter_names`."""
+    columns = ("team", "topic", "exception", "target", "consumer_group")
+    condition, teams = _of_teams("", scope)
+    return Names(*(
+        tuple(name for (name,) in connection.execute(
+            f"SELECT DISTINCT {column} FROM cells WHERE letters > 0 AND {column} IS NOT NULL AND {column} != ''"
+            f" AND state IN ('waiting', 'parked', 'discarded'){condition} ORDER BY 1 LIMIT {_NAMES_MAX}", teams,
+        ))
+        for column in columns
+    ))  # fmt: skip
+
+
+def list_named_entries(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, kind: str, text: str, after: str | None, limit: int
+) -> Page[LetterRow]:
+    """Return one page of schedules, tasks or timers that wait, soonest first; see `Replica.named_entries`."""
+    question = f"named {kind} {text} {sorted(scope) if scope is not None else None}"
+    position = letters.decode_cursor(file_id, question, after) or (-(1 << 62), 0)
+    of_teams, teams = _of_teams("c.", scope)
+    # What only waits to be parked is none; it says why.
+    condition = f"l.named IS NOT NULL AND c.kind = ? AND c.state = 'waiting' AND c.reason IS NULL{of_teams}"
+    parameters: list[object] = [kind, *teams]
+    if text:
+        condition += " AND (instr(l.label, ?) OR instr(l.key, ?) OR instr(c.target, ?) OR instr(c.topic, ?))"
+        parameters += [text[:_TEXT_CHARS_MAX]] * 4
+    source = f"FROM letters l INDEXED BY letters_by_name CROSS JOIN cells c ON c.id = l.cell WHERE {condition}"
+    page = f"SELECT l.sort, l.id {source} AND (l.sort, l.id) > (?, ?) ORDER BY l.sort, l.id LIMIT ?"
+    found = connection.execute(page, (*parameters, *position, limit + 1)).fetchall()
+    count = connection.execute(f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {COUNT_MAX + 1})", parameters).fetchone()[0]
+    following = found[limit - 1] if len(found) > limit else None
+    rows = letters.read_letters_at(connection, found[:limit])
+    return Page(rows, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+
+
+def load_audit_page(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
+) -> Page[AuditRow]:
+    """Return one page of the audit, newest first; see `Replica.list_audit_rows`."""
+    question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
+    position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
+    condition, parameters = _of_teams("", scope)
+    for field, value in wanted.items():
+        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
+    rows = connection.execute(
+        "SELECT at_ms, id, action, kind, by, reason, shard, letters, done, results, examples, team FROM audit"
+        f" WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?", (*position, *parameters, limit + 1),
+    ).fetchall()  # fmt: skip
+    count = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM audit WHERE 1{condition} LIMIT {COUNT_MAX + 1})", parameters
+    ).fetchone()[0]
+    shown = [
+        AuditRow(
+            at_ms, action=of, kind=kind, by=by, reason=reason, shard=shard, letters=letters, done=done,
+            results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
+        )
+        for at_ms, _, of, kind, by, reason, shard, letters, done, results, examples, team in rows[:limit]
+    ]  # fmt: skip
+    following = rows[limit - 1][:2] if len(rows) > limit else None
+    return Page(shown, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+
+
+def _of_teams(prefix: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
+    if scope is None:
+        return "", ()
+    return f" AND {prefix}team IN ({','.join('?' * len(scope))})", tuple(sorted(scope))
+
+
+# Actions as the replica has them, and who may see them: by the teams whose letters they are about.
+
+class CopiedControls(NamedTuple):
+    """Control records by shard, copied from the replica; implements `retry.operations.act.overview.Standing`."""
+
+    controls: Sequence[Mapping[bytes, bytes]]
+
+    def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
+        """Return the records whose keys begin with one of the prefixes, one dictionary for each shard."""
+        return [{key: value for key, value in each.items() if key.startswith(prefixes)} for each in self.controls]
+
+
+def sees_action(scope: Scope, action: Action) -> bool:
+    """Whether all letters of an action are of teams in a scope; of older ones, and of letters of no known team, nobody knows."""
+    return scope is None or (bool(action.teams) and scope.issuperset(action.teams))
+
+
+def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]:
+    """Pauses and actions by shard, as `action_state.read_states` and `control_records.pauses` read them."""
+    by_shard: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
+    for shard, key, value in connection.execute("SELECT shard, key, value FROM controls"):
+        by_shard[shard][key] = value
+    # What is asked of one shard is asked of all; right after a start the follower does not know yet how many there are.
+    return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
+
+
+def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[ActionOverview]:
+    """The actions of the last 30 days that may be seen in a scope, those that were asked for last first.
+
+    Args:
+      standing: see `controls`.
+    """
+    return [each for each in overview.overviews(CopiedControls(standing)) if sees_action(scope, each.action)]

@@ -1,0 +1,172 @@
+"""What operators write beside letters: owner, note and link of a kind of failures, merges, splits, resolutions, saved filters."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from functools import cached_property
+from sqlite3 import Connection
+
+from retry import clock
+from retry.console.folding import notes, regrouping
+from retry.console.folding.folding_process import FoldingProcess
+from retry.console.folding.notes import FILTER, NOTE, RESOLVED, KeptFilter, Note, Record, Resolved
+from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
+from retry.console.rows import SavedFilter, Scope
+from retry.errors import ActionRefused
+from retry.kafka import client_config, topics
+from retry.kafka.record_producer import Records
+from retry.operations.letter_filter.parse import parse
+from retry.settings import Settings
+
+_WRITTEN_S, _SHOWN_S = 15.0, 3.0
+CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
+
+
+class Notes:
+    """Writes to `<app>-notes`; what this process has written it shows at once.
+
+    Every method that writes returns when Kafka has acknowledged it and the replica has it, and raises RecordUnwritten where it is
+    not known whether it was written.
+    """
+
+    def __init__(
+        self, settings: Settings, follower: FoldingProcess, reading: Callable[[], AbstractContextManager[Connection]]
+    ) -> None:
+        self._settings, self._follower, self._reading = settings, follower, reading
+        self._topic = topics.build_topic_names(settings.app_id).notes
+
+    def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
+        """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
+
+        Args:
+          teams: who may read it; none is everybody who sees letters of this kind.
+
+        Raises:
+          ActionRefused: one is too long, or the link is none.
+        """
+        _demand_short(owner=owner, note=note, link=link)
+        if link and not link.startswith(("https://", "http://")):
+            raise ActionRefused("a link begins with https:// or http://")
+        record = Note(owner, note, link, by, clock.wall_ms(), tuple(teams)) if owner or note or link else None
+        self._write(NOTE + group, record)
+
+    def merge(self, groups: Collection[str], into: str, by: str) -> str:
+        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`.
+
+        Raises:
+          ActionRefused: there is nothing to merge.
+        """
+        others = tuple(sorted(set(groups) - {into}))
+        if not others:
+            raise ActionRefused("a group is merged with others: choose two at least")
+        return self._write_change(Change(others, by, clock.wall_ms(), into=into))
+
+    def split(self, group: str, by_what: str, by: str) -> str:
+        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`.
+
+        Returns an id for `undo_regrouping`.
+
+        Raises:
+          ActionRefused: it is split by something else.
+        """
+        if by_what not in SPLIT_BY:
+            raise ActionRefused(f"a group is split by one of {', '.join(SPLIT_BY)}")
+        return self._write_change(Change((group,), by, clock.wall_ms(), by_what=by_what))
+
+    def undo_regrouping(self, change: str, by: str) -> bool:  # noqa: ARG002 the next release writes it down
+        """Take back a merge or a split; False where there is none of this id."""
+        with self._reading() as connection:
+            known = change in regrouping.changes(connection)
+        if known:
+            self._write(CHANGE + change, None)
+        return known
+
+    def changes(self, group: str) -> list[tuple[str, str, str, int]]:
+        """Merges and splits that stand for a group: id, what it is in words, by whom, when."""
+        with self._reading() as connection:
+            known = regrouping.changes(connection)
+        found = [(id_, each) for id_, each in known.items() if group == each.into or _is_part(group, each)]
+        told = [(id_, _describe_change(each), each.by, each.at_ms) for id_, each in found]
+        return sorted(told, key=lambda each: each[3])
+
+    def resolve(self, group: str, by: str) -> None:
+        """Nothing is to be done about it; a letter that fails later opens it again."""
+        self._write(RESOLVED + group, Resolved(by, clock.wall_ms()))
+
+    def reopen(self, group: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
+        """Something is to be done about it after all."""
+        self._write(RESOLVED + group, None)
+
+    def save_filter(self, name: str, text: str, team: str, by: str) -> None:
+        """Keep a filter for a team; an empty team is everybody. The text is parsed first.
+
+        Raises:
+          FilterInvalid: it is none.
+          ActionRefused: the name is empty or too long.
+        """
+        parse(text, groups=True)
+        _demand_short(name=name)
+        if not name.strip():
+            raise ActionRefused("a filter that is kept has a name")
+        self._write(f"{FILTER}{team}/{name}", KeptFilter(text, by, clock.wall_ms()))
+
+    def delete_filter(self, name: str, team: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
+        """Keep it no more."""
+        self._write(f"{FILTER}{team}/{name}", None)
+
+    def filters(self, scope: Scope) -> list[SavedFilter]:
+        """The filters that a viewer may use, by name."""
+        with self._reading() as connection:
+            rows = notes.list_notes(connection, FILTER)
+        found = []
+        for key, value in rows:
+            team, _, name = key.removeprefix(FILTER).partition("/")
+            kept = notes.kept_filter(value)
+            if not team or scope is None or team in scope:
+                found.append(SavedFilter(name, kept.text, team, kept.by))
+        return sorted(found, key=lambda each: (each.name, each.team))
+
+    def close(self) -> None:
+        """Let go of the client."""
+        if "_records" in self.__dict__:
+            self._records.close()
+
+    def _write_change(self, change: Change) -> str:
+        id_ = secrets.token_hex(8)
+        self._write(CHANGE + id_, change)
+        return id_
+
+    def _write(self, key: str, record: Record | None) -> None:
+        partition = notes.partition_of(key, self._partitions)
+        value = None if record is None else notes.encode_note(record)
+        offset = self._records.write(self._topic, partition, key.encode(), value).result(_WRITTEN_S)
+        self._follower.has_folded(self._topic, partition, offset, _SHOWN_S)
+
+    @cached_property
+    def _records(self) -> Records:
+        return Records(client_config.records_config(self._settings))
+
+    @cached_property
+    def _partitions(self) -> int:
+        described = topics.describe(client_config.admin(self._settings), [self._topic])
+        if self._topic not in described:
+            raise ActionRefused(f"{self._topic} is missing: retry topics create")
+        return described[self._topic].partitions
+
+
+def _demand_short(**texts: str) -> None:
+    for name, text in texts.items():
+        if len(text) > CHARS_MAX[name]:
+            raise ActionRefused(f"{name} has {len(text):,} characters; {CHARS_MAX[name]:,} is the most")
+
+
+def _is_part(group: str, change: Change) -> bool:
+    """Whether a change has to do with a group: it is one of those that were merged or split, or came of a split."""
+    return any(group == each or (change.by_what != "" and group.startswith(f"{each}~")) for each in change.groups)
+
+
+def _describe_change(change: Change) -> str:
+    groups = ", ".join(change.groups)
+    return f"{groups} counts as {change.into}" if change.into else f"{groups} is split by {change.by_what}"

@@ -1,0 +1,240 @@
+"""Payloads, read from Kafka when they are asked for: of one letter, or of many that a filter looks into."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from sqlite3 import Connection
+from typing import Any, NamedTuple
+
+from retry import clock
+from retry.clock import Deadline
+from retry.console.reading import letters
+from retry.console.reading.letter_search import LetterSearch, Position
+from retry.console.reading.letters import LogRecord
+from retry.console.rows import LetterRow, Scope
+from retry.delay_queue import blocks, entry_keys
+from retry.delay_queue.envelope_codec import make_codec
+from retry.errors import EntryUnreadable, FilterInvalid
+from retry.kafka import client_config, topics
+from retry.kafka.interface import Message
+from retry.kafka.record_fetch import UNREADABLE, RecordFetcher
+from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
+from retry.operations.letter_filter import predicate
+from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negate
+from retry.policies.registry import Registry
+from retry.record import RecordLocation
+from retry.settings import Settings
+
+LETTERS_MAX, SCAN_S = 10_000, 10.0
+_BATCH, _BATCH_BYTES, _FETCH_S, _LEAST_S = 1_000, 16 << 20, 5.0, 0.1
+
+
+class Scanned(NamedTuple):
+    """The result of one scan through payloads.
+
+    Attributes:
+      looked_at: letters whose payloads were asked for.
+      why_ended: `all` where every letter was looked at; else `page`, `letters`, `time` or `cancelled`.
+      after: the cursor behind the last letter that was looked at; None at the end.
+      unread: how many of these could not be read: for want of a right, or because a broker did not answer.
+    """
+
+    rows: list[LetterRow]
+    looked_at: int
+    why_ended: str
+    after: str | None
+    unread: int = 0
+
+
+_Candidate = tuple[Position, LetterRow, LogRecord]
+
+
+class _Look:
+    """How far somebody has looked, letter by letter, and what was found.
+
+    Attributes:
+      position: of the last letter that was looked at.
+      why_ended: see `Scanned`; empty while it goes on.
+    """
+
+    def __init__(self, rows_max: int, position: Position | None) -> None:
+        self._rows_max, self.position = rows_max, position
+        self.rows: list[LetterRow] = []
+        self.looked_at, self.unread, self.why_ended = 0, 0, ""
+
+    def through(
+        self, batch: Sequence[_Candidate], answers: Mapping[RecordLocation, Message | str],
+        fits: Callable[[Message | str, str], bool], *, is_over: bool,
+    ) -> None:
+        """Look at the next letters. Where the time is over, those that nobody has answered for come first the next time."""
+        for position, row, place in batch:
+            answer = answers.get(place, UNREADABLE)
+            if self.looked_at == LETTERS_MAX or (answer == UNREADABLE and is_over):
+                self.why_ended = "letters" if self.looked_at == LETTERS_MAX else "time"
+                return
+            self.looked_at, self.position = self.looked_at + 1, position
+            self.unread += answer == UNREADABLE
+            if fits(answer, row.name):
+                self.rows.append(row)
+            if len(self.rows) == self._rows_max:
+                self.why_ended = "page"
+                return
+
+
+class _Fetcher:
+    """Reads records for one thread after another."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._lock = settings, threading.Lock()
+        self._fetcher: RecordFetcher | None = None
+
+    def fetch(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
+        """The records, or why there is none; nothing where others are read for so long."""
+        deadline = Deadline(within_s)
+        if not self._lock.acquire(timeout=within_s):
+            return {}
+        try:
+            self._fetcher = self._fetcher or RecordFetcher(client_config.reader_config(self._settings))
+            return self._fetcher.fetch(list(places), max(_LEAST_S, deadline.remaining_s()))
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Let go of the client."""
+        with self._lock:
+            if self._fetcher is not None:
+                self._fetcher.close()
+                self._fetcher = None
+
+
+class Payloads:
+    """Reads records of letters by offset; of `Replica.payloads`."""
+
+    def __init__(
+        self, settings: Settings, registry: Callable[[], Registry], reading: Callable[[], AbstractContextManager[Connection]],
+        file_id: Callable[[], str], in_group: predicate.InGroup,
+    ) -> None:
+        self._settings, self._registry, self._reading, self._file_id = settings, registry, reading, file_id
+        self._in_group = in_group
+        self._own, self._codec = topics.build_topic_names(settings.app_id), make_codec(settings)
+        # Whoever looks at one letter does not wait for those who look through thousands.
+        self._single, self._many = _Fetcher(settings), _Fetcher(settings)
+
+    def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
+        """The letter with headers and payload: from the changelog where it waits, from its topic where it rests.
+
+        None where it waits or rests no more, or is another team's; or where nobody answers in time.
+        """
+        with self._reading() as connection:
+            there = letters.find_letter(connection, name)
+        if there is None or (scope is not None and there[0].team not in scope):
+            return None
+        return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
+
+    def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
+        """Return the question of a scan as text, and the position where it goes on: None at the beginning.
+
+        Raises:
+          CursorStale: `after` is a cursor of another question, or of another replica.
+        """
+        question = f"scan {meant} {sorted(scope) if scope is not None else None}"
+        return question, letters.decode_cursor(self._file_id(), question, after)
+
+    def scan(
+        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Scanned:
+        """Letters that a filter means that asks for payloads too: stops at 10,000 letters, after 10 s, or when cancelled."""
+        deadline, now_ms = Deadline(SCAN_S), clock.wall_ms()
+        question, position = self.position(scope, meant, after)
+        if (known := self._scan_known(scope, meant, position, limit, question, now_ms)) is not None:
+            return known
+        fits, cheap = predicate.predicate(meant, now_ms, self._in_group), without_payload(meant)
+        look = _Look(limit, position)
+        for batch, behind in self._iterate_candidates(scope, cheap, position, now_ms):
+            if is_cancelled() or deadline.has_passed():
+                look.why_ended = "cancelled" if is_cancelled() else "time"
+            else:
+                # Letters of one block have one record.
+                places = list(dict.fromkeys(place for _, _, place in batch))
+                answers = self._many.fetch(places, max(_LEAST_S, deadline.remaining_s()))
+                opened = lambda record, name: (  # noqa: E731
+                    (letter := self._open_letter(record, name)) is not None and fits(letter)
+                )
+                look.through(batch, answers, opened, is_over=deadline.has_passed())
+            if look.why_ended:
+                break
+            look.position = behind
+        ended = look.why_ended or "all"
+        end = None if ended == "all" or look.position is None else letters.encode_cursor(self._file_id(), question, look.position)
+        return Scanned(look.rows, look.looked_at, ended, end, look.unread)
+
+    def close(self) -> None:
+        """Let go of the clients."""
+        self._single.close()
+        self._many.close()
+
+    def _scan_known(
+        self, scope: Scope, meant: Filter, position: Position | None, limit: int, question: str, now_ms: int
+    ) -> Scanned | None:
+        """Scan the replica alone; None where the filter asks for payloads, or for headers that the replica does not keep."""
+        try:
+            with self._reading() as connection:
+                found = LetterSearch(connection, scope, meant, now_ms).find_page(position, limit)
+                rows = letters.read_letters_at(connection, found.letters)
+        except FilterInvalid:
+            return None
+        ended = "all" if found.looked_to is None else "page" if len(rows) >= limit else "time"
+        return Scanned(rows, len(rows), ended, letters.encode_cursor(self._file_id(), question, found.looked_to))
+
+    def _iterate_candidates(
+        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
+    ) -> Iterator[tuple[list[_Candidate], Position | None]]:
+        """Letters that may be meant, some at a time, and the position behind them."""
+        size = _BATCH
+        while True:
+            with self._reading() as connection:
+                found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, size)
+                read = letters.with_records(connection, found.letters)
+                batch = [(at, *each) for at, each in zip(found.letters, read, strict=True)]
+            if size > 1 and sum(row.size_bytes for _, row, _ in batch) > _BATCH_BYTES:
+                # What is read is held at once.
+                size //= 2
+                continue
+            if batch or found.looked_to is not None:
+                yield batch, found.looked_to
+            if found.looked_to is None:
+                return
+            position = found.looked_to
+
+    def _open_letter(self, record: Any, name: str) -> FoundLetter | None:
+        """The letter of this name in a record; None where there is a reason in its place, or it is none any more."""
+        if isinstance(record, str):
+            return None
+        if record.topic() != self._own.changelog:
+            return make_parked_letter(record, self._registry(), discarded=record.topic() == self._own.discarded)
+        key, value = record.key(), record.value()
+        if value is None:
+            return None
+        try:
+            rows = ((entry_keys.source(each), each, envelope) for each, envelope in blocks.read_rows(key, value))
+            where, entry, envelope = next(row for row in rows if not blocks.is_block(key) or str(row[0]) == name)
+            return make_waiting_letter(where, self._codec.decode_to_show(entry, envelope or b""), self._registry(), "")
+        except (EntryUnreadable, StopIteration):
+            # It was told when it was folded.
+            return None
+
+
+def without_payload(meant: Filter, *, holds: bool = True) -> Filter:
+    """Drop the terms on payloads and headers: every letter that matches the filter (not `holds`: fails it) matches the result."""
+    if isinstance(meant, Term):
+        # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
+        if meant.field in ("value", "header"):
+            return EVERYTHING
+        return meant if holds else negate(meant)
+    if isinstance(meant, Not):
+        return without_payload(meant.of, holds=not holds)
+    parts = [without_payload(each, holds=holds) for each in meant.of]
+    return all_of(parts) if isinstance(meant, AllOf) == holds else any_of(parts)

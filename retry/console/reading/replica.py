@@ -1,0 +1,294 @@
+"""The replica as pages ask it: another process folds topics into SQLite, any thread here reads."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from sqlite3 import Connection
+
+from retry import clock
+from retry.console.folding import sql
+from retry.console.folding.folding_process import FoldingProcess
+from retry.console.folding.letter_record import FoundFailure
+from retry.console.folding.regrouping import Regrouping
+from retry.console.folding.replica_file import LIVE
+from retry.console.reading import groups, letters, lists, now
+from retry.console.reading.groups import Kind, Seen
+from retry.console.reading.notes import Notes
+from retry.console.reading.now import NowQuery
+from retry.console.reading.payloads import Payloads
+from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
+from retry.delay_queue.ramp_records import FAILED
+from retry.errors import RebuildInProgress
+from retry.operations.letter_filter.predicate import Predicate
+from retry.operations.letter_filter.syntax import Filter
+from retry.policies.registry import Registry
+from retry.settings import Settings
+from retry.telemetry.unreadable_records import UnreadableTopic
+
+# Connections that only read the replica's file, shared by the threads that answer, while another process writes to it.
+
+log = logging.getLogger(__name__)
+
+_READERS_MAX, _CACHE_KB, _BUSY_S = 8, 2 << 10, 10.0
+
+
+class ReplicaReaders:
+    """A few of them; more threads than that wait for each other.
+
+    Args:
+      found_corrupt: is called with the id of the file where that is found.
+
+    Attributes:
+      file_id: of the file that is read; empty where there is none to be read.
+    """
+
+    def __init__(self, path: Path, found_corrupt: Callable[[str], None]) -> None:
+        self._path, self._found_corrupt = path, found_corrupt
+        # Each with the id of its file: who reads may give one back when another file is shown by then.
+        self._idle: queue.LifoQueue[tuple[str, sqlite3.Connection]] = queue.LifoQueue()
+        self._permits: queue.Queue[None] = queue.Queue()
+        for _ in range(_READERS_MAX):
+            self._permits.put(None)
+        self.file_id = ""
+
+    def switch_file(self, file_id: str) -> None:
+        """From now on this file is read; an empty id is none. Who reads at the moment may finish."""
+        if file_id == self.file_id:
+            return
+        self.file_id = file_id
+        with suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait()[1].close()
+
+    @contextmanager
+    def reading(self, progress: float) -> Iterator[sqlite3.Connection]:
+        """A connection that only reads, and sees one state of the file.
+
+        Args:
+          progress: of the rebuild, for who asks meanwhile.
+
+        Raises:
+          RebuildInProgress: the file is being built, or has just been found to be corrupt.
+        """
+        if not self.file_id:
+            raise RebuildInProgress(progress)
+        self._permits.get()
+        file_id, connection = self.file_id, None
+        try:
+            connection = self._reader(file_id, progress)
+            connection.execute("BEGIN")
+            yield connection
+        except sqlite3.OperationalError as error:
+            if self.file_id != file_id:
+                raise RebuildInProgress(progress) from error
+            raise
+        except sqlite3.DatabaseError as error:
+            log.error("%s is corrupt and is built anew: %s", self._path, error)
+            self._found_corrupt(file_id)
+            raise RebuildInProgress(0.0) from error
+        finally:
+            if connection is not None:
+                self._give_back(connection, file_id)
+            self._permits.put(None)
+
+    def _reader(self, file_id: str, progress: float) -> sqlite3.Connection:
+        with suppress(queue.Empty):
+            while True:
+                of, connection = self._idle.get_nowait()
+                if of == file_id:
+                    return connection
+                connection.close()
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        try:
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
+            is_shown = _is_of(connection, file_id)
+        except sqlite3.OperationalError as error:
+            # It has just been thrown away, or begun again.
+            raise RebuildInProgress(progress) from error
+        if not is_shown:
+            connection.close()
+            raise RebuildInProgress(progress)
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+        sql.register_functions(connection)
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection, file_id: str) -> None:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        if self.file_id == file_id:
+            self._idle.put((file_id, connection))
+        else:
+            connection.close()
+
+
+def _is_of(connection: sqlite3.Connection, file_id: str) -> bool:
+    """Whether this is the file that is shown: another one may have been begun in its place."""
+    about = dict(connection.execute("SELECT name, value FROM about WHERE name IN ('id', ?)", (LIVE,)))
+    return about == {"id": file_id, LIVE: "1"}
+
+
+class Replica:
+    """Safe to be asked from any thread: a few connections that only read are shared.
+
+    Args:
+      settings: of the process that folds, too, which reads the policy file that they name.
+      registry: gives the newest registry of that file.
+      path: of the SQLite file; what it holds is deleted where it is of no use.
+
+    Every question but `freshness` raises RebuildInProgress while the replica is built. Pages raise CursorStale where a cursor
+    is of another page or another replica.
+    """
+
+    def __init__(self, settings: Settings, registry: Callable[[], Registry], path: Path) -> None:
+        self._registry = registry
+        self._readers = ReplicaReaders(path, self._found_corrupt)
+        self._follower = FoldingProcess(settings, path, self._readers.switch_file, registry)
+        self.notes = Notes(settings, self._follower, self._reading)
+        self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
+
+    def start(self) -> None:
+        """Begin to follow the topics, in another process; returns at once, whether brokers answer or not."""
+        self._follower.start()
+
+    def close(self) -> None:
+        """Stop, and let go of the clients and the file."""
+        self._follower.close()
+        self._readers.switch_file("")
+        self.notes.close()
+        self.payloads.close()
+
+    def freshness(self) -> Freshness:
+        """How old the data is; never raises."""
+        return self._follower.freshness()
+
+    def unreadable(self) -> Sequence[UnreadableTopic]:
+        """Records of the service's own topics that were passed over since the fold began."""
+        return self._follower.unreadable
+
+    def generation(self) -> int:
+        """A number that grows whenever something that pages show has changed."""
+        return self._follower.generation
+
+    def load_now(self, scope: Scope) -> Now:
+        """Return all that the console shows of this moment: counts, pauses, shards and workers."""
+        with self._reading() as connection:
+            query = NowQuery(
+                connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms(), self._follower.as_of_ms
+            )
+            return query.load_now(self._follower.list_shard_positions())
+
+    def open_breakers(self) -> Mapping[str, str]:
+        """Return, by target, why its circuit breaker is not closed, as one worker says."""
+        with self._reading() as connection:
+            found = now.list_open_breakers(connection, self._follower.as_of_ms or clock.wall_ms())
+        return {target: said[0].why for target, said in found.items()}
+
+    def list_groups(
+        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
+    ) -> Page[Group]:
+        """Kinds of failures, most letters first. Of letters, only those that `meant` means are counted.
+
+        Args:
+          resolved: whether those are listed that are resolved, and no others.
+
+        Raises:
+          FilterInvalid: it asks for payloads.
+        """
+        with self._reading() as connection:
+            id_, now_ms = self._readers.file_id, clock.wall_ms()
+            return groups.list_groups(connection, id_, scope, meant, after, limit, now_ms, resolved=resolved)
+
+    def find_group(self, scope: Scope, group_id: str) -> Group | None:
+        """One kind of failures; also one that was merged into it is a name for it."""
+        with self._reading() as connection:
+            return groups.find_group(connection, scope, group_id, clock.wall_ms())
+
+    def in_group(self, group_id: str) -> Predicate:
+        """Which letters a group has as it is now, with what was merged into it and all that it was split into."""
+        with self._reading() as connection:
+            is_in = Regrouping.read_notes(connection).in_group(group_id)
+        return lambda letter: is_in(FoundFailure(letter))
+
+    def splits(self, scope: Scope, group_id: str) -> list[Split]:
+        """Count letters of a group by what they have in common: top frames, topic, consumer group and attempt."""
+        with self._reading() as connection:
+            return groups.splits(connection, scope, group_id)
+
+    def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
+        """Kinds of failures of what came since then; of all teams. Begin with `Seen()`."""
+        with self._reading() as connection:
+            return groups.find_new_kinds(connection, self._readers.file_id, seen)
+
+    def find_reopened(self) -> Mapping[str, int]:
+        """Groups that were resolved and failed later, with the moment until which they were."""
+        with self._reading() as connection:
+            return groups.find_reopened(connection)
+
+    def list_letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+        """Letters, soonest first, then those that rest, newest first.
+
+        Raises:
+          FilterInvalid: it asks for what stays in Kafka; see `retry.console.reading.payloads`.
+        """
+        with self._reading() as connection:
+            return letters.list_letters(connection, self._readers.file_id, scope, meant, after, limit, clock.wall_ms())
+
+    def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
+        """The letter of a name; None where it waits or rests no more, or is another team's."""
+        with self._reading() as connection:
+            found = letters.find_letter(connection, name)
+        return found[0] if found and (scope is None or found[0].team in scope) else None
+
+    def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
+        """List what happened to one original record, the oldest first."""
+        with self._reading() as connection:
+            return letters.list_events(connection, scope, lineage)
+
+    def list_filter_names(self, scope: Scope) -> Names:
+        """List the names in letters of a scope that can complete a filter, at most 200 of each field."""
+        with self._reading() as connection:
+            return lists.list_filter_names(connection, scope)
+
+    def named_entries(
+        self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
+    ) -> Page[LetterRow]:
+        """Schedules, tasks or timers that wait, soonest first; `text` is looked for in label, key, target and topic."""
+        with self._reading() as connection:
+            return lists.list_named_entries(connection, self._readers.file_id, scope, kind, text, after, limit)
+
+    def list_audit_rows(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditRow]:
+        """Return a page of the audit, newest first. A viewer of some teams sees what concerns their letters.
+
+        Args:
+          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
+        """
+        with self._reading() as connection:
+            return lists.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
+
+    def controls(self) -> list[Mapping[bytes, bytes]]:
+        """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""
+        with self._reading() as connection:
+            return lists.read_controls(connection)
+
+    def ramp_failed(self, action: bytes) -> Mapping[int, int]:
+        """How many letters of each step of an action have failed again, as workers have marked them."""
+        begin = FAILED + action
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT substr(mark, 10, 2), count(*) FROM ramp_failed WHERE mark >= ? AND mark < ? GROUP BY 1",
+                (begin, begin + b"\xff" * 16),
+            ).fetchall()
+        return {int.from_bytes(step, "big"): count for step, count in rows}
+
+    def _found_corrupt(self, file_id: str) -> None:
+        self._follower.found_corrupt(file_id)
+
+    def _reading(self) -> AbstractContextManager[Connection]:
+        return self._readers.reading(self._follower.progress)

@@ -1,0 +1,373 @@
+"""What the replica answers with. None of it has anything of SQLite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that the console offers to complete a filter; at most 200 of each field, in alphabetical order."""
+
+    teams: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    consumer_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFilter:
+    """A filter that somebody has kept for a team; of no team it is everybody's."""
+
+    name: str
+    text: str
+    team: str
+    by: str
+
+
+# Under their own names: what pages ask of the replica comes through here.
+
+# The teams that a viewer may see; None is every team. Letters of no known team are seen by those alone who see every team.
+Scope = frozenset[str] | None
+# Nothing is counted further.
+COUNT_MAX = 10_000
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRow:
+    """A letter, and all that is known of it but its headers and its payload, which stay in Kafka.
+
+    Attributes:
+      name: what nothing else is called: `due/topic/partition/offset` of one that waits; of one that rests, where it is.
+      state: `waiting`, `parked` or `discarded`.
+      kind: `letter`, `schedule`, `task` or `timer`.
+      topic, partition, offset: of the dead letter; None where a parked record does not say.
+      target: where it goes when it is due, or where it rests.
+      behind: whether it waits behind an earlier letter of its key.
+      attempt: number of the retry that it waits for; of one that rests, how many were made.
+      exception, cause, message: of its failure, without framing.
+      frames: the top frames of its stack, one a line.
+      fingerprint: what failures of one kind share.
+      group: the same after merges; the id of a `Group`.
+      reason: why it is parked.
+      lineage: what all attempts of one original record share.
+      consumer_group: that failed.
+      size_bytes: of key, value and headers together.
+      action: id of the action that moved it last.
+      label: what an entry with a name is called outside: the key of a schedule or a task, the id of a timer.
+    """
+
+    name: str
+    state: str
+    kind: str
+    team: str | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    target: str
+    key: bytes | None
+    attempt: int | None
+    due_at_ms: int | None
+    failed_ms: int | None
+    first_failed_ms: int | None
+    exception: str | None
+    cause: str | None
+    message: str | None
+    frames: str | None
+    fingerprint: str | None
+    group: str | None
+    policy: str | None
+    reason: str | None
+    lineage: str | None
+    consumer_group: str | None
+    size_bytes: int
+    behind: bool = False
+    action: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Failures of one kind.
+
+    Attributes:
+      id: its fingerprint; of merged ones that of the one that they were merged into.
+      cause: class of the root cause, or of the exception where none is named.
+      message: without what differs: numbers, ids, quoted text.
+      waiting, parked: letters that wait, and that rest in a parking topic.
+      trend: failures taken in in each of the last 24 hours, the oldest first.
+      first_ms, last_ms: of the failures, as far as outcomes tell.
+      sent, came_back: of the retries that were sent within a day, those of which it is known whether they recovered, and those of
+        them that failed again; None where outcomes do not tell.
+      pending: retries that were sent, and of which it is not known yet.
+      owner, note, link: in the operators' words; empty where nobody wrote any.
+      resolved_at_ms: since when nothing is to be done; None while it is open, also where a letter came later.
+      merged: fingerprints of the kinds that were merged into it, without its own.
+      topics, teams: at most 20 of them.
+    """
+
+    id: str
+    cause: str | None
+    message: str | None
+    waiting: int
+    parked: int
+    trend: tuple[int, ...]
+    first_ms: int | None
+    last_ms: int | None
+    sent: int | None
+    came_back: int | None
+    owner: str = ""
+    note: str = ""
+    link: str = ""
+    resolved_at_ms: int | None = None
+    merged: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    pending: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.waiting + self.parked
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Letters of a group that have something in common.
+
+    Attributes:
+      by: `frames`, `topic`, `consumer-group` or `attempt`.
+      value: what they have in common; None where it is not known.
+      count: how many, at most `COUNT_MAX`.
+    """
+
+    by: str
+    value: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[_Row]):
+    """Rows, and where the next ones begin.
+
+    Attributes:
+      after: cursor of the next page; None where there is none.
+      count: how many rows there are in all, at most `COUNT_MAX`.
+      is_capped: whether there are more than that, or may be: not all were counted in the time there is.
+      is_partial: whether the time was over before the page was full; the next one goes on from there.
+      nothing_matches: where there is no row: the one term of the filter that excludes all, as it is written; None where no
+        single term does.
+    """
+
+    rows: list[_Row]
+    after: str | None = None
+    count: int = 0
+    is_capped: bool = False
+    nothing_matches: str | None = None
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DueBar:
+    """The number of letters that are due between two moments."""
+
+    from_ms: int
+    to_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The results of retries of one attempt that were sent within a day.
+
+    Attributes:
+      sent: those whose consumer group passed them a settle time ago, or longer: of these it is known whether they recovered.
+      came_back: those of them that failed again; the others recovered.
+      pending: retries of which it is not known yet whether they recovered.
+    """
+
+    attempt: int
+    sent: int
+    came_back: int
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Something that keeps letters from being sent.
+
+    Attributes:
+      what: `pause` or `action`.
+      scope, name: of a pause, as `team` and `payments`; of an action its kind and its id.
+      until_ms: when it ends by itself; None where it does not.
+      letters: how many wait because of it, at most `COUNT_MAX`; None where that is not counted.
+    """
+
+    what: str
+    scope: str
+    name: str
+    since_ms: int
+    until_ms: int | None
+    reason: str
+    by: str
+    letters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """How far the replica has folded one partition of the changelog, and where that ends."""
+
+    shard: int
+    next_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker, as it says of itself.
+
+    Attributes:
+      name, host: empty where this viewer does not see every team.
+      shards: how many partitions of the changelog it sweeps.
+      at_ms: when it was heard of last.
+      is_silent: whether that is too long ago, and it did not say that it ends.
+      has_ended: whether it ended as it was told to.
+    """
+
+    name: str
+    host: str
+    shards: int
+    began_ms: int
+    at_ms: int
+    is_silent: bool
+    has_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """The circuit breaker of a target.
+
+    Attributes:
+      state: `open`, `half-open` or `closed`; of several workers the first of these that one says.
+      why, since_ms: of one that is not closed.
+      workers: how many say that it is not closed.
+      letters: how many of the viewer's wait for that target, at most `COUNT_MAX`.
+    """
+
+    target: str
+    state: str
+    why: str
+    since_ms: int | None
+    workers: int
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The counts and states that the console shows of one moment.
+
+    Attributes:
+      waiting, parked, discarded: letters; `waiting` has named entries too, which `named` has alone.
+      new_groups: kinds of failures that were first seen within 24 hours, and are open.
+      due: what is due within 24 hours from `as_of_ms` on, in bars of equal length; what is overdue is not among them.
+      overdue: what was due a second ago or longer, and waits.
+      held: pauses and held actions that this viewer may see.
+      near_retention: letters that Kafka deletes within a day from where they rest; `near_retention_age_ms` is how long ago each
+        of them failed at least, None where there is none.
+      lateness_ms: how long the oldest overdue letter is late; 0 where none is. What is held counts too.
+      shards: of the changelog; empty where this viewer does not see every team.
+      failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of 24 hours; the last is not over.
+      hours_from_ms: when each of these hours began.
+      workers: that were heard of within a week, those that are silent first.
+      breakers: of targets of this viewer's teams, those that are not closed first.
+    """
+
+    as_of_ms: int
+    waiting: int
+    parked: int
+    discarded: int
+    named: int
+    new_groups: int
+    due: tuple[DueBar, ...]
+    overdue: int
+    oldest_overdue_ms: int | None
+    recovery: tuple[Recovery, ...]
+    held: tuple[Held, ...]
+    near_retention: int
+    shards: tuple[ShardState, ...]
+    failed_by_hour: tuple[int, ...]
+    retried_by_hour: tuple[int, ...]
+    hours_from_ms: tuple[int, ...]
+    workers: tuple[WorkerState, ...] = ()
+    breakers: tuple[BreakerState, ...] = ()
+    near_retention_age_ms: int | None = None
+
+    @property
+    def lateness_ms(self) -> int:
+        """How late the oldest letter is that was due; what is held counts too."""
+        return 0 if self.oldest_overdue_ms is None else max(0, self.as_of_ms - self.oldest_overdue_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old the data is.
+
+    Attributes:
+      state: `rebuilding` until all that was there at the start is read; `live`; `old` where the brokers do not answer.
+      progress: of a rebuild, from 0 to 1.
+      as_of_ms: when the replica last was at the end of every partition, or nearly; None where it never was.
+      lag_records: offsets that are there and not folded.
+      trouble: why it does not go on, in a sentence; empty where it does.
+    """
+
+    state: str
+    progress: float
+    as_of_ms: int | None
+    lag_records: int
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineageEvent:
+    """Something that happened to one original record.
+
+    Attributes:
+      what: `failed`, `due`, `sent`, `passed`, `came back`, `waiting`, `parked`, `discarded`, `action`.
+      attempt: number of the retry that it is about; None where that is not known.
+      place: `topic/partition/offset`, or the topic where more is not known; of `passed`, the consumer group.
+      by, action: of an action.
+    """
+
+    at_ms: int | None
+    what: str
+    attempt: int | None = None
+    place: str = ""
+    reason: str = ""
+    by: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One row of the audit: what a transaction did for an action to letters of one team, or what somebody did in the console.
+
+    Attributes:
+      letters: how many it is about; `done` of these had done to them what was asked.
+      results: the others, by why nothing was done.
+      examples: `topic/partition/offset` of at most 20 of them.
+      team: whose they are; None where that is not known.
+    """
+
+    at_ms: int
+    action: str
+    kind: str
+    by: str
+    reason: str
+    shard: int
+    letters: int
+    done: int
+    results: dict[str, int] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+    team: str | None = None

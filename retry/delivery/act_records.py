@@ -1,0 +1,170 @@
+"""What an action did to each letter, as records of the audit topic: JSON, at most 500 letters in one.
+
+| field | meaning |
+| --- | --- |
+| `v` | 1 |
+| `action`, `kind`, `by`, `reason` | its id in hexadecimal, what was asked, who asked, and why, in the operator's words |
+| `at_ms`, `shard` | when it was done, and in which shard |
+| `teams` | whose letters the action is about; empty where that was not written down |
+| `letters` | list of objects: `letter` is `topic/partition/offset` of the dead letter, `parked` that of the record that rested |
+| `result` | `done`, `gone`, or why nothing was done for it |
+| `due_ms`, `target`, `new_due_ms`, `new_target` | before and after |
+| `before`, `after` | of an edit or a patch: digests, see `content_digest`; of a patched one that rested, no `before` |
+
+A letter as it was before is found by its action and its digest: what waited or was edited was copied to the topic of discarded
+letters, and what rested lies at `parked`, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import integer, moment
+from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelopes import Entry
+from retry.delivery.acted_entry import BY_OPERATOR, ActedEntry, Refusal
+from retry.delivery.patch import WithdrawnPlace
+from retry.delivery.returned_letter import ReturnedLetter
+from retry.record import Headers
+from retry.telemetry import outcomes
+from retry.telemetry.outcomes import ActionOutcome, LettersByShared, SharedFields
+
+_AUDITED_MAX = action_records.MEMBERS_MAX
+DONE = "done"
+Result = ActedEntry | ReturnedLetter | WithdrawnPlace | Refusal
+
+
+def make_audit_records(
+    state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
+) -> list[Entry]:
+    """Make the records of the audit topic that say what became of each letter, at most 500 letters in one.
+
+    Args:
+      codec: whose key digests are made with, where it has one.
+    """
+    action = state.action
+    told = {
+        "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
+        "shard": shard, "teams": action.teams,
+    }  # fmt: skip
+    letters = [_result(member, result, action.parking) | _digests(action.kind, result, codec) for member, result in results]
+    parts = [letters[n : n + _AUDITED_MAX] for n in range(0, len(letters), _AUDITED_MAX)]
+    key = state.id.hex().encode()
+    return [Entry(topic, key, orjson.dumps({**told, "letters": part}), [], now_ms, "") for part in parts]
+
+
+def content_digest(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
+    """128 bits of what came with a letter, in hexadecimal: of its key, its value and the headers that are not the service's.
+
+    Where payloads are encrypted nobody without the key makes the same, and its id stands before it, with a colon.
+
+    >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
+    True
+    """
+    return codec.digests(_content(key, value, headers))[0]
+
+
+def content_digests(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec) -> list[str]:
+    """List every digest that the audit may have of a letter: by each known key, the newest first, and without one."""
+    return codec.digests(_content(key, value, headers))
+
+
+def _content(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+    return msgspec.msgpack.encode((key, value, [header for header in headers if header[0] not in names.OURS]))
+
+
+def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, object]:
+    if kind not in (action_records.EDIT, action_records.PATCH):
+        return {}
+    if isinstance(result, ActedEntry):
+        return {"before": _digest_entry(result.move.entry, codec), "after": _digest_entry(result.entry, codec)}
+    if not isinstance(result, ReturnedLetter):
+        return {}
+    before = {} if result.kept is None else {"before": _digest_entry(result.kept, codec)}
+    return {**before, "after": _digest_entry(result.entry, codec)}
+
+
+def _digest_entry(entry: Entry, codec: EnvelopeCodec) -> str:
+    return content_digest(entry.key, entry.value, entry.headers, codec)
+
+
+def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
+    if isinstance(result, ReturnedLetter | WithdrawnPlace) or returned_offsets.is_place(member.key):
+        return _returned_result(member, result, parking)
+    _, topic, partition, offset = entry_keys.source(member.key)
+    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
+    if isinstance(result, Refusal):
+        return {**told, "result": result.reason}
+    move = result.move
+    return {
+        **told, "result": DONE, "target": move.entry.destination,
+        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
+    }  # fmt: skip
+
+
+def _returned_result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
+    told: dict[str, object] = {"parked": returned_offsets.describe_place(member.key, parking)}
+    if not isinstance(result, ReturnedLetter):
+        return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
+    topic, partition, offset = result.source
+    due_at_ms = entry_keys.due_at_ms(result.key)
+    return {
+        **told, "letter": f"{topic}/{partition}/{offset}", "result": DONE, "new_due_ms": due_at_ms,
+        "new_target": result.destination,
+    }  # fmt: skip
+
+
+# What an action has decided of its letters, as records of the outcomes topic: so that whoever counts letters knows of it.
+
+_DIGITS_MAX = 10
+# By kind, where letters are not sent.
+_GIVEN_UP = {
+    action_records.PARK: outcomes.PARK, action_records.DISCARD: outcomes.DISCARD, action_records.ERASE: outcomes.ERASE,
+}  # fmt: skip
+
+
+def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]], now_ms: int) -> list[dict[str, Any]]:
+    """Rows for the topic of outcomes: of each letter for which something was done, under the id of the action."""
+    letters: LettersByShared = defaultdict(list)
+    for _, result in results:
+        if isinstance(result, ActedEntry):
+            _add_outcome(letters, state, result.move.packed.key, result.entry, result.move.entry, outcomes.RETRY)
+        elif isinstance(result, ReturnedLetter):
+            _add_outcome(letters, state, result.key, result.entry, result.entry, outcomes.RETURN)
+    by = ActionOutcome(state.id.hex(), state.action.kind)
+    return [{"key": by.id.encode(), "value": value} for value in outcomes.encode_outcomes(letters, now_ms, by)]
+
+
+def _add_outcome(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry, was: Entry, sent: str) -> None:
+    """Add the outcome of one letter to `letters`.
+
+    Args:
+      was: the entry before the action; it says what an erased entry says no more.
+      sent: the decision to record where the letter is to be sent.
+    """
+    ours = {name: value for name, value in was.headers if name in names.OURS}
+    if not (id_ := ours.get(names.ID)):
+        # The service has not counted its attempts, and told of it as little as of a null that cancels.
+        return
+    decision = _GIVEN_UP.get(state.action.kind, sent)
+    due_ms, topic, partition, offset = entry_keys.source(key)
+    # What is parked tells how many retries were made.
+    attempt = (integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0) + (names.PARKED_REASON in ours)
+    shared = SharedFields(
+        entry.team, topic, partition, policy=(ours.get(names.POLICY) or b"").decode("utf-8", "replace"), attempt=attempt,
+        exception=None, decision=decision, reason=BY_OPERATOR if decision == outcomes.PARK else None, target=entry.destination,
+        cause=None, fingerprint=None, group=None,
+    )  # fmt: skip
+    failed_ms = next((at for at in (entry.failed_at_ms, entry.timestamp_ms) if at is not None), due_ms)
+    first_ms = moment(ours.get(names.FIRST_FAILED_MS))
+    is_sent = decision in (outcomes.RETRY, outcomes.RETURN)
+    letters[shared].append((id_, offset, failed_ms if first_ms is None else first_ms, failed_ms, due_ms if is_sent else None))

@@ -1,0 +1,276 @@
+"""One call, signed, with one deadline over lookup, connection, request and answer. Whatever a host does, it ends and says how.
+
+A call goes to the addresses that were vetted for it, through a connection of its own or one that `connection_pool` has kept.
+Nothing is decompressed, no redirect followed, no cookie kept, and no proxy taken from the environment.
+
+>>> secret = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+>>> headers = sign_body([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+>>> headers["webhook-signature"]
+'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from http import HTTPStatus
+from typing import NamedTuple
+
+import aiohttp
+
+from retry import clock
+from retry.dead_letters.retry_headers import WEBHOOK_ID
+from retry.errors import SettingsInvalid, UrlRefused
+from retry.http_client.connection_pool import AnswerTooLarge, ConnectionPool, HostConnection
+from retry.http_client.ssrf_guard import ResolvedHost, SsrfGuard
+
+# Signatures by the Standard Webhooks specification, version 1: https://www.standardwebhooks.com.
+
+_PREFIX = "whsec_"
+_BYTES_MIN, _BYTES_MAX = 24, 64
+
+
+def secret_of(text: str) -> bytes:
+    """The key in a secret as it is handed out: `whsec_` and 24 to 64 bytes in base64.
+
+    Raises:
+      SettingsInvalid: it is none; the message does not repeat it.
+    """
+    try:
+        key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not text.startswith(_PREFIX) or not _BYTES_MIN <= len(key) <= _BYTES_MAX:
+        what = f"a line is not {_PREFIX} with {_BYTES_MIN} to {_BYTES_MAX} bytes in base64"
+        raise SettingsInvalid("RETRY_WEBHOOK_SECRETS", what)
+    return key
+
+
+def secrets_of(text: str) -> list[bytes]:
+    """The keys of a file: one secret a line, empty lines and lines that begin with # left out.
+
+    Raises:
+      SettingsInvalid: as `secret_of`.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    return [secret_of(line) for line in lines if line and not line.startswith("#")]
+
+
+def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+    """The headers of one attempt: a signature by each secret, so that a receiver may know the old one or the new one.
+
+    Without secrets there is no `webhook-signature`.
+    """
+    headers = {WEBHOOK_ID: webhook_id, "webhook-timestamp": str(timestamp_s)}
+    content = f"{webhook_id}.{timestamp_s}.".encode() + body
+    signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
+    if signatures:
+        headers["webhook-signature"] = " ".join(f"v1,{signature}" for signature in signatures)
+    return headers
+
+
+# What one call came to, and what follows from it: the one place that says what an answer means.
+#
+# | answer | verdict |
+# | --- | --- |
+# | 2xx, read to its end | delivered |
+# | 410 | gone: never called again |
+# | 429, 502, 503, 504, or no answer at all | failed, and the host has a failure: several in a row open its breaker |
+# | any other, 3xx among them | failed: this call, not the host |
+#
+# `Retry-After` says when the next attempt may be made, whichever failure it came with; for a host that throttles it holds back
+# all calls to that host.
+
+RETRY_AFTER_MS_MAX = 24 * 3_600_000
+_THROTTLES = frozenset({
+    HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
+})  # fmt: skip
+
+
+class Verdict(Enum):
+    """The consequence of one call for its entry."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+class Answer(NamedTuple):
+    """The result of one call, answered or not.
+
+    Attributes:
+      status: of the answer; None where none came.
+      error: why it counts as failed: a status, or in a word what went wrong before there was one; None where it does not.
+      body: the beginning of the answer's body.
+      took_ms: from the lookup of the host to the end of the answer.
+      retry_after_ms: how long the host asks to wait.
+    """
+
+    status: int | None
+    error: str | None
+    body: bytes = b""
+    took_ms: int = 0
+    retry_after_ms: int | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """See the table above."""
+        if self.status == HTTPStatus.GONE:
+            return Verdict.GONE
+        return Verdict.DELIVERED if self.error is None else Verdict.FAILED
+
+    @property
+    def blames_host(self) -> bool:
+        """Whether the next call to the same host would hardly fare better."""
+        return self.error is not None and (self.status is None or self.status in _THROTTLES) and self.error != "not_allowed"
+
+
+def retry_after_ms(text: str | None, now_ms: int) -> int | None:
+    """How long a `Retry-After` header asks to wait: seconds, or a date; at most a day. None where it says nothing.
+
+    >>> retry_after_ms("120", 0), retry_after_ms("Thu, 01 Jan 1970 00:00:30 GMT", 10_000), retry_after_ms("soon", 0)
+    (120000, 20000, None)
+    """
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:9]) * 1_000, RETRY_AFTER_MS_MAX)
+    try:
+        moment = parsedate_to_datetime(text)
+        at_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+    except (ValueError, OverflowError, TypeError):
+        return None
+    return max(0, min(at_ms - now_ms, RETRY_AFTER_MS_MAX))
+
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 64 << 10
+_USER_AGENT = "dead-letter-retry"
+
+CurrentSecrets = Callable[[], Sequence[bytes]]
+
+
+class HttpRequest(NamedTuple):
+    """One HTTP request that is to be sent.
+
+    Attributes:
+      id: `webhook-id`: the same for all attempts.
+      timeout_s: for the whole call, lookup included.
+      team: whose call it is.
+    """
+
+    id: str
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    timeout_s: float
+    team: str
+
+
+class WebhookClient:
+    """Makes calls; belongs to one event loop.
+
+    Args:
+      secrets: asked before each call for the keys to sign with, the newest first.
+      trust: certificate authorities; those of the machine where it is left out.
+    """
+
+    def __init__(self, guard: SsrfGuard, secrets: CurrentSecrets, trust: ssl.SSLContext | None = None) -> None:
+        self._guard, self._secrets = guard, secrets
+        self._pool = ConnectionPool(trust or ssl.create_default_context())
+
+    async def call(self, request: HttpRequest) -> Answer:
+        """Call once. Every failure of a call that has begun is an answer.
+
+        Raises:
+          LookupsBusy: it was not begun.
+        """
+        began_s = clock.monotonic_s()
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                answer = await self._call_host(await self._guard.vet_url(request.url, request.team), request)
+        except (aiohttp.ClientError, OSError, TimeoutError, UrlRefused, ValueError) as error:
+            answer = Answer(None, _word(error))
+            log.debug("%s: %s: %r", request.id, answer.error, error)
+        return answer._replace(took_ms=int((clock.monotonic_s() - began_s) * 1_000))
+
+    async def _call_host(self, vetted: ResolvedHost, request: HttpRequest) -> Answer:
+        kept = self._pool.take_connection(vetted, request.team)
+        if kept is not None:
+            try:
+                return await self._exchange(kept, vetted, request)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, ConnectionError) as error:
+                # The host may have closed it while nobody asked: that says nothing of the call.
+                if not kept.is_unanswered():
+                    raise
+                log.debug("%s: a kept connection was closed: %r", request.id, error)
+        return await self._exchange(self._pool.make_connection(vetted, request.team), vetted, request)
+
+    async def _exchange(self, connection: HostConnection, vetted: ResolvedHost, request: HttpRequest) -> Answer:
+        now_ms = clock.wall_ms()
+        headers = {"User-Agent": _USER_AGENT, **request.headers}
+        headers |= sign_body(self._secrets(), request.id, now_ms // 1_000, request.body)
+        try:
+            response = await connection.session.request(
+                request.method, vetted.url, headers=headers, data=request.body or None, allow_redirects=False
+            )
+            try:
+                answer = await _read(response, now_ms)
+            finally:
+                # Not released: that would read what is left.
+                response.close()
+        except BaseException:
+            self._pool.close_connection(connection)
+            raise
+        self._pool.keep_connection(connection)
+        return answer
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        await self._pool.close()
+
+
+async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:
+    error = None if 200 <= response.status < 300 else str(response.status)
+    wait_ms = retry_after_ms(response.headers.get("Retry-After"), now_ms) if error else None
+    body = bytearray()
+    try:
+        while part := await response.content.read(BODY_BYTES_MAX + 1 - len(body)):
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                error = error or "too_large"
+                break
+    except AnswerTooLarge:
+        error = error or "too_large"
+    except aiohttp.ClientError:
+        # A status that says failed counts, however the answer ends.
+        if error is None:
+            raise
+    return Answer(response.status, error, bytes(body[:BODY_BYTES_MAX]), 0, wait_ms)
+
+
+def _word(error: Exception) -> str:
+    """Name an error in a word that tells nothing of what lies behind a refused address."""
+    return next((word for kind, word in _WORDS if isinstance(error, kind)), "bad_answer")
+
+
+_WORDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (UrlRefused, "not_allowed"),
+    (TimeoutError, "timeout"),
+    (aiohttp.ClientSSLError, "tls"),
+    (aiohttp.ClientConnectorError, "unreachable"),
+    ((aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientOSError, ConnectionError), "reset"),
+    (OSError, "unreachable"),
+)

@@ -1,0 +1,200 @@
+"""One letter, whether it waits or is parked; what is dear to know of it is found out when it is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from retry.dead_letters import retry_headers as names
+from retry.dead_letters.dead_letter import integer, moment, read
+from retry.dead_letters.failure import Failure
+from retry.delay_queue.entry_keys import Source
+from retry.delay_queue.envelopes import Entry, Unopened
+from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference, letter_source
+from retry.operations.explain.search import LetterLocation
+from retry.operations.json_lines import NO_TIMESTAMP
+from retry.policies.registry import Registry
+from retry.record import CREATE_TIME, Record, read_headers
+from retry.telemetry import fingerprint
+
+_ATTEMPT_DIGITS_MAX = 10
+
+
+class FoundLetter:
+    """A letter as a filter asks for it, see `retry.operations.letter_filter.predicate.LetterFacts`.
+
+    Args:
+      name: a unique name: `due/topic/partition/offset` of a letter that waits, `topic/partition/offset` of a parked one.
+      cursor: with this a listing goes on behind the letter.
+      entry: what is to be sent when the time comes; None of a parked letter.
+      source: place of the dead letter that it was; None where a parked record does not say.
+      registry: tells the team where the letter does not, and the team's own header names.
+      failed_ms: when it failed last, as far as is known.
+      discarded: whether an operator has discarded it.
+      is_ours: whether this service wrote it; of what it did not, nothing is believed that it says of itself.
+    """
+
+    due_ms: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        cursor: str,
+        *,
+        entry: Entry | None,
+        source: LetterLocation | None,
+        record: Record,
+        registry: Registry,
+        failed_ms: int | None,
+        discarded: bool = False,
+        is_ours: bool = True,
+    ) -> None:
+        self.name, self.cursor, self.entry, self.source, self.failed_ms = name, cursor, entry, source, failed_ms
+        self.key, self.value, self.headers = record.key(), record.value(), record.headers()
+        self.state = "waiting" if entry is not None else "discarded" if discarded else "parked"
+        self._record, self._registry, self.is_ours = record, registry, is_ours
+
+    @property
+    def sealed(self) -> str | None:
+        """Why neither payload nor headers are known of it; None where they are."""
+        return self.entry.why if isinstance(self.entry, Unopened) else None
+
+    @property
+    def record(self) -> Record:
+        """The record as it lies on its topic; of a letter that waits, as it will be sent."""
+        return self._record
+
+    def disown(self) -> None:
+        """Take the record for one that others wrote, since the outcomes do not tell of it."""
+        self.is_ours, self.source = False, None
+        for known in ("team", "ours", "failure", "fingerprint"):
+            self.__dict__.pop(known, None)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether only where it failed was parked, and not the whole of it."""
+        return self.entry is None and self.is_ours and self.source is not None and is_reference(self._record)
+
+    @property
+    def place(self) -> LetterLocation:
+        """The place of the record; of a letter that waits, the place of its dead letter."""
+        return LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The record's timestamp in milliseconds since 1970; None where it has none."""
+        at_ms = self._record.timestamp()[1]
+        return at_ms if at_ms > 0 else None
+
+    @property
+    def topic(self) -> str | None:
+        """The dead-letter topic that the letter comes from; None where a parked record does not say."""
+        return self.source.topic if self.source else None
+
+    @property
+    def target(self) -> str:
+        """The topic that the letter goes to when it is due, or in which it is parked."""
+        return self._record.topic() if self.entry is None else self.entry.destination
+
+    @cached_property
+    def team(self) -> str | None:
+        """The team that owns the letter: as its entry says, else its parking topic, its policy, or its dead-letter topic."""
+        if self.entry is not None:
+            return self.entry.team
+        if (team := self._registry.parking_team(self._record.topic())) is not None:
+            return team
+        if self.policy:
+            # A policy is called after its team and its dead-letter topic, which has no slash.
+            return self.policy.rpartition("/")[0] or self.policy
+        return self._registry.route(self.topic).team if self.topic and self._registry.reads_topic(self.topic) else None
+
+    @cached_property
+    def ours(self) -> dict[str, bytes]:
+        """The headers that the service wrote."""
+        if not self.is_ours:
+            return {}
+        return {name: value for name, value in self.headers if name in names.OURS and value is not None}
+
+    @property
+    def attempt(self) -> int | None:
+        """Number of the retry that it waits for; of one that parks or is parked, how many were made."""
+        return integer(self.ours.get(names.ATTEMPT), _ATTEMPT_DIGITS_MAX)
+
+    @property
+    def first_failed_ms(self) -> int | None:
+        """When the first attempt failed."""
+        return moment(self.ours.get(names.FIRST_FAILED_MS))
+
+    @property
+    def policy(self) -> str | None:
+        """The policy that decided, as the header `retry-policy` names it."""
+        return _decode_text(self.ours.get(names.POLICY))
+
+    @property
+    def reason(self) -> str | None:
+        """Why it parks, or is parked; `not_ours` of a record that this service did not put where it lies."""
+        if not self.is_ours:
+            return NOT_OURS
+        return _decode_text(self.ours.get(names.PARKED_REASON))
+
+    @property
+    def action(self) -> str | None:
+        """The action that was the last to do something to it, without the step of a ramp."""
+        told = _decode_text(self.ours.get(names.ACTION))
+        return None if told is None else told.partition("/")[0]
+
+    @property
+    def mark(self) -> str | None:
+        """Why it is never returned: `superseded`, a former version, `erased`, or `not_ours`."""
+        if not self.is_ours:
+            return NOT_OURS
+        mark = self.ours.get(names.ACTION_BEFORE)
+        return _decode_text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
+
+    @property
+    def lineage(self) -> str | None:
+        """The lineage that all attempts share, as the header `retry-id` has it."""
+        return _decode_text(self.ours.get(names.ID))
+
+    @cached_property
+    def failure(self) -> Failure:
+        """The failure that the headers describe, read as at intake."""
+        theirs = [header for header in self.headers if header[0] not in names.OURS]
+        where = self.source or LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
+        record = Record(where, self.key, self.value, theirs, self._record.timestamp())
+        return read(record, self._registry.route(where.topic).aliases).failure
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the failure, 16 hexadecimal digits; None where nothing is known of the failure."""
+        return fingerprint.compute_fingerprint(self.failure.exception, self.failure.cause, self.failure.message)
+
+
+def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:
+    """The letter of an entry."""
+    source = LetterLocation(where.topic, where.partition, where.offset)
+    timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
+    record = Record(source, entry.key, entry.value, entry.headers, timestamp)
+    found = FoundLetter(
+        str(where), cursor, entry=entry, source=source, record=record, registry=registry, failed_ms=entry.failed_at_ms
+    )
+    found.due_ms = where.due_at_ms
+    return found
+
+
+def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
+    """The letter in a record of a parking topic, or of the topic of discarded letters."""
+    where = LetterLocation(message.topic(), message.partition(), message.offset())
+    record = Record(where, message.key(), message.value(), read_headers(message) or [], message.timestamp())
+    source, is_other = letter_source(message, registry), is_no_letter(message)
+    # A parked letter has the timestamp of the dead letter, where the topic lets it.
+    at_ms = record.timestamp()[1]
+    return FoundLetter(
+        str(where), str(where), entry=None, source=LetterLocation(*source) if source and not is_other else None,
+        record=record, registry=registry, failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
+        is_ours=is_other or source is not None,
+    )  # fmt: skip
+
+
+def _decode_text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")

@@ -1,1 +1,0 @@
-"""Letters that wait and letters that are parked, looked at alike."""

@@ -1,0 +1,124 @@
+"""Who asks the API of timers: tokens, whose names are those of teams, limits for each team, and refusals that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+
+from backoff.rate_limit import Bucket, Limit
+from retry import clock
+from retry.http_server import token_file
+from retry.http_server.token_file import FileKind, TokenFile
+from retry.http_server.token_file import make_token as make_token
+
+# Refusals, as `application/problem+json` (RFC 9457); each says what to do.
+
+class Problem(Exception):
+    """A refused request; `detail` tells the client what to do."""
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, headers or {}
+
+    def body(self) -> dict[str, object]:
+        """The fields of the answer."""
+        return {"type": "about:blank", "title": self.status.phrase, "status": self.status.value, "detail": self.detail}
+
+
+def bad_request(detail: str) -> Problem:
+    """Make the refusal of a request whose content cannot be used: status 422."""
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+
+
+# Who may use the API of timers: a file of tokens, whose names are those of teams; see `retry.http_server.token_file`.
+
+TEAM = re.compile(r"[A-Za-z0-9._-]{1,100}")
+Token = token_file.Token[None]
+
+
+def _allow_everything(words: list[str]) -> None:
+    """A team may do all that there is to its timers.
+
+    Raises:
+      ValueError: there is more in the line.
+    """
+    if words:
+        raise ValueError(words)
+
+
+_KIND = FileKind("RETRY_API_TOKENS", "retry api token", TEAM, _allow_everything)
+
+
+class Tokens(TokenFile[None]):
+    """The tokens of the file; raises as `TokenFile`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_KIND, path)
+
+
+# Limits what one team may ask of one API process: requests in a second, and timers that wait.
+
+_RECOUNT_MS, _RECOUNT_FULL_MS = 60_000, 5_000
+_SECOND_MS = 1_000
+
+
+class Quotas:
+    """Counts by team; for one event loop.
+
+    Args:
+      requests_per_s: of one team; 0 is no limit.
+      timers_max: that wait, of one team; 0 is no limit.
+      count: how many timers of a team wait, counted up to a number; called in a thread.
+    """
+
+    def __init__(self, requests_per_s: int, timers_max: int, count: Callable[[str, int], int]) -> None:
+        self._limit = Limit(requests_per_s, _SECOND_MS)
+        self._timers_max, self._count = timers_max, count
+        self._buckets: dict[str, Bucket] = {}
+        self._waiting: dict[str, _Waiting] = {}
+
+    def request(self, team: str) -> None:
+        """Count a request of a team.
+
+        Raises:
+          Problem: it has made too many requests in this second.
+        """
+        bucket = self._buckets.get(team) or self._buckets.setdefault(team, Bucket(self._limit))
+        if self._limit.tokens and not bucket.take_tokens(1, clock.wall_ms()):
+            raise _make_problem(f"a team may ask {self._limit.tokens:,} times in a second; ask again then", _SECOND_MS)
+
+    async def timer(self, team: str) -> None:
+        """Count a timer that a team makes.
+
+        Raises:
+          Problem: as many of its timers wait as are allowed.
+        """
+        if not self._timers_max:
+            return
+        waiting = self._waiting.setdefault(team, _Waiting())
+        now_ms = clock.wall_ms()
+        is_full = waiting.timers >= self._timers_max
+        if abs(now_ms - waiting.counted_at_ms) >= (_RECOUNT_FULL_MS if is_full else _RECOUNT_MS):
+            waiting.counted_at_ms = now_ms
+            waiting.timers = await run_in_threadpool(self._count, team, self._timers_max)
+        if waiting.timers >= self._timers_max:
+            detail = f"{self._timers_max:,} timers of this team wait, and no more may; end some, or ask when some were called"
+            raise _make_problem(detail, _RECOUNT_FULL_MS)
+        waiting.timers += 1
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Timers of a team, as counted last, and those that were made here since."""
+
+    timers: int = 0
+    counted_at_ms: int = -_RECOUNT_MS
+
+
+def _make_problem(detail: str, wait_ms: int) -> Problem:
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(wait_ms // 1_000)})
