@@ -68,7 +68,7 @@ def by_cronsumer() -> dict[str, Written]:
 
     rows = map(json.loads, CRONSUMER.read_text().splitlines())
     return {
-        row["name"]: Written(raw(row["name"]), raw(row["value"]), [(name, raw(value)) for name, value in row["headers"]])
+        row["name"]: Written(raw(row["key"]), raw(row["value"]), [(name, raw(value)) for name, value in row["headers"]])
         for row in rows
     }
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 _PRINTS = "import resource; "
-_PRINTS += "from retry.process.start import tune; tune(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+_PRINTS += "from retry.process.start import tune_process; tune_process(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
 
 
 @pytest.mark.parametrize(("most", "expected"), [(2_000, "2000 2000"), (256, "256 256")])
@@ -23,7 +23,7 @@ def test_a_process_may_open_as_many_files_as_its_system_lets_it(most: int, expec
 
 
 def test_a_process_that_a_library_crashes_says_where_its_threads_were() -> None:
-    crashes = "from retry.process.start import tune; tune(); import ctypes; ctypes.string_at(0)"
+    crashes = "from retry.process.start import tune_process; tune_process(); import ctypes; ctypes.string_at(0)"
     ended = subprocess.run([sys.executable, "-c", crashes], check=False, capture_output=True, text=True)
     assert ended.returncode == -signal.SIGSEGV
     assert "Segmentation fault" in ended.stderr

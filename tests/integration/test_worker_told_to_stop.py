@@ -12,17 +12,17 @@ pytestmark = pytest.mark.check
 PATIENT_S = 60.0
 STUCK = """
 import threading
-from retry.worker import shutdown
-shutdown._PATIENCE_S = 3.0
-threading.Thread(target=shutdown.end_in_time, args=[lambda: True], daemon=True).start()
+from retry.process import self_restart
+self_restart._PATIENCE_S = 3.0
+threading.Thread(target=self_restart.end_in_time, args=[lambda: True], daemon=True).start()
 def wait_for_ever():
     threading.Event().wait()
 wait_for_ever()
 """
 IN_TIME = """
 import threading, time
-from retry.worker import shutdown
-threading.Thread(target=shutdown.end_in_time, args=[lambda: True], daemon=True).start()
+from retry.process import self_restart
+threading.Thread(target=self_restart.end_in_time, args=[lambda: True], daemon=True).start()
 time.sleep(4)
 """
 
