@@ -59,7 +59,7 @@ class SteppedLog:
 
 
 class SteppedWriter:
-    """See `retry.kafka.interface.TransactionalProducer`; `name` is `sweep`, `intake`, or `shard`, which is only opened."""
+    """See `retry.kafka.interface.TransactionalProducer`; `name` is `sweep` or `intake`."""
 
     def __init__(self, world: World, writer: MemoryTransactionalProducer, name: str) -> None:
         self._world, self._writer, self._name, self._is_silent = world, writer, name, False
@@ -67,7 +67,7 @@ class SteppedWriter:
 
     def open(self, within_s: float = 0.0) -> None:
         """Fails now and then, where the worker does not wait for it in real time."""
-        if self._name in ("sweep", "shard") and self._world.chance(self._world.plan.hiccup):
+        if self._name == "sweep" and self._world.chance(self._world.plan.hiccup):
             self._world.fault("producer not opened")
             raise CommitInDoubt("no answer in time")
         self._do("open", self._writer.open)

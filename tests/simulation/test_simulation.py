@@ -48,7 +48,7 @@ DONE = {
 # Where a worker must have ended in so many runs: before and after each step.
 STEPS = (
     "intake open", "intake begin", "intake write", "intake read to", "intake commit",
-    "sweep open", "sweep begin", "sweep publish", "sweep write", "sweep read to", "sweep commit", "shard open",
+    "sweep open", "sweep begin", "sweep publish", "sweep write", "sweep read to", "sweep commit",
     "table open", "table fold", "table forget", "bounds", "follower read", "member read",
 )  # fmt: skip
 POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
