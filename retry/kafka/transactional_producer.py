@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from retry.clock import Deadline, pause
 from retry.delay_queue.envelopes import Entry
-from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed
+from retry.errors import CommitInDoubt, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka import authorization, client_config
 from retry.kafka.authorization import Right
 from retry.kafka.client_config import Config
@@ -35,6 +35,8 @@ _LEFT_BEHIND_S = 2.0
 _ABORT_S = 10.0
 _ANY = repeat(-1)
 _OPEN_S = 8.0
+# Less than a transaction lives, so that it is undone by whoever has begun it.
+ARRIVE_WITHIN_S = 4.5
 # The client looks for its coordinator, or asks it again, every half a second, and at once whenever it is called.
 _ASKED_FIRST_S = 0.02
 
@@ -291,6 +293,17 @@ class KafkaTransactionalProducer:
         failure = self.find_failure()
         was_refused = failure is not None and failure.code() not in OF_MEMBERS
         self._is_unclean = self._is_unclean or was_refused or len(self._producer) > 0
+
+
+def demand_arrival(producer: KafkaTransactionalProducer) -> None:
+    """Wait until all records of a transaction have arrived, or were refused.
+
+    Raises:
+      TransactionSlow: they do not arrive in the time that it has. Nothing is committed; a renewed client undoes it.
+      TransactionFailed: as the producer's `commit`.
+    """
+    if not producer.await_arrival(ARRIVE_WITHIN_S):
+        raise TransactionSlow("records do not arrive in time")
 
 
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:

@@ -14,15 +14,13 @@ from retry.kafka.authorization import Right
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.interface import AdminClient, Message
 from retry.kafka.reading_loop import KafkaPartitionReader
-from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.settings import Settings
 from retry.telemetry.unreadable_records import UNREADABLE
 
 _RECORDS_MAX = 5_000
 _LINGER_S = 0.2
 _BY_KEY = -1
-# Less than a transaction lives.
-_ARRIVE_S = 4.5
 # How long a quota or a slow link may hold back one order, of which records do not arrive in time again and again.
 ASK_S = 60.0
 
@@ -90,7 +88,8 @@ class ShardNumbers:
             if told is not None:
                 writer.write(self.audit, _BY_KEY, [{"key": told[0], "value": told[1]}])
             try:
-                return commit_arrived(writer)
+                demand_arrival(writer)
+                return writer.commit()
             except TransactionSlow:
                 if deadline.has_passed():
                     raise
@@ -142,18 +141,6 @@ class ShardNumbers:
         """Follow the changelog from its ends of now, for a control record that is about to be put there."""
         follower, ends = self.follower()
         return Answers(follower, self.topic, ends, key)
-
-
-def commit_arrived(writer: KafkaTransactionalProducer) -> None:
-    """Commit a transaction, if its records arrive in the time that it has.
-
-    Raises:
-      TransactionSlow: they do not, and it was not committed; a renewed client undoes it.
-      TransactionFailed: as the writer's `commit`.
-    """
-    if not writer.await_arrival(_ARRIVE_S):
-        raise TransactionSlow("records do not arrive in time")
-    writer.commit()
 
 
 class Answers:

@@ -26,12 +26,12 @@ from retry.kafka import authorization, consumer_groups, topics
 from retry.kafka.authorization import Right
 from retry.kafka.interface import AdminClient
 from retry.kafka.transaction_pace import TransactionPace
-from retry.kafka.transactional_producer import KafkaTransactionalProducer
+from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.operations.act.audit import Audit
 from retry.operations.act.choose import Meant
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.request import Request, renew_action
-from retry.operations.control_requests import ASK_S, ShardNumbers, commit_arrived
+from retry.operations.control_requests import ASK_S, ShardNumbers
 from retry.operations.found_letter import FoundLetter
 
 # Whether actions can be asked for at all: their topics are there, and every worker reads what asks for them.
@@ -172,7 +172,8 @@ class _SliceWriter:
             self._writer.begin()
             for part in some:
                 self._writer.write(self._shards.topic, part.shard, [{"key": part.key, "value": part.value}])
-            commit_arrived(self._writer)
+            demand_arrival(self._writer)
+            self._writer.commit()
         except TransactionFailed as failed:
             self._pace.note_failure(begun_s, size)
             if not isinstance(failed, TransactionSlow) or self._patience.has_passed():

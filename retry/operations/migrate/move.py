@@ -32,7 +32,7 @@ from retry.kafka.record_limits import RefusedFor, cause_of
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
-from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
+from retry.kafka.transactional_producer import ARRIVE_WITHIN_S, KafkaTransactionalProducer, await_visible, demand_arrival
 from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion
 from retry.operations.migrate.waiting import Waiting, list_group_members
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 
 _BATCH, _WAIT_S = 2_000, 0.2
 _OPEN_S, _SILENCE_S = 30.0, 30.0
-# Less than a transaction lives, so that it is undone by whoever has begun it.
-_ARRIVE_S = 4.5
 # A run that was killed is a member for as long as its session lasts.
 _EMPTY_S, _LOOK_S = 15.0, 0.5
 _JOINED = "another consumer has joined the group"
@@ -205,7 +203,7 @@ class Move:
                 left += 1
             else:
                 raise self._make_stop(f"{place.decode()} cannot be moved, and came meanwhile; --others says what to do")
-        offsets, time = _find_offsets_behind(batch), Deadline(_ARRIVE_S)
+        offsets, time = _find_offsets_behind(batch), Deadline(ARRIVE_WITHIN_S)
         # Where this fails, the next run ends the transaction, or the brokers do within six seconds.
         try:
             _move_batch(letters, offsets, member, producer)
@@ -256,8 +254,7 @@ def _move_batch(
 ) -> None:
     producer.begin()
     producer.publish(letters, wall_ms())
-    if not producer.await_arrival(_ARRIVE_S):
-        raise TransactionSlow("records do not arrive in time")
+    demand_arrival(producer)
     producer.read_to(offsets, member.metadata())
     producer.commit()
 

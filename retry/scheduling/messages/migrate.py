@@ -21,7 +21,7 @@ from retry.kafka.interface import AdminClient
 from retry.kafka.offset_ranges import Span
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.transaction_pace import TransactionPace
-from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible
+from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible, demand_arrival
 from retry.record import RecordLocation, read_headers, stamp_ms
 from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.schedule_request import Invalid, Put, RefusedBecause, Rules, read_request
@@ -100,8 +100,6 @@ def _read_ended_offset(message: Any) -> int | None:
 
 
 _OPEN_S, _BATCH = 30.0, 1_000
-# Less than a transaction lives, so that it is undone by whoever has begun it.
-_ARRIVE_S = 4.5
 # Of a null beside its key: what each record has, and its header.
 _NULL_BYTES = 100
 _HOUR_MS, _PLACES_MAX = 3_600_000, 20
@@ -290,8 +288,7 @@ class _ScheduleMove:
         try:
             producer.begin()
             producer.publish(entries, wall_ms(), [m.partition() for m in about])
-            if not producer.await_arrival(_ARRIVE_S):
-                raise TransactionSlow("records do not arrive in time")
+            demand_arrival(producer)
             producer.commit()
         except TransactionFailed as failed:
             self._pace.note_failure(begun_s, size)
