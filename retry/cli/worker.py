@@ -19,15 +19,16 @@ from retry.cli.output import say
 from retry.errors import BrokerNotStarted
 
 _PROCESSES_MAX = 64
-
-
-@click.command()
-@click.option(
+_ADOPT = click.option(
     "--adopt-empty-changelog",
     "adopt",
     is_flag=True,
     help="Start although the changelog was deleted and created again: what waited in the old one is lost. Give it once.",
 )
+
+
+@click.command()
+@_ADOPT
 @click.option(
     "--processes",
     type=click.IntRange(1, _PROCESSES_MAX),
@@ -99,12 +100,7 @@ def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empt
 
 
 @click.command()
-@click.option(
-    "--adopt-empty-changelog",
-    "adopt",
-    is_flag=True,
-    help="Start although the changelog was deleted and created again: what waited in the old one is lost. Give it once.",
-)
+@_ADOPT
 @click.option("--mini", is_flag=True, help="Run without Kafka: three schedules in memory and the REST API, for tests.")
 def scheduler(*, adopt: bool, mini: bool) -> None:
     """Send messages of schedules topics at their time, until stopped.

@@ -65,14 +65,9 @@ def service_headers(record: Any) -> Mapping[str, bytes | None]:
     return {name: value for name, value in read_headers(record) or [] if name in names.OURS}
 
 
-def copyable(record: Any) -> bool:
-    """Whether the client can tell its headers."""
-    return read_headers(record) is not None
-
-
 def is_no_letter(record: Any) -> bool:
     """Whether a schedule, a definition of a task, or a timer was parked."""
-    return copyable(record) and any(name in _NO_LETTERS for name, _ in record.headers() or ())
+    return any(name in _NO_LETTERS for name, _ in read_headers(record) or ())
 
 
 def is_reference(record: Any) -> bool:
@@ -80,7 +75,8 @@ def is_reference(record: Any) -> bool:
 
     A null that came without headers looks the same, and is read from there, too.
     """
-    return record.value() is None and copyable(record) and all(name in names.OURS for name, _ in record.headers() or ())
+    headers = read_headers(record)
+    return record.value() is None and headers is not None and all(name in names.OURS for name, _ in headers)
 
 
 _DIGITS_MAX = 10
@@ -287,7 +283,7 @@ def _restore_letter(where: RecordLocation, route: Route, record: Any, whole: Any
     """The letter that rests; never one without the value that it had."""
     if whole is not record and not _may_be_of(record, whole):
         return Refusal("source_gone")
-    if not copyable(whole):
+    if read_headers(whole) is None:
         return Refusal("unreadable_headers")
     letter = read(_dead_letter(where, whole), route.aliases)
     return Refusal("pointer") if letter.is_pointer() else letter
