@@ -23,7 +23,7 @@ from retry.delay_queue.entry_keys import (
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries
 from retry.delay_queue.table.changelog_records import select_readable_rows
-from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, UnreadableRow
+from retry.delay_queue.table.interface import CONTROL, NEVER_FOLDED_MS, ChangelogRow, DueEstimate, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.errors import TableUnreadable
 
@@ -45,7 +45,7 @@ class MemoryTables:
     def open(self, partition: int, now_ms: int) -> MemoryTable:
         """Open the table of a partition; an empty one where it is missing, corrupt, or not current for too long."""
         kept = self.kept.get(partition)
-        if kept is None or kept.corrupt or now_ms - kept.folded_at_ms > self._age_ms_max:
+        if kept is None or kept.corrupt or now_ms - kept.current_at_ms > self._age_ms_max:
             kept = self.kept[partition] = MemoryTable()
         return kept.reopen()
 
@@ -57,7 +57,6 @@ class MemoryTables:
         return copy.deepcopy(self.kept.get(partition))
 
 
-_NEVER_FOLDED_MS = 1 << 62
 # Beyond whatever may come behind a prefix.
 _LAST = b"\xff" * 300
 _KNOWN_AHEAD = (ORDERED, NAMED)
@@ -67,13 +66,13 @@ class MemoryTable:
     """A dict and a sorted list of its keys, used as a `retry.delay_queue.table.interface.Table`.
 
     Attributes:
-      folded_at_ms: when it was last known to be current.
+      current_at_ms: when it was last known to be current.
       corrupt: every read raises `TableUnreadable`.
     """
 
     def __init__(self) -> None:
         self.next_offset = self.waiting = 0
-        self.folded_at_ms, self.corrupt = _NEVER_FOLDED_MS, False
+        self.current_at_ms, self.corrupt = NEVER_FOLDED_MS, False
         self._ahead = UnfoldedChanges()
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
@@ -83,12 +82,12 @@ class MemoryTable:
         """The control records that stand, by their keys."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
-    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
         """Apply committed changelog records, and return those that no version wrote; see `Table.apply_records`."""
         self._check_readable()
         records, unreadable = select_readable_rows(rows)
         self._apply_rows([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
-        self.next_offset, self.folded_at_ms = next_offset, now_ms
+        self.next_offset, self.current_at_ms = next_offset, current_at_ms
         return unreadable
 
     def _apply_rows(self, rows: Sequence[ChangelogRow]) -> None:

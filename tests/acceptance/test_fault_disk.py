@@ -229,7 +229,7 @@ def let_age(table: Path, by_ms: int) -> None:
     """Have a table say that it was last current so much earlier."""
     database = Rdict(str(table), options=Options(raw_mode=True))
     state = msgspec.msgpack.decode(database[b"\0"], type=TableState)
-    aged = msgspec.structs.replace(state, folded_at_ms=state.folded_at_ms - by_ms)
+    aged = msgspec.structs.replace(state, current_at_ms=state.current_at_ms - by_ms)
     database[b"\0"] = msgspec.msgpack.encode(aged)
     database.close()
 

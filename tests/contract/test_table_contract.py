@@ -213,6 +213,13 @@ def test_an_empty_fold_moves_the_offset(table: Table) -> None:
     assert (table.next_offset, table.waiting) == (17, 0)
 
 
+def test_a_table_is_as_current_as_it_is_told_and_a_new_one_has_nothing_to_miss(table: Table) -> None:
+    assert table.current_at_ms > NOW_MS
+    table.apply_records([(key(100), b"")], 1, NOW_MS - 5)
+    table.delete_scanned_rows([found for found, _ in table.find_due(150, ALL, ALL)])
+    assert table.current_at_ms == NOW_MS - 5
+
+
 def test_pages_go_on_after_a_key(table: Table) -> None:
     put(table, 1, 2, 3, 4, 5)
     first = table.scan_entries(b"", 2)

@@ -42,6 +42,13 @@ class Follower(MemoryPartitionReader):
         return found
 
 
+class Endless(Follower):
+    """Never comes to an end, as one that lags behind."""
+
+    def read(self, records_max: int, wait_s: float) -> list[Any]:
+        return [message for message in super().read(records_max, wait_s) if message.error() is None]
+
+
 class Records:
     """`retry.kafka.record_producer.Records` over a log in memory."""
 
@@ -122,6 +129,20 @@ def make(process: Process, **wish: object) -> str:
     status, told = process.ask("POST", "/timers", {"url": URL, **wish})
     assert status == 201, told
     return str(told["id"])
+
+
+def test_tables_are_current_by_the_end_of_the_changelog_alone(log: MemoryLog, processes: list[Process], tmp_path: Path) -> None:
+    begun_ms = clock.wall_ms()
+    tables = RocksTables(tmp_path / "lags", "changelog", "cluster", "topic", MEMORY, DAY_MS)
+    bounds = log.fetch_bounds("changelog", range(SHARDS))
+    lags = View(Endless(log), tables, "changelog", "calls", bounds, {})  # type: ignore[arg-type]
+    await_that("time has passed", lambda: clock.wall_ms() > begun_ms + 1)
+    opened_ms = clock.wall_ms()
+    make(processes[0], after="1h")
+    await_that("it is read", lambda: lags.count_waiting())
+    lags.close()
+    await_that("it is read to the end", lambda: max(t.current_at_ms for t in processes[0].view._tables.values()) >= opened_ms)
+    assert all(begun_ms <= table.current_at_ms <= opened_ms for table in lags._tables.values() if table.next_offset)
 
 
 @pytest.mark.parametrize("asked", [0, 1], ids=["where it was made", "elsewhere"])

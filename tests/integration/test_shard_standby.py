@@ -156,8 +156,37 @@ def test_an_owner_that_was_frozen_for_too_long_does_not_stand_by_with_what_it_ha
     bench.today.now_ms += DAY_MS + 1
     bench.at_end()
     bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
-    assert bench.shard.hand_over()
-    bench.shard.touch()
+    assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
+    assert not bench.shard.hand_over()
+
+
+def test_what_had_been_fetched_before_an_owner_was_frozen_for_too_long_does_not_make_its_table_current(bench: Bench) -> None:
+    bench.put(0, 1)
+    assert bench.shard.take_over(bench.around)
+    bench.today.now_ms += DAY_MS + 1
+    bench.delete(0)
+    assert (bench.shard.phase, bench.shard.table.next_offset) == (Phase.BROKEN, 2)
+
+
+def test_a_table_that_was_read_on_and_on_without_coming_to_the_end_is_not_trusted_when_it_is_opened_again(bench: Bench) -> None:
+    bench.bounds_now = OffsetBounds(0, 100)
+    bench.put(0)
+    for _ in range(3):
+        bench.today.now_ms += DAY_MS // 4
+        bench.put(1)
+    assert bench.shard.table.next_offset == 4
+    bench.shard.close()
+    bench.today.now_ms += DAY_MS // 4 + 1
+    bench.shard = Shard.stand_by(CHANGELOG, bench.around, bench.bounds_now)
+    assert (bench.shard.table.next_offset, bench.waiting()) == (0, set())
+
+
+def test_a_restore_that_takes_too_long_is_begun_anew(bench: Bench) -> None:
+    bench.bounds_now = OffsetBounds(0, 100)
+    bench.put(0)
+    assert bench.shard.take_over(bench.around)
+    bench.today.now_ms += DAY_MS + 1
+    bench.put(1)
     assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
 
 

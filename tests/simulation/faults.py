@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.testing.kafka import MemoryTransactionalProducer
-from retry.worker.shards.progress import Phase
 from tests.simulation.plan import AGE_MS_MAX, RETENTION_MS, SHARDS, SKEW_MS_MAX
 from tests.simulation.worker import Host
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-_LONG, _FOR_EVER_MS = 1_000_000, 1 << 60
+_LONG = 1_000_000
 # So many a worker reads in the minutes of a jump at least, or a restore would outlast the deletes.
 _PORTIONS = 8
 
@@ -63,7 +62,7 @@ def _jump(world: World, _host: Host) -> None:
 def _compaction(world: World, _host: Host) -> None:
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
     world.fault("compaction", str(partition.number))
-    partition.compact(world.random.randint(0, partition.end), world.now_ms, _retention_ms(world))
+    partition.compact(world.random.randint(0, partition.end), world.now_ms, RETENTION_MS)
 
 
 def _expiry(world: World, host: Host) -> None:
@@ -71,16 +70,19 @@ def _expiry(world: World, host: Host) -> None:
     _compaction(world, host)
     _jump(world, host)
     _jump(world, host)
-    world.happened["deletes expire"] += _retention_ms(world) == RETENTION_MS
+    world.happened["deletes expire"] += 1
     for partition in world.log.topics[world.own.changelog]:
-        partition.compact(partition.end, world.now_ms, _retention_ms(world))
+        partition.compact(partition.end, world.now_ms, RETENTION_MS)
 
 
-def _retention_ms(world: World) -> int:
-    """How long deletes are kept: no restore takes as long as that, which is two days in real life."""
-    processes = [each.process for each in world.hosts if each.process is not None and each.process.ready]
-    restoring = any(shard.phase is Phase.RESTORING for process in processes for shard in process.engine.list_open_shards())
-    return _FOR_EVER_MS if restoring else RETENTION_MS
+def _lag(world: World, host: Host) -> None:
+    """A worker reads so slowly that it does not come to the end before deletes expire, and then it starts anew."""
+    world.fault("worker lags", host.name)
+    host.lags = True
+    for _ in range(2):
+        _expiry(world, host)
+    host.lags = False
+    host.crash(0)
 
 
 def _start_moves(world: World, _host: Host) -> None:
@@ -127,7 +129,7 @@ def _put_back(world: World, host: Host) -> None:
         _copy(world, host)
     else:
         number, copied = host.copies.pop(world.random.randrange(len(host.copies)))
-        stale = world.now_ms - copied.folded_at_ms >= AGE_MS_MAX
+        stale = world.now_ms - copied.current_at_ms >= AGE_MS_MAX
         if stale:
             # As after a long absence: deletes that it has not seen are no longer there.
             _expiry(world, host)
@@ -197,7 +199,8 @@ def _lose_offsets(world: World, _host: Host) -> None:
 
 KINDS: dict[str, Callable[[World, Host], None]] = {
     "kill": _kill, "stop": _stop, "outage": _long_outage, "jump": _jump, "compaction": _compaction, "expiry": _expiry,
-    "start": _start_moves, "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
+    "lag": _lag, "start": _start_moves,
+    "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
     "skew": _skew, "close": _close, "rebalance": _share_out, "open": _leave_open, "open again": _leave_open,
     "offsets": _lose_offsets, "offsets again": _lose_offsets,
 }  # fmt: skip

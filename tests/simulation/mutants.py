@@ -16,6 +16,7 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | positions-unread | nobody waits for the newest positions before reading begins |
 | back-is-news | what a client brings again, when it goes back by itself, is taken in |
 | stale-tables | a table is trusted at any age |
+| folded-is-current | whatever is taken in makes a table current |
 | beyond-the-end | a table is trusted though its offset lies beyond the end of the log |
 | doubt-is-success | a commit in doubt counts as one that was made |
 | no-epochs | batches that were read before a failure are taken in after it |
@@ -44,7 +45,9 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+from retry import clock
 from retry.delay_queue.entry_keys import ORDERED
+from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import ChangelogRow, UnreadableRow
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries, sweep
@@ -198,6 +201,11 @@ def _stale_tables() -> Patches:
     return [patch.object(MemoryTables, "__init__", lambda tables, _: original(tables, _FAR))]
 
 
+def _folded_is_current() -> Patches:
+    now = property(lambda _: clock.wall_ms(), lambda _, at_ms: None)
+    return [patch.object(Freshness, "current_at_ms", now, create=True)]
+
+
 def _beyond_the_end() -> Patches:
     return [patch.object(restore, "is_within", lambda _table, _bounds: True)]
 
@@ -316,6 +324,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "positions-unread": lambda: [patch.object(ReadPositions, "await_current", lambda _: None)],
     "back-is-news": _back_is_news,
     "stale-tables": _stale_tables,
+    "folded-is-current": _folded_is_current,
     "beyond-the-end": _beyond_the_end,
     "doubt-is-success": _doubt_is_success,
     "no-epochs": _no_epochs,

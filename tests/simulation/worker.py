@@ -62,6 +62,7 @@ class Host:
       skew_ms: of its clock.
       copies: of tables, made some time ago.
       heard_ms: when brokers last heard of its process.
+      lags: whether it reads the changelog slowly.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -70,6 +71,7 @@ class Host:
         self.copies: list[tuple[int, MemoryTable]] = []
         self.process: Process | None = None
         self.down_until_ms = self.heard_ms = 0
+        self.lags = False
 
     def crash(self, down_ms: int | None = None) -> None:
         """End its process, as kill -9 does."""
@@ -108,7 +110,7 @@ class Process:
         from tests.simulation.stepped import SteppedLog, SteppedTables
 
         world, own = self.world, self.world.own
-        log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
+        log, partitions = SteppedLog(world, self.host), {t: len(p) for t, p in world.log.topics.items()}
         self.policies = _Policies(world)
         registry = self.policies.registry
         codec = world.keys.codec(self.host.name)
@@ -137,9 +139,9 @@ class Process:
         tables = SteppedTables(world, self.host)
         lineages = LineageTopic(own.lineage, partitions[own.lineage])
         judge = Redecider(registry, packer(), lineages, SHARDS)
-        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, discarded=own.discarded, audit=own.audit,
-                              outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS,
-                              codec=codec)  # fmt: skip
+        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, AGE_MS_MAX, discarded=own.discarded,
+                              audit=own.audit, outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed,
+                              shards=SHARDS, codec=codec)  # fmt: skip
         self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
@@ -260,6 +262,9 @@ class Process:
             self.engine.commit(self._written.pop(0))
 
     def changelog(self) -> None:
+        # As the watchdog hears it, which is a thread by itself.
+        ends = {(self.world.own.changelog, p.number): p.stable for p in self.world.log.topics[self.world.own.changelog]}
+        self.shards.note_ends(ends, self.clock_ms())
         if not self._portions and (portions := self.engine.read_changelog()):
             self._portions.append(portions)
 

@@ -22,6 +22,7 @@ from retry.telemetry.unreadable_records import UNREADABLE
 OWN = build_topic_names("app")
 NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
+AGE_MS_MAX = 24 * HOUR_MS
 PARTITIONS = 2
 
 
@@ -75,7 +76,7 @@ class GivenReplica:
         own = (OWN.changelog, OWN.parked, OWN.discarded, OWN.outcomes, OWN.audit, OWN.notes)
         described = {topic: Described(ids.get(topic, f"id of {topic}"), PARTITIONS, {}) for topic in own}
         self.sources = Sources(OWN, described, frozenset({OWN.parked, OWN.discarded}))
-        self.connection = self.file.open(self.sources.identity("cluster", TOPIC))
+        self.connection = self.file.open(self.sources.identity("cluster", TOPIC), AGE_MS_MAX)
         self._unreadable_before = _count_unreadable()
         self.folds = Folds(self.connection, self.sources, lambda: self._registry, is_live=self.file.is_live)
         self.readers = ReplicaReaders(self.file.path, self._found_corrupt)

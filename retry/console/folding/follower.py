@@ -57,6 +57,7 @@ class Follower:
         self._trouble, self._fault = "", ""
         self._generation = 0
         self._retention_ms: dict[str, int] = {}
+        self._age_ms_max = 0
 
     def build_report(self) -> Report:
         """How far it has come."""
@@ -110,7 +111,8 @@ class Follower:
             # Nobody is to look at it any more.
             self._tell(self.build_report())
             self._file.discard()
-        connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC))
+        self._age_ms_max = topics.table_age_ms_max(found.described[self._own.changelog])
+        connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC), self._age_ms_max)
         folds = Folds(connection, found, self._registry, is_live=self._file.is_live)
         reader = KafkaPartitionReader(client_config.reader_config(self._settings, preferred=_READING))
         try:
@@ -150,6 +152,7 @@ class Follower:
                 self._finish_rebuild(folds)
             if self._file.is_live and settling.is_due():
                 self._generation += folds.count_recoveries(clock.wall_ms())
+                self._file.note_current(self._as_of_ms or 0)
             if self._file.is_live and looking.is_due():
                 self._refresh_ends(admin)
             if self._file.is_live and looking_for_topics.is_due() and self._topics_changed(admin, found, folds):
@@ -158,6 +161,10 @@ class Follower:
     def _project_messages(self, messages: list[Message], folds: Folds) -> None:
         if messages:
             self._answered_s = monotonic_s()
+            if self._is_stale():
+                log.warning("the replica was not current for too long, and may have missed deletes: it is built anew")
+                self._file.corrupt = self._file.id
+                return
         of_partition: dict[Partition, list[Message]] = {}
         next_offsets: dict[Partition, int] = {}
         for message in messages:
@@ -173,6 +180,10 @@ class Follower:
             self._generation += bool(of_partition)
         while self._file.is_live and self._asked and self._has_all(self._asked[0][1]):
             self._as_of_ms = self._asked.popleft()[0]
+
+    def _is_stale(self) -> bool:
+        current_at_ms = max(self._as_of_ms or 0, self._file.current_at_ms)
+        return self._file.is_live and clock.wall_ms() - current_at_ms > self._age_ms_max
 
     def _has_all(self, ends: dict[Partition, int]) -> bool:
         """Whether all is folded up to there."""

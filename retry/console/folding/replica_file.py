@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from retry import clock
 from retry.console.folding import sql
 from retry.errors import DataDirUnusable
 
@@ -112,7 +113,7 @@ log = logging.getLogger(__name__)
 
 _CACHE_KB = 16 << 10
 _BUSY_S = 10.0
-LIVE = "live"
+LIVE, _CURRENT = "live", "current_at_ms"
 # What the id of a topic is called in what a file is a fold of.
 TOPIC = "topic "
 
@@ -126,13 +127,14 @@ class ReplicaFile:
 
     Attributes:
       id: of the file that is open; empty before the first one is.
+      current_at_ms: when it was last known to be all that could be read; of a new one, when it was begun.
       is_live: whether all was there once, so that it can be shown.
     """
 
     def __init__(self, path: Path, corrupt: str = "") -> None:
         self.path, self.corrupt = path, corrupt
         self._writer: sqlite3.Connection | None = None
-        self.id = ""
+        self.id, self.current_at_ms = "", 0
         self.is_live = False
 
     @property
@@ -140,8 +142,11 @@ class ReplicaFile:
         """Whether the file that is open is of no use."""
         return bool(self.id) and self.id == self.corrupt
 
-    def open(self, identity: Mapping[str, str]) -> sqlite3.Connection:
+    def open(self, identity: Mapping[str, str], age_ms_max: int) -> sqlite3.Connection:
         """The connection that writes: to the file that is there, or to a new one where that is of something else.
+
+        Args:
+          age_ms_max: a file that was not current for longer may have missed deletes, and is built anew.
 
         Raises:
           DataDirUnusable: the disk does not take it.
@@ -149,14 +154,14 @@ class ReplicaFile:
         self.close()
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (found := self._open_trusted(identity)) is None:
+            if (found := self._open_trusted(identity, age_ms_max)) is None:
                 self._delete_files()
                 found = self._create_file(identity)
         except (OSError, sqlite3.Error) as error:
             raise DataDirUnusable(str(self.path), str(error)) from error
         self._writer = found
-        self.id, live = (_read_note(found, name) or "" for name in ("id", LIVE))
-        self.is_live = live == "1"
+        self.id, live, current_at_ms = (_read_note(found, name) or "" for name in ("id", LIVE, _CURRENT))
+        self.is_live, self.current_at_ms = live == "1", int(current_at_ms)
         return found
 
     def discard(self) -> None:
@@ -187,6 +192,16 @@ class ReplicaFile:
             raise DataDirUnusable(str(self.path), str(error)) from error
         self.is_live = True
 
+    def note_current(self, at_ms: int) -> None:
+        """Note that at that time the file was all that could be read.
+
+        Raises:
+          sqlite3.Error: the disk does not take it.
+        """
+        if self._writer is not None and at_ms > self.current_at_ms:
+            self._writer.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (_CURRENT, str(at_ms)))
+            self.current_at_ms = at_ms
+
     def close(self) -> None:
         """Let go of the file."""
         self.is_live = False
@@ -194,8 +209,8 @@ class ReplicaFile:
             self._writer.close()
             self._writer = None
 
-    def _open_trusted(self, identity: Mapping[str, str]) -> sqlite3.Connection | None:
-        """The file that is there; None where it is foreign, of another version or other topics, not finished, or corrupt."""
+    def _open_trusted(self, identity: Mapping[str, str], age_ms_max: int) -> sqlite3.Connection | None:
+        """The file that is there; None where it is foreign, too old, of another version or topics, not finished, or corrupt."""
         if not self.path.exists():
             return None
         connection = None
@@ -203,7 +218,8 @@ class ReplicaFile:
             connection = self._connect()
             wanted = {**identity, "version": VERSION, LIVE: "1"}
             is_ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-            if is_ours and all(_matches_note(connection, name, value) for name, value in wanted.items()):
+            is_same = is_ours and all(_matches_note(connection, name, value) for name, value in wanted.items())
+            if is_same and abs(clock.wall_ms() - int(_read_note(connection, _CURRENT) or 0)) <= age_ms_max:
                 _live_pragmas(connection)
                 connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", wanted.items())
                 return connection
@@ -211,7 +227,7 @@ class ReplicaFile:
             log.warning("%s cannot be used: %s", self.path, error)
         if connection is not None:
             connection.close()
-        log.info("%s is of something else, or was not finished, and is built anew", self.path)
+        log.info("%s is of something else, was not finished, or was not current for too long, and is built anew", self.path)
         return None
 
     def _create_file(self, identity: Mapping[str, str]) -> sqlite3.Connection:
@@ -221,7 +237,7 @@ class ReplicaFile:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.executescript(TABLES)
-        about = {**identity, "version": VERSION, "id": secrets.token_hex(8), LIVE: "0"}
+        about = {**identity, "version": VERSION, "id": secrets.token_hex(8), LIVE: "0", _CURRENT: str(clock.wall_ms())}
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         return connection
 

@@ -93,6 +93,8 @@ ChangelogRow = tuple[bytes, bytes | None]
 PageRow = tuple[bytes, bytes, bytes]
 # What begins with this byte is no entry but what an operator asked of every shard; see `retry.delay_queue.control_records`.
 CONTROL = b"\x10"
+# What a table that never took anything in says of when it was current: it has missed nothing at any time.
+NEVER_FOLDED_MS = 1 << 62
 
 
 class UnreadableRow(NamedTuple):
@@ -119,6 +121,11 @@ class Table(Protocol):
         ...
 
     @property
+    def current_at_ms(self) -> int:
+        """When it was last known to be all that could be read; `NEVER_FOLDED_MS` where it never took in anything."""
+        ...
+
+    @property
     def waiting(self) -> int:
         """How many entries wait.
 
@@ -131,10 +138,14 @@ class Table(Protocol):
         """Control records that stand."""
         ...
 
-    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
         """Take in committed changelog records in their order; a null value deletes its key.
 
-        Rows and `next_offset` move together, or not at all.
+        Rows, `next_offset` and `current_at_ms` move together, or not at all.
+
+        Args:
+          current_at_ms: when the table was last known to be all that could be read, which is not now where it lags behind: a
+            table that has missed deletes would be trusted.
 
         Returns:
           records that no version wrote; they were passed over.

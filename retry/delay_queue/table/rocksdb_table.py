@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from retry import format_versions
+from retry.clock import Interval
 from retry.delay_queue import blocks
 from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
@@ -33,7 +34,7 @@ _EVERYTHING = 1 << 62
 _LAST = b"\xff" * SLICE_BYTES
 _COUNTED_AT_ONCE = 10_000
 # At most so much is folded again after a kill.
-_FLUSH_EVERY_MS = 60_000
+_FLUSH_EVERY_S = 60.0
 
 
 class RocksTable:
@@ -43,7 +44,7 @@ class RocksTable:
         self.path, self._identity = path, identity
         self._db = Database(path, memory)
         self._lock = threading.Lock()
-        self._flushed_at_ms, self._in_bulk = 0, False
+        self._flushing, self._in_bulk = Interval(_FLUSH_EVERY_S, at_once=True), False
         try:
             self._state = table_state.read(self._db, identity)
             self._watermarks = _lowest_of_each_lane(self._db)
@@ -92,13 +93,17 @@ class RocksTable:
             if not adopt and state.identity.partition == identity.partition and state.identity != identity:
                 was = f"{path} was folded from {_name_identity(state.identity)}"
                 raise ChangelogReplaced(path.name, was, _name_identity(identity))
-            log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.folded_at_ms)
+            log.warning("%s: wiped: of %s, last current at %d ms", path, state.identity, state.current_at_ms)
         destroy_database(path)
         return cls(path, identity, memory)
 
     @property
     def next_offset(self) -> int:
         return self._state.next_offset
+
+    @property
+    def current_at_ms(self) -> int:
+        return self._state.current_at_ms
 
     @property
     def waiting(self) -> int:
@@ -112,7 +117,7 @@ class RocksTable:
     def has_slices(self) -> bool:
         return self._has_slices
 
-    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, now_ms: int) -> Sequence[UnreadableRow]:
+    def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
         batch, (records, unreadable) = new_batch(), select_readable_rows(rows)
         with self._lock:
             change, others = self._plain.apply_rows(records, batch)
@@ -121,11 +126,10 @@ class RocksTable:
                 _fold_rows(slices := [row for row in others if row[0][:1] in OF_ACTIONS], batch)
                 self._ordered.apply_rows([row for row in others if row[0][0] == ORDERED], self._write_change)
                 change += self._named.apply_rows([row for row in others if row[0][0] == NAMED], batch)
-            self._write(batch, next_offset, self.waiting + change, now_ms)
+            self._write(batch, next_offset, self.waiting + change, current_at_ms)
             if others and slices:
                 self._has_slices = self._find_slices()
-        if now_ms - self._flushed_at_ms >= _FLUSH_EVERY_MS:
-            self._flushed_at_ms = now_ms
+        if self._flushing.is_due():
             self._db.flush()
         return unreadable
 
@@ -281,10 +285,10 @@ class RocksTable:
         self._db.close()
 
     def _write_change(self, batch: WriteBatch, change: int) -> None:
-        self._write(batch, self.next_offset, self.waiting + change, self._state.folded_at_ms)
+        self._write(batch, self.next_offset, self.waiting + change, self._state.current_at_ms)
 
-    def _write(self, batch: WriteBatch, next_offset: int, waiting: int, folded_at_ms: int) -> None:
-        state = TableState(format_versions.TABLE.writes, self._identity, next_offset, waiting, folded_at_ms)
+    def _write(self, batch: WriteBatch, next_offset: int, waiting: int, current_at_ms: int) -> None:
+        state = TableState(format_versions.TABLE.writes, self._identity, next_offset, waiting, current_at_ms)
         batch.put(STATE_KEY, state.encode())
         self._db.write(batch)
         self._state = state

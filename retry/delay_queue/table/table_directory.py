@@ -34,7 +34,7 @@ class RocksTables:
     def __init__(
         self, folder: Path, topic: str, cluster_id: str, topic_id: str, memory: Memory, age_ms_max: int, *, adopt: bool = False
     ) -> None:
-        self._folder, self._topic, self._memory, self._age_ms_max = folder, topic, memory, age_ms_max
+        self._folder, self._topic, self._memory, self.age_ms_max = folder, topic, memory, age_ms_max
         self._cluster_id, self._topic_id, self._adopt = cluster_id, topic_id, adopt
 
     def open(self, partition: int, now_ms: int) -> RocksTable:
@@ -43,7 +43,7 @@ class RocksTables:
         except OSError as error:
             raise DataDirUnusable(str(self._folder), str(error)) from error
         identity, path = Identity(self._cluster_id, self._topic_id, partition), self._path(partition)
-        return RocksTable.open(path, identity, self._memory, now_ms, self._age_ms_max, adopt=self._adopt)
+        return RocksTable.open(path, identity, self._memory, now_ms, self.age_ms_max, adopt=self._adopt)
 
     def refuse_foreign(self, now_ms: int) -> None:
         """Open and close one of the tables that are there, before anything else begins.
@@ -83,7 +83,7 @@ class Stored(NamedTuple):
     identity: Identity
     next_offset: int
     waiting: int
-    folded_at_ms: int
+    current_at_ms: int
     rows: Iterator[tuple[bytes, bytes]]
     strange: Iterator[bytes]
 
@@ -106,7 +106,7 @@ def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | 
         behind = ((ordered_entries.key_of(row), envelope) for row, envelope in rows)
         yield Stored(
             state.format in format_versions.TABLE.reads, Identity(*state.identity), state.next_offset, state.waiting,
-            state.folded_at_ms,
+            state.current_at_ms,
             chain(_list_entries(_scan_rows(db, FIRST_KEY, END_KEY)), behind),
             (key for key, _ in _scan_rows(db, b"", b"\xff") if key[:1] not in _KINDS),
         )  # fmt: skip

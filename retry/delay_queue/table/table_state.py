@@ -6,13 +6,12 @@ import msgspec
 
 from retry import format_versions
 from retry.delay_queue.entry_keys import FIRST_KEY
-from retry.delay_queue.table.interface import Identity
+from retry.delay_queue.table.interface import NEVER_FOLDED_MS, Identity
 from retry.delay_queue.table.rocksdb import Database
 from retry.errors import TableUnreadable
 
 # It sorts before all others.
 STATE_KEY = b"\0"
-_NEVER_FOLDED_MS = -1
 
 
 class TableState(msgspec.Struct, array_like=True, frozen=True):
@@ -22,11 +21,11 @@ class TableState(msgspec.Struct, array_like=True, frozen=True):
     identity: Identity
     next_offset: int
     waiting: int
-    folded_at_ms: int
+    current_at_ms: int
 
     def is_trusted(self, identity: Identity, now_ms: int, age_ms_max: int) -> bool:
         """Whether it can be read, is of this changelog partition, and was current so short a time ago, or never folded."""
-        is_current = self.folded_at_ms == _NEVER_FOLDED_MS or abs(now_ms - self.folded_at_ms) <= age_ms_max
+        is_current = self.current_at_ms == NEVER_FOLDED_MS or abs(now_ms - self.current_at_ms) <= age_ms_max
         return self.format in format_versions.TABLE.reads and self.identity == identity and is_current
 
     def encode(self) -> bytes:
@@ -60,8 +59,8 @@ def read(db: Database, identity: Identity) -> TableState:
         # Rows without a state are what a wipe leaves behind that was cut short.
         if db.scan(FIRST_KEY, b"\xff", 1, 1)[0]:
             raise TableUnreadable(f"{db.path}: rows without a state")
-        return TableState(format_versions.TABLE.writes, identity, 0, 0, _NEVER_FOLDED_MS)
+        return TableState(format_versions.TABLE.writes, identity, 0, 0, NEVER_FOLDED_MS)
     state = decode(row, db.path)
-    if state.folded_at_ms == _NEVER_FOLDED_MS:
+    if state.current_at_ms == NEVER_FOLDED_MS:
         raise TableUnreadable(f"{db.path}: its first fold was cut short")
     return state

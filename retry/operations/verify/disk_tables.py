@@ -71,7 +71,7 @@ class DiskTables:
         reasons = {
             "has another format": not table.usable,
             "is of another changelog": table.identity != Identity(self._cluster_id, self._topic_id, partition),
-            "was last current too long ago": clock.wall_ms() - table.folded_at_ms > DELETE_RETENTION_MS // 2,
+            "was last current too long ago": clock.wall_ms() - table.current_at_ms > DELETE_RETENTION_MS // 2,
         }
         return next((f"{why}, and would be restored" for why, holds in reasons.items() if holds), None)
 

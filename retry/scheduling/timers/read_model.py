@@ -20,6 +20,7 @@ from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
+from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delay_queue.table.table_directory import RocksTables
@@ -95,6 +96,7 @@ class View:
         self._closing = False
         self.trouble = ""
         self._tables = {partition: _open_table(tables, partition, of) for partition, of in bounds.items()}
+        self._freshness = {partition: Freshness(table, tables.age_ms_max) for partition, table in self._tables.items()}
         for partition, table in self._tables.items():
             follower.follow_partition(changelog, partition, table.next_offset)
         for partition, offset in recent.items():
@@ -208,7 +210,10 @@ class View:
             if offset >= table.next_offset and key and key[0] == NAMED:
                 rows.append((key, message.value()))
                 offsets[key] = offset
-        for row in table.apply_records(rows, next_offset, clock.wall_ms()):
+        freshness = self._freshness[partition]
+        if last.error() is not None:
+            freshness.note_current(clock.wall_ms())
+        for row in table.apply_records(rows, next_offset, freshness.current_at_ms):
             UNREADABLE.pass_over(self._changelog, partition, offsets.get(row.key), row.why)
         with self._lock:
             for name, write in list(self._unread_writes.items()):

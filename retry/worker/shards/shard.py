@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from retry import clock
 from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.table.changelog_records import before_newer
+from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import DueEstimate, Table, TableDirectory, UnreadableRow
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
@@ -24,7 +25,7 @@ from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards import restore
-from retry.worker.shards.progress import Freshness, Phase, SweepProgress
+from retry.worker.shards.progress import Phase, SweepProgress
 from retry.worker.shards.requested_moves import NOTHING_ASKED, MovesTold, RequestedMoves
 from retry.worker.shards.restore import RestoreProgress, ShardContext
 
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 
 # Of so many quick checks of an idle shard one is thorough: can entries that are held be sent now, say.
 _THOROUGH_EVERY = 20
+
+# Phases in which what is read is taken in, and may have been read too late.
+_FOLDED = (Phase.STANDBY, Phase.RESTORING, Phase.READY)
 
 _Done = TypeVar("_Done")
 
@@ -53,7 +57,8 @@ class Shard:
         self.disregarded = disregarded or DisregardedChanges()
         self.sent_names = SentNames(self.disregarded)
         self.changelog, self.table, self._tables = changelog, table, tables
-        self.trouble, self._freshness, self.progress = "", Freshness(end_offset, stale_ms), SweepProgress(changelog)
+        self.trouble, self._freshness, self.progress = "", Freshness(table, stale_ms), SweepProgress(changelog)
+        self._readable = end_offset
         self._begin_restore(end_offset, owned=owned)
         self._sweeping, self._folding = threading.Lock(), threading.Lock()
         self._checks = 0
@@ -118,24 +123,27 @@ class Shard:
 
     def note_end(self, readable: int, at_ms: int) -> None:
         """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
-        self._freshness.readable = readable
+        self._readable = readable
         if self.table.next_offset >= readable:
-            self._freshness.seen_current(at_ms)
+            self._freshness.note_current(at_ms)
 
-    def _break_if_stale(self) -> None:
-        if self.phase is Phase.STANDBY and self._freshness.is_stale():
-            self._break("it has not been current for too long", unreadable=True)
+    def _break_if_stale(self) -> bool:
+        is_stale = self.phase in _FOLDED and self._freshness.is_stale()
+        if is_stale:
+            self._break("it has not been current for too long, and may have missed deletes: it is read anew", unreadable=True)
+        return is_stale
 
     def lag(self) -> int:
         """How many changelog offsets a standby is behind what could be read when that was last asked."""
-        return max(0, self._freshness.readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
+        return max(0, self._readable - self.table.next_offset) if self.phase is Phase.STANDBY else 0
 
     def apply_messages(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
             if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
                 return
-            self._break_if_stale()
+            if self._break_if_stale():
+                return
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
                 # Read again from further back, which would bring to life what is deleted later on.
@@ -149,14 +157,14 @@ class Shard:
             if records or next_offset != self.table.next_offset:
                 self._guarded_fold(records, next_offset)
             if last.error() is not None:
-                self._freshness.seen_current(clock.wall_ms())
+                self._freshness.note_current(clock.wall_ms())
             self._become_ready()
 
-    def _guarded_fold(self, records: Sequence[Message], next_offset: int, now_ms: int | None = None) -> None:
+    def _guarded_fold(self, records: Sequence[Message], next_offset: int) -> None:
         rows: list[Any] = [(m.key(), m.value()) for m in records]
         try:
             self.restoring.update_bulk_load()
-            unreadable = self.table.apply_records(rows, next_offset, clock.wall_ms() if now_ms is None else now_ms)
+            unreadable = self.table.apply_records(rows, next_offset, self._freshness.current_at_ms)
             passed_over = {row.key for row in unreadable}
             self.sent_names.check([row for row in rows if row[0] not in passed_over] if passed_over else rows)
         except TableUnreadable as error:
@@ -221,7 +229,7 @@ class Shard:
         with self._folding:
             self._break_if_stale()
             if self.phase in (Phase.READY, Phase.STANDBY):
-                self._guarded_fold([], self.table.next_offset, self._freshness.current_at_ms)
+                self._guarded_fold([], self.table.next_offset)
 
     def acquire_sweep_lock(self) -> bool:
         """Keep it as it is for a sweep, so that it is not given up meanwhile; False where it is not ready, or held already."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from retry import clock
 from retry.console.folding.replica_file import TOPIC, ReplicaFile
 from retry.errors import DataDirUnusable, RebuildInProgress
-from tests.support.replicas import OWN, GivenReplica, entry
+from tests.support.replicas import AGE_MS_MAX, OWN, GivenReplica, entry
 
 FILE = "replica.sqlite"
 
@@ -137,9 +138,21 @@ def test_many_threads_read_while_one_writes(tmp_path: Path) -> None:
     assert faults == []
 
 
+def test_a_file_that_was_not_current_for_too_long_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun_ms, replica = clock.wall_ms(), built(tmp_path)
+    replica.file.note_current(begun_ms + 60_000)
+    replica.file.note_current(begun_ms)
+    replica.file.close()
+    for later_ms, is_kept in ((AGE_MS_MAX + 60_000, True), (AGE_MS_MAX + 60_001, False)):
+        monkeypatch.setattr(clock, "wall_ms", lambda now_ms=begun_ms + later_ms: now_ms)
+        again = GivenReplica(tmp_path)
+        assert again.file.is_live == is_kept
+        again.file.close()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirUnusable, match="file"):
-        ReplicaFile(tmp_path / "file" / FILE).open({})
+        ReplicaFile(tmp_path / "file" / FILE).open({}, AGE_MS_MAX)
 
 
