@@ -95,6 +95,7 @@ _QUICK_START = " ".join((
 # The outcomes of a day fit in memory many times over; more spills to disk.
 _DRIVER_MEMORY = "1g"
 _REASON_CHARS_MAX = 300
+_LOOPBACK = "127.0.0.1"
 _JAVA_ENDS_S = 300
 
 
@@ -121,6 +122,8 @@ def session(
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         demand_java_of_spark()
+        # Spark asks for the address of this machine's own name, which in a container or behind a company's DNS may have none.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         with chdir(_scratch().name), failing_as("Spark did not start"):
             spark = _configure_session(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
@@ -200,8 +203,8 @@ def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str,
     return {
         **({"spark.jars": ",".join(str(jar) for jar in jars("spark"))} if kafka else {}),
         "spark.driver.memory": memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         "spark.local.dir": _scratch().name,
         "spark.ui.enabled": "false",
