@@ -16,10 +16,10 @@ from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
     from retry.delay_queue.ramp_records import Ramp
-    from retry.operations.act.meaning import Meaning
     from retry.operations.act.options import ActOptions
     from retry.operations.act.preview import Preview
     from retry.operations.act.request import Request
+    from retry.operations.act.selection import Selection
     from retry.operations.control_requests import ShardNumbers
     from retry.policies.registry import Registry
 
@@ -170,10 +170,10 @@ def act(
         start.demand_readiness(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
         now_ms = shards.now_ms() if yes else clock.wall_ms()
-        meant = _parse_selection(words, letters, now_ms)
+        selection = _parse_selection(words, letters, now_ms)
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
-        resting = (where, shards) if meant.rests else None
-        found = preview(settings, registry, asked, meant.fits, now_ms, resting, waits="waiting" in meant.states)
+        resting = (where, shards) if selection.rests else None
+        found = preview(settings, registry, asked, selection.selects, now_ms, resting, waits="waiting" in selection.states)
         found = found.with_ramp(ramp(kind, options, found.chosen.count), registry.list_group_topics())
         if not as_json or not yes:
             act_output.print_preview(found, as_json=as_json)
@@ -199,11 +199,11 @@ def registry_of(policies: str | None) -> Registry:
     return load(policies)
 
 
-def _parse_selection(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Meaning:
-    from retry.operations.act.meaning import meaning
+def _parse_selection(words: tuple[str, ...], letters: tuple[str, ...], now_ms: int) -> Selection:
+    from retry.operations.act.selection import select_letters
 
     try:
-        return meaning(" ".join(words), letters, now_ms)
+        return select_letters(" ".join(words), letters, now_ms)
     except ValueError as wrong:
         forms = "take TOPIC/PARTITION/OFFSET or DUE/TOPIC/PARTITION/OFFSET from `retry letters --json` or `retry explain`"
         raise click.BadParameter(f"{wrong.args[0]!r} names no letter; {forms}", param_hint="--letter") from None

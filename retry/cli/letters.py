@@ -51,7 +51,7 @@ def letters(
     from retry.operations.letter_filter.parse import parse
     from retry.operations.listing import Cursor
 
-    meant = parse(" ".join(words))
+    letter_filter = parse(" ".join(words))
     try:
         begin = Cursor(after)
     except ValueError:
@@ -60,7 +60,7 @@ def letters(
     if show is not None:
         _print_letter(where, show)
         return
-    with closing(where.find_letters(meant, begin)) as found:
+    with closing(where.find_letters(letter_filter, begin)) as found:
         last = None
         for last in islice(found, limit):
             say_json(orjson.dumps({**_build_row(last), "cursor": last.cursor})) if as_json else say(_format_letter(last))
@@ -175,8 +175,8 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     from retry.operations.letter_filter.parse import parse
     from retry.operations.listing import Cursor
 
-    meant = parse(" ".join(words))
-    found = group_failures(listing(policies, newest).find_letters(meant, Cursor()))
+    letter_filter = parse(" ".join(words))
+    found = group_failures(listing(policies, newest).find_letters(letter_filter, Cursor()))
     for group in found.groups[:limit]:
         if as_json:
             say_json(orjson.dumps(_describe_group(group)))

@@ -14,7 +14,7 @@ from retry.cli.output import say, say_json
 if TYPE_CHECKING:
     from retry.operations.cluster import Cluster
     from retry.operations.migrate.plan import Conversion, LetterHeaders, Plan
-    from retry.operations.migrate.waiting import Waiting
+    from retry.operations.migrate.waiting import UnreadRecords
     from retry.scheduling.messages.migrate import Counts, SchedulesTopic
 
 _TARGETS_MAX, _PLACES_MAX = 20, 5
@@ -211,7 +211,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _move_records(
-    cluster: Cluster, found: Sequence[Waiting], plan: Plan, conversion: Conversion, others: str | None
+    cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, conversion: Conversion, others: str | None
 ) -> tuple[int, int]:
     """Move it; how many records became letters, and how many were passed over."""
     from retry.errors import MigrationStopped
@@ -233,7 +233,7 @@ def _describe_result(moved: int, left: int, waits: int, target: str) -> Iterator
         yield "what waits now came meanwhile: see that nobody writes there any more, then give the command again"
 
 
-def _summarize_topics(found: Sequence[Waiting], plan: Plan) -> dict[str, dict[str, object]]:
+def _summarize_topics(found: Sequence[UnreadRecords], plan: Plan) -> dict[str, dict[str, object]]:
     return {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
 
 
@@ -242,7 +242,7 @@ def _describe_plan(plan: Plan) -> dict[str, object]:
     return {"would": tried_object(plan.tried), "other_times": plan.other_times, **others}
 
 
-def _plan_lines(found: Sequence[Waiting], plan: Plan) -> Iterator[str]:
+def _plan_lines(found: Sequence[UnreadRecords], plan: Plan) -> Iterator[str]:
     for each in found:
         for topic in each.topics:
             yield f"{topic}: {plan.topics[topic]:,} wait for the group {each.group}"
@@ -259,7 +259,7 @@ def _plan_lines(found: Sequence[Waiting], plan: Plan) -> Iterator[str]:
         )
 
 
-def _advice(cluster: Cluster, found: Sequence[Waiting], plan: Plan, others: str | None, target: str) -> Iterator[str]:
+def _advice(cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, others: str | None, target: str) -> Iterator[str]:
     from retry.operations.migrate.move import instance
     from retry.operations.migrate.waiting import list_group_members
 

@@ -190,9 +190,9 @@ def reschedule(
 def _print_dry_run(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
     from retry.operations import reschedule_dry_run, waiting_entries
 
-    judge = reschedule_dry_run.judge(settings, registry)
+    redecider = reschedule_dry_run.redecider(settings, registry)
     with waiting_entries.open_changelog_table(settings) as table:
-        rehearsal = reschedule_dry_run.rehearse_request(table, judge, request)
+        rehearsal = reschedule_dry_run.rehearse_request(table, redecider, request)
     if as_json:
         say_json(orjson.dumps(_object(rehearsal, request)))
         return True

@@ -38,8 +38,8 @@ from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import act_records, move_entries, return_slice, slice_work
 from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
-from retry.delivery.climb import Climbing
 from retry.delivery.orphaned_rows import Orphans
+from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.return_slice import REFUSED, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.slice_work import ActContext, NamedPolicies, SliceWork
@@ -68,7 +68,7 @@ class Acting:
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         self._changelog, self._table = changelog, table
-        self._climbing = Climbing(changelog.partition, table)
+        self._ramp_runner = RampRunner(changelog.partition, table)
         self._counted: set[bytes] = set()
         self._controls: Mapping[bytes, bytes] = {}
         self._states: list[ActionState] = []
@@ -106,7 +106,7 @@ class Acting:
     def _find_refused(self, context: ActContext, work: SliceWork) -> bool:
         """Whether some letters of a slice that was undone are to blame, since they cannot be kept as they were."""
         kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
-        found = slice_work.find_unkept(kept, context.writer, context.gate, context.now_ms, anchor)
+        found = slice_work.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
         # What is merely too old is kept with another time, now that this is known.
         self._refused |= {key for key, refusal in found.items() if refusal.cause is not RefusedFor.TIME}
         for why in sorted({refusal.why for refusal in found.values()}):
@@ -124,7 +124,7 @@ class Acting:
 
     def _is_closed(self, context: ActContext) -> bool:
         """Whether what is told of an action could not be written just now."""
-        closed = context.gate.find_closed({context.audit, context.outcomes, context.actions.discarded})
+        closed = context.admission.find_closed({context.audit, context.outcomes, context.actions.discarded})
         if closed:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
@@ -133,7 +133,7 @@ class Acting:
     def _choose_work(self, context: ActContext) -> SliceWork | None:
         shard, now_ms = self._changelog.partition, context.now_ms
         for state in self._list_known():
-            if work := self._climbing.judge_ramp(state, context):
+            if work := self._ramp_runner.judge_ramp(state, context):
                 return work
             if state.has_ended(shard):
                 if now_ms - state.action.asked_at_ms > ENDED_MS:
@@ -145,7 +145,7 @@ class Acting:
             elif state.held is None and not self._named.wait(state) and (found := self._find_open_slice(state)):
                 # None while its records are being read: another question would take the place of that one.
                 return self._slice(*found, context)
-            if work := self._climbing.count_sent(state):
+            if work := self._ramp_runner.count_sent(state):
                 return work
         orphans = self._orphans.find_orphans(self._table, shard, self._states, now_ms)
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
@@ -163,7 +163,7 @@ class Acting:
         if state.action.parking and context.shards not in (0, len(state.action.slices)):
             # What is returned would lie elsewhere than what intake has taken in of the same key.
             return Order("worker", context.now_ms, GROWN.format(asked=len(state.action.slices), now=context.shards))
-        return self._named.build_policy_hold(state, context.actions.judge.digest, context.now_ms)
+        return self._named.build_policy_hold(state, context.actions.redecider.digest, context.now_ms)
 
     def describe_waiting(self, digest: str) -> str:
         """Describe what actions wait for, for the health report; empty where none waits.
@@ -200,13 +200,14 @@ class Acting:
         put: list[ChangelogRow] = []
         elsewhere: list[tuple[int, ChangelogRow]] = []
         if state.at_step is not None:
-            tally, put, elsewhere = self._climbing.list_puts(state, tally, results, context.now_ms)
+            tally, put, elsewhere = self._ramp_runner.list_puts(state, tally, results, context.now_ms)
         rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps, *put]
         return SliceWork(state, rows, results, elsewhere)
 
     def _return_slice(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
         actions = context.actions
-        returns = LetterReturns(actions.judge.registry, actions.judge.packer, len(state.action.slices), actions.discarded)
+        registry, entry_builder = actions.redecider.registry, actions.redecider.entry_builder
+        returns = LetterReturns(registry, entry_builder, len(state.action.slices), actions.discarded)
         return return_slice.return_members(
             state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max, refused=self._refused
         )
@@ -263,20 +264,20 @@ class Acting:
         rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        lineages = context.actions.judge.lineages
+        lineages = context.actions.redecider.lineages
         for by_partition in (_pack_moves(lineages, acted), _pack_sends(lineages, acted, back)):
             for partition, told_of in by_partition.items():
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_records.build_outcomes(work.state, work.results, now_ms))
-            kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.gate, now_ms)
-            codec = context.actions.judge.packer.codec
+            kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.admission, now_ms)
+            codec = context.actions.redecider.entry_builder.codec
             told = [*kept, *make_audit_records(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
             entries, shards = return_slice.puts(back, self._changelog.topic)
             entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
             shards += [shard for shard, _ in work.elsewhere]
             writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
-            await_arrival(told, writer, context.gate)
+            await_arrival(told, writer, context.admission)
         writer.commit()
         self._table.delete_rows([each.key for each in moves], [(each.packed.key, each.packed.envelope) for each in moves])
 

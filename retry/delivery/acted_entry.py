@@ -93,21 +93,21 @@ class EntryActions:
     """Applies actions to entries.
 
     Args:
-      judge: decides by the policy file of now.
+      redecider: decides by the policy file of now.
       discarded: the topic of discarded letters.
       taken: keys that others have; whoever only looks knows of none.
     """
 
-    def __init__(self, judge: Redecider, discarded: str, taken: Taken = untaken) -> None:
-        self.judge, self.discarded, self._taken = judge, discarded, taken
+    def __init__(self, redecider: Redecider, discarded: str, taken: Taken = untaken) -> None:
+        self.redecider, self.discarded, self._taken = redecider, discarded, taken
 
     def with_taken(self, taken: Taken) -> EntryActions:
         """Return a copy that moves nothing under a key that is taken."""
-        return EntryActions(self.judge, self.discarded, taken)
+        return EntryActions(self.redecider, self.discarded, taken)
 
     @property
     def _codec(self) -> EnvelopeCodec:
-        return self.judge.packer.codec
+        return self.redecider.entry_builder.codec
 
     def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
@@ -127,8 +127,9 @@ class EntryActions:
 
     def _is_taken_by_topics(self, acted: ActedEntry) -> bool:
         """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
-        kept = acted.kept is None or self.judge.is_taken_by_topics(envelopes.encode(acted.kept), acted.kept, may_compress=False)
-        return kept and self.judge.is_taken_by_topics(acted.move.packed.envelope, acted.entry)
+        is_taken, kept = self.redecider.is_taken_by_topics, acted.kept
+        is_kept = kept is None or is_taken(envelopes.encode(kept), kept, may_compress=False)
+        return is_kept and is_taken(acted.move.packed.envelope, acted.entry)
 
     def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         entry, kind = self._codec.decode(member.key, envelope), state.action.kind
@@ -167,7 +168,7 @@ class EntryActions:
         return ActedEntry(move, entry, move_entries.make_lineage_row(move))
 
     def _park_entry(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
-        move = self.judge.park_entry(key, envelope, now_ms, BY_OPERATOR, self._taken)
+        move = self.redecider.park_entry(key, envelope, now_ms, BY_OPERATOR, self._taken)
         if move is None or move.packed.key == key:
             return Refusal("parks")
         entry, was = move.packed.entry, move.entry
@@ -183,7 +184,7 @@ class EntryActions:
 
     def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
         topic, target = entry_keys.source(member.key).topic, state.action.target or ""
-        if not self.judge.may_go_to(topic, target):
+        if not self.redecider.may_go_to(topic, target):
             return Refusal("not_allowed")
         lane = entry_keys.lane(entry.team, topic, target, member.key[0] == ORDERED)
         anew = msgspec.structs.replace(entry, destination=target)

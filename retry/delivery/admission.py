@@ -1,6 +1,6 @@
-"""What may be delivered just now: pauses, allow-lists, limits, and topics that refuse. One gate for all shards of a process.
+"""What may be delivered just now: pauses, allow-lists, limits, and topics that refuse. One for all shards of a process.
 
-An entry that may not go stays where it is, at no cost, and the gate says why.
+An entry that may not go stays where it is, at no cost, and admission says why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Closed = Callable[[set[str]], dict[str, str]]
 
 
 class Admission:
-    """The `retry.delivery.due_batch.Admitting` of a process, asked by sweeps of several threads.
+    """The `retry.delivery.due_batch.LaneAdmission` of a process, asked by sweeps of several threads.
 
     Args:
       registry: whose allow-lists and limits count.
@@ -88,7 +88,7 @@ class Admission:
         return allowed
 
     def renews_timestamp(self, lane: Lane) -> bool:
-        """Whether a lane's policy lets what is too old go; see `retry.delivery.due_batch.Admitting`."""
+        """Whether a lane's policy lets what is too old go; see `retry.delivery.due_batch.LaneAdmission`."""
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
     def find_closed(self, destinations: set[str]) -> dict[str, str]:
@@ -167,7 +167,7 @@ class Admission:
         return min(got)
 
     def block(self, lane: Lane, reason: Reason, why: str, now_ms: int) -> None:
-        """Nothing of a lane goes just now, for a reason that the gate need not know."""
+        """Nothing of a lane goes just now, for a reason that admission need not know."""
         before = self._blocked.get(lane)
         self._blocked[lane] = reason, why, now_ms
         if before is None or before[1] != why:

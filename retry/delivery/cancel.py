@@ -87,7 +87,7 @@ class Cancelling:
         if now_ms < self._again_at_ms:
             return False
         try:
-            if not self._nulls and not self._take_nulls(table, context.judge, rows_max, bytes_max):
+            if not self._nulls and not self._take_nulls(table, context.redecider, rows_max, bytes_max):
                 return False
             if self._settled_at is None:
                 self._settled_at = end()
@@ -110,12 +110,12 @@ class Cancelling:
             self._nulls = []
         return ended
 
-    def _take_nulls(self, table: Table, judge: Redecider, rows_max: int, bytes_max: int) -> bool:
+    def _take_nulls(self, table: Table, redecider: Redecider, rows_max: int, bytes_max: int) -> bool:
         """Take the nulls that wait, for which one look at all entries does."""
         self._nulls = table.find_due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
-            where, record_key = entry_keys.source(key), _record_key(judge, key, envelope)
+            where, record_key = entry_keys.source(key), _record_key(redecider, key, envelope)
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
                 below[record_key] = max(entry_keys.letter_number(key), below.get(record_key, 0))
@@ -124,7 +124,7 @@ class Cancelling:
 
     def _batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> tuple[list[Redecision], int, bytes | None]:
         """List what is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
-        table, judge, now_ms = context.table, context.judge, context.now_ms
+        table, redecider, now_ms = context.table, context.redecider, context.now_ms
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         while page := self._scan_entries(table, at, min(_PAGE, rows_max - seen)):
@@ -140,7 +140,7 @@ class Cancelling:
                     # All of a lane are from one topic, but where lie those that cannot be opened.
                     at = entry_keys.lane_end(entry_keys.lane_of(cursor))
                     break
-                if wanted and (parked := self._cancel_entry(judge, key, envelope, now_ms, taken)) is not None:
+                if wanted and (parked := self._cancel_entry(redecider, key, envelope, now_ms, taken)) is not None:
                     moves.append(parked)
                     taken.add_move(parked)
                     bytes_max -= len(parked.packed.envelope)
@@ -151,16 +151,16 @@ class Cancelling:
     def _scan_entries(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         return table.scan_entries(after, rows_max) if self._pass == _IN_FRONT else table.page_behind(after, rows_max)
 
-    def _cancel_entry(self, judge: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
+    def _cancel_entry(self, redecider: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
         """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
             return None
-        record_key = _record_key(judge, key, envelope)
+        record_key = _record_key(redecider, key, envelope)
         if record_key is None or entry_keys.letter_number(key) >= below.get(record_key, 0):
             return None
-        anew = judge.park_entry(key, envelope, now_ms, taken=taken)
+        anew = redecider.park_entry(key, envelope, now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
     def _commit(self, context: MoveContext, moves: list[Redecision], ended: list[tuple[bytes, bytes]]) -> None:
@@ -175,14 +175,14 @@ class Cancelling:
             context.table.delete_scanned_rows([key for key, _ in ended])
 
 
-def _record_key(judge: Redecider, key: bytes, envelope: bytes) -> bytes | None:
+def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | None:
     """The record key of an entry; None where it has none, or no version of this service wrote it.
 
     Raises:
       SealUnopened: it cannot be opened here.
     """
     try:
-        return judge.packer.codec.decode(key, envelope).key
+        return redecider.entry_builder.codec.decode(key, envelope).key
     except EntryForeign:
         return None
 

@@ -1,4 +1,4 @@
-"""Gathers a batch of what is due: from every lane that the gate lets through, the teams in turn."""
+"""Gathers a batch of what is due: from every lane that admission lets through, the teams in turn."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _BYTES_MAX = 1 << 20
 DueRow = tuple[bytes, bytes]
 
 
-class Admitting(Protocol):
+class LaneAdmission(Protocol):
     """Says what may go just now; see `retry.delivery.admission`.
 
     Attributes:
@@ -136,10 +136,10 @@ class Admitting(Protocol):
 
 
 def select_due_batch(
-    table: Table, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
+    table: Table, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
     foreign: list[bytes] | None = None, limited: list[DueRow] | None = None,
 ) -> list[DueRow]:
-    """The next batch: what the gate lets through of every lane, the teams in turn; of blocks all entries, or none.
+    """The next batch: what admission lets through of every lane, the teams in turn; of blocks all entries, or none.
 
     Each team that has something due gets its part of entries and bytes, and one entry at least, or one block.
 
@@ -154,10 +154,10 @@ def select_due_batch(
     if not due:
         return []
     coming = [prefix for prefix in table.due_lanes(now_ms + _SOON_MS) if prefix not in entry_keys.UNDELIVERED]
-    soon = {lane.team for prefix in coming if (lane := lane_at(table, gate, prefix))}
+    soon = {lane.team for prefix in coming if (lane := lane_at(table, admission, prefix))}
     lanes: dict[str, list[bytes]] = {}
     for prefix in due:
-        lane = lane_at(table, gate, prefix)
+        lane = lane_at(table, admission, prefix)
         if lane is None and foreign is not None:
             foreign.append(prefix)
         elif lane is not None and lane.calls is calls:
@@ -173,7 +173,7 @@ def select_due_batch(
                 break
             unfit = limited if entry_keys.plain_lane(prefix) not in older else None
             wanted = _Wanted(prefix, now_ms, rows_left, bytes_left)
-            rows = _admit_blocks(table, gate, wanted, unfit) if prefix[0] == BLOCK else _admit_rows(table, gate, wanted)
+            rows = _admit_blocks(table, admission, wanted, unfit) if prefix[0] == BLOCK else _admit_rows(table, admission, wanted)
             batch += rows
             rows_left -= sum(count_entries(key) for key, _ in rows)
             bytes_left -= sum(measure_entries(*row) for row in rows)
@@ -190,19 +190,19 @@ class _Wanted(NamedTuple):
     bytes_max: int
 
 
-def _admit_rows(table: Table, gate: Admitting, wanted: _Wanted) -> list[DueRow]:
-    lane = gate.lanes[wanted.prefix]
-    allowed = gate.acquire_permits(lane, wanted.rows_max, wanted.now_ms, table.controls)
+def _admit_rows(table: Table, admission: LaneAdmission, wanted: _Wanted) -> list[DueRow]:
+    lane = admission.lanes[wanted.prefix]
+    allowed = admission.acquire_permits(lane, wanted.rows_max, wanted.now_ms, table.controls)
     rows = table.find_due(wanted.now_ms, allowed, wanted.bytes_max, wanted.prefix) if allowed else []
     if len(rows) < allowed:
-        gate.give_back(lane, allowed - len(rows))
+        admission.give_back(lane, allowed - len(rows))
     return rows
 
 
-def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
-    lane = gate.lanes[wanted.prefix]
+def _admit_blocks(table: Table, admission: LaneAdmission, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
+    lane = admission.lanes[wanted.prefix]
     # One block more than asked for may come.
-    allowed = gate.acquire_permits(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
+    allowed = admission.acquire_permits(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
     rows_max = max(0, allowed - ENTRIES_MAX)
     rows = table.find_due(wanted.now_ms, rows_max, wanted.bytes_max, wanted.prefix) if rows_max else []
     if not rows and allowed:
@@ -212,13 +212,13 @@ def _admit_blocks(table: Table, gate: Admitting, wanted: _Wanted, limited: list[
                 limited += rows
             rows = []
     if unused := allowed - sum(count_entries(key) for key, _ in rows):
-        gate.give_back(lane, unused)
+        admission.give_back(lane, unused)
     return rows
 
 
-def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
+def lane_at(table: Table, admission: LaneAdmission, prefix: bytes) -> Lane | None:
     """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
-    lane = gate.lanes.get(prefix)
+    lane = admission.lanes.get(prefix)
     if lane is None:
         for cursor, key, envelope in table.scan_entries(prefix, 1)[:1]:
             if entry_keys.lane_of(cursor) == prefix:
@@ -227,7 +227,7 @@ def lane_at(table: Table, gate: Admitting, prefix: bytes) -> Lane | None:
                 except EntryForeign:
                     return None
                 lane = Lane(entry.team, entry_keys.source(key).topic, entry.destination)
-                gate.lanes[prefix] = gate.lanes[entry_keys.plain_lane(prefix)] = lane
+                admission.lanes[prefix] = admission.lanes[entry_keys.plain_lane(prefix)] = lane
     return lane
 
 
@@ -248,10 +248,10 @@ def _is_foreign(row: DueRow) -> bool:
     return False
 
 
-def give_back(gate: Admitting, rows: list[DueRow]) -> None:
-    """Release what the gate let through for rows that were not sent, lane by lane."""
+def give_back(admission: LaneAdmission, rows: list[DueRow]) -> None:
+    """Release what admission let through for rows that were not sent, lane by lane."""
     taken = Counter[bytes]()
     for key, _ in rows:
         taken[entry_keys.lane_of(key)] += count_entries(key)
     for prefix, count in taken.items():
-        gate.give_back(gate.lanes[prefix], count)
+        admission.give_back(admission.lanes[prefix], count)

@@ -57,7 +57,7 @@ class MoveContext(NamedTuple):
     table: Table
     writer: SweepWriter
     changelog: ChangelogPartition
-    judge: Redecider
+    redecider: Redecider
     now_ms: int
 
 
@@ -67,7 +67,7 @@ def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[Ch
     Raises:
       TransactionFailed: nothing is known to be moved.
     """
-    table, writer, changelog, judge, now_ms = context
+    table, writer, changelog, redecider, now_ms = context
     leave = [each for each in moves if not _stays(each, changelog)]
     changes = [*list_replacements(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
     writer.begin()
@@ -76,8 +76,8 @@ def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[Ch
         # Published and not written, see `retry.delivery.return_slice.puts`: others may own those shards.
         puts = [Entry(changelog.topic, each.packed.key, each.packed.envelope, [], None, each.entry.team) for each in leave]
         writer.publish(puts, now_ms, [cast(int, each.shard) for each in leave])
-    for lineage_partition, rows in judge.lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():
-        writer.write(judge.lineages.name, lineage_partition, rows)
+    for lineage_partition, rows in redecider.lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():
+        writer.write(redecider.lineages.name, lineage_partition, rows)
     writer.commit()
 
 

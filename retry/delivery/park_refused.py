@@ -27,7 +27,7 @@ from retry.delay_queue import entry_keys, recurrence
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery.due_batch import Admitting, DueRow
+from retry.delivery.due_batch import DueRow, LaneAdmission
 from retry.delivery.move_entries import TakenKeys
 from retry.delivery.redecide import Redecider, Redecision
 from retry.delivery.refusals import diagnose, with_what_is_beside
@@ -52,8 +52,8 @@ class RefusedContext(NamedTuple):
     """
 
     writer: SweepWriter
-    gate: Admitting
-    judge: Redecider
+    admission: LaneAdmission
+    redecider: Redecider
     discarded: str
     now_ms: int
 
@@ -84,9 +84,9 @@ def judge_refused(
       EntryUnreadable: this version cannot read one of them.
       TransactionFailed: it could not be found out.
     """
-    codec = context.judge.packer.codec
+    codec = context.redecider.entry_builder.codec
     entries = [codec.decode(*row) for row in rows]
-    tried = [_as_sent(row, entry, context.gate) for row, entry in zip(rows, entries, strict=True)]
+    tried = [_as_sent(row, entry, context.admission) for row, entry in zip(rows, entries, strict=True)]
     refused = _try_each(tried, rows, changelog, context)
     verdicts = Verdicts([], [], [], [])
     for n, (key, envelope) in enumerate(rows):
@@ -109,7 +109,7 @@ def find_refused(
     Raises:
       TransactionFailed: it could not be found out.
     """
-    codec = context.judge.packer.codec
+    codec = context.redecider.entry_builder.codec
     opened = [(row, entry) for row in rows if _is_final(entry := codec.decode(*row), context)]
     entries = [renew_timestamp(entry) for _, entry in opened]
     refused = _try_each(entries, [row for row, _ in opened], changelog, context)
@@ -121,17 +121,17 @@ def _is_final(entry: Entry, context: RefusedContext) -> bool:
     return entry.destination == context.discarded or any(name == names.PARKED_REASON for name, _ in entry.headers)
 
 
-def _as_sent(row: DueRow, entry: Entry, gate: Admitting) -> Entry:
+def _as_sent(row: DueRow, entry: Entry, admission: LaneAdmission) -> Entry:
     """An entry with the time of now, where it may be sent so: it is not refused for its age then."""
-    lane = gate.lanes.get(entry_keys.lane_of(row[0]))
-    return renew_timestamp(entry) if lane is not None and gate.renews_timestamp(lane) else entry
+    lane = admission.lanes.get(entry_keys.lane_of(row[0]))
+    return renew_timestamp(entry) if lane is not None and admission.renews_timestamp(lane) else entry
 
 
 def _try_each(
     entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
 ) -> dict[int, str | None]:
     """Which of some entries are refused, by position, and why; None where that was not found out in time."""
-    find_refused = partial(context.gate.record_limits.probe_records, may_compress=True)
+    find_refused = partial(context.admission.record_limits.probe_records, may_compress=True)
     known = with_what_is_beside(entries, find_refused, context.now_ms)
     refused = {n: refusal.why if is_for_good(refusal) else None for n, refusal in known.items()}
     left = [n for n in range(len(entries)) if n not in known]
@@ -164,10 +164,10 @@ def _diagnose(
     if not positions:
         return {}
     anchor = Anchor(*changelog, rows[positions[0]][0])
-    targets, single = diagnose([entries[n] for n in positions], context.writer, context.gate, context.now_ms, anchor,
+    targets, single = diagnose([entries[n] for n in positions], context.writer, context.admission, context.now_ms, anchor,
                                context.writer.open_compressing)  # fmt: skip
     for target, why in targets.items():
-        context.gate.note_refused(target, why, context.now_ms)
+        context.admission.note_refused(target, why, context.now_ms)
     refused = {positions[at]: refusal for at, refusal in single.items()}
     nothing_known = {n: entries[n].destination for n in positions if entries[n].destination in targets}
     return refused | {n: RecordRefusal(RefusedFor.SIDE_TOPIC, targets[to]) for n, to in nothing_known.items()}
@@ -192,23 +192,23 @@ def _park_letter(
     key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
 ) -> Redecision | None:
     """A letter as one that parks; None where it is no letter, or would lose its payload."""
-    move = context.judge.park_entry(key, envelope, context.now_ms, REFUSED, taken)
+    move = context.redecider.park_entry(key, envelope, context.now_ms, REFUSED, taken)
     if move is None or (move.packed.entry.value is None and entry.value is not None):
         return None
     action = next((value for name, value in entry.headers if name == names.ACTION), None)
     marks = [(names.PARKED_FAULT, why.encode()), *([(names.ACTION, action)] if action is not None else [])]
     parked = msgspec.structs.replace(move.packed.entry, headers=names.set_in(move.packed.entry.headers, *marks))
-    envelope = context.judge.packer.codec.encode(move.packed.key, parked)
-    if not context.judge.is_taken_by_topics(envelope, parked):
+    envelope = context.redecider.entry_builder.codec.encode(move.packed.key, parked)
+    if not context.redecider.is_taken_by_topics(envelope, parked):
         return None
     return move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelope, entry=parked))
 
 
 def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> list[ChangelogRow]:
     """Rows that park a scheduled message, or one run of what recurs, of which the next is put."""
-    codec, now_ms = context.judge.packer.codec, context.now_ms
-    tasks = context.judge.registry.tasks
-    to = (tasks and entry.team == TASKS and tasks.park_to) or context.judge.packer.parked
+    codec, now_ms = context.redecider.entry_builder.codec, context.now_ms
+    tasks = context.redecider.registry.tasks
+    to = (tasks and entry.team == TASKS and tasks.park_to) or context.redecider.entry_builder.parked
     source = entry_keys.source(key)
     reason = [(names.PARKED_REASON, REFUSED.encode()), (names.PARKED_FAULT, why.encode())]
     parked = msgspec.structs.replace(entry, destination=to, headers=entry.headers + reason)

@@ -70,14 +70,14 @@ class Redecider:
 
     Args:
       registry: what the file says; its digest is compared with what a request asks for.
-      packer: makes entries.
+      entry_builder: makes entries.
       lineages: where lineages are recorded, for whoever moves what was decided.
       shards: how many there are.
     """
 
-    def __init__(self, registry: Registry, packer: EntryBuilder, lineages: attempts.LineageTopic, shards: int = 1) -> None:
+    def __init__(self, registry: Registry, entry_builder: EntryBuilder, lineages: attempts.LineageTopic, shards: int = 1) -> None:
         self.digest, self.lineages, self._shards = registry.digest, lineages, shards
-        self.registry, self.packer = registry, packer
+        self.registry, self.entry_builder = registry, entry_builder
 
     def redecide_entry(
         self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
@@ -102,7 +102,7 @@ class Redecider:
         if request.topic not in (None, where.topic):
             return None
         try:
-            entry = self.packer.codec.decode(key, envelope)
+            entry = self.entry_builder.codec.decode(key, envelope)
         except SealUnopened:
             return None
         if request.team not in (None, entry.team) or (trace := read_letter_history(entry)) is None:
@@ -133,7 +133,7 @@ class Redecider:
             return None
         headers = names.set_in(packed.entry.headers, (names.ACTION, mark))
         entry = msgspec.structs.replace(packed.entry, headers=headers)
-        envelope = self.packer.codec.encode(packed.key, entry)
+        envelope = self.entry_builder.codec.encode(packed.key, entry)
         packed = msgspec.structs.replace(packed, envelope=envelope, entry=entry)
         return anew._replace(packed=packed) if self.is_taken_by_topics(envelope, entry) else None
 
@@ -146,7 +146,7 @@ class Redecider:
           SealUnopened: it cannot be opened here.
           EntryUnreadable: not an entry that this version can read.
         """
-        entry = self.packer.codec.decode(key, envelope)
+        entry = self.entry_builder.codec.decode(key, envelope)
         trace = read_letter_history(entry)
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)
 
@@ -158,7 +158,7 @@ class Redecider:
 
     def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
         """Whether its topic and the changelog take an entry; see `EntryBuilder.is_taken_by_topics`."""
-        return self.packer.is_taken_by_topics(envelope, entry, may_compress=may_compress)
+        return self.entry_builder.is_taken_by_topics(envelope, entry, may_compress=may_compress)
 
     def _anew(
         self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken,
@@ -169,16 +169,16 @@ class Redecider:
         letter = read(_rebuild_letter(where, entry), route.aliases)
         # The topic may be another team's by now, which counts what fails from here on.
         bound = msgspec.structs.replace(trace, id=attempts.to_header(trace.number, route.team))
-        case = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
-        case = msgspec.structs.replace(case, incarnation=entry_keys.incarnation(key))
-        by_key = waits_in is not None and case.plan.waits_by_key and case.reason is None and letter.key is not None
+        decided = decide(route, letter, bound, now_ms, unfit, failed_at_ms=_failed_at_ms(entry, trace))
+        decided = msgspec.structs.replace(decided, incarnation=entry_keys.incarnation(key))
+        by_key = waits_in is not None and decided.plan.waits_by_key and decided.reason is None and letter.key is not None
         shard = entry_keys.shard_of(letter.key or b"", self._shards) if by_key else None
-        packed = self.packer.pack(case)
+        packed = self.entry_builder.pack(decided)
         free = entry_keys.untaken(packed.key, lambda each: each != key and taken(each))
         if free != packed.key:
             due_ms = entry_keys.due_at_ms(free)
-            packed = self.packer.pack(msgspec.structs.replace(case, due_at_ms=due_ms, decided_at_ms=due_ms))
-        return Redecision(key, entry, trace, packed, case.plan.name, _classify_move(key, entry, packed), shard)
+            packed = self.entry_builder.pack(msgspec.structs.replace(decided, due_at_ms=due_ms, decided_at_ms=due_ms))
+        return Redecision(key, entry, trace, packed, decided.plan.name, _classify_move(key, entry, packed), shard)
 
 
 def _rebuild_letter(where: Source, entry: Entry) -> Record:

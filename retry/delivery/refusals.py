@@ -21,7 +21,7 @@ from retry.kafka.refused_records import Anchor
 FindRefused = Callable[[list[Entry], int], Mapping[int, RecordRefusal]]
 
 
-class Rehearsing(Protocol):
+class DryRunWriter(Protocol):
     """Publishes records in transactions that are thrown away; see `retry.kafka.refused_records`."""
 
     def rehearse_entries(
@@ -47,8 +47,8 @@ class Refusals(NamedTuple):
 
 
 def diagnose(
-    entries: list[Entry], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor | None,
-    compressing: Callable[[], Rehearsing] | None = None,
+    entries: list[Entry], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor | None,
+    compressing: Callable[[], DryRunWriter] | None = None,
 ) -> Refusals:  # fmt: skip
     """Which targets and which entries are refused; both empty where nobody is.
 
@@ -58,9 +58,9 @@ def diagnose(
       compressing: opens the producer for what its topic takes only compressed, which is not refused then; without it all goes as
         it is.
     """
-    if targets := gate.probe_targets({e.destination for e in entries}):
+    if targets := admission.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})
-    limits, may_compress = gate.record_limits, compressing is not None
+    limits, may_compress = admission.record_limits, compressing is not None
     if refused := with_what_is_beside(entries, partial(limits.probe_records, may_compress=may_compress), now_ms):
         return Refusals({}, refused)
     records, partitions = with_side_records(entries)

@@ -50,14 +50,14 @@ class Rescheduling:
         """Whether the last step was part of a request."""
         return self._request != b""
 
-    def describe_waiting(self, table: Table, judge: Redecider) -> str | None:
+    def describe_waiting(self, table: Table, redecider: Redecider) -> str | None:
         """Describe the request that is being done, or why none is, for the health report; None where nothing is asked for."""
         standing = self._list_requests(table)
         if not standing:
             return None
-        if (request := self._find_next_step(table, judge)) is None:
+        if (request := self._find_next_step(table, redecider)) is None:
             wanted = next(reversed(standing.values())).policies
-            return f"waits for the policy file with sha256 {wanted}; this worker's has {judge.digest}"
+            return f"waits for the policy file with sha256 {wanted}; this worker's has {redecider.digest}"
         return self.describe_progress() if request.key == self._request else "about to begin"
 
     def describe_progress(self) -> str:
@@ -71,7 +71,7 @@ class Rescheduling:
           TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
           TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
         """
-        request = self._find_next_step(context.table, context.judge)
+        request = self._find_next_step(context.table, context.redecider)
         if request is None:
             # What was taken in under another policy file meanwhile may lie behind the cursor.
             self._request = b""
@@ -86,11 +86,11 @@ class Rescheduling:
         self._done |= ended
         return bool(ended)
 
-    def _find_next_step(self, table: Table, judge: Redecider) -> RescheduleStep | None:
+    def _find_next_step(self, table: Table, redecider: Redecider) -> RescheduleStep | None:
         """The oldest request that asks for this policy file; older ones that ask for another will never be done."""
         older: list[bytes] = []
         for key, asked in self._list_requests(table).items():
-            if asked.policies == judge.digest:
+            if asked.policies == redecider.digest:
                 return RescheduleStep(key, asked, older)
             older.append(key)
         return None
@@ -103,7 +103,7 @@ class Rescheduling:
         self, context: MoveContext, asked: Reschedule, rows_max: int, bytes_max: int
     ) -> tuple[list[Redecision], int, bytes | None]:
         """Decide the next entries anew: return those that move, how many were looked at, and where to go on; None at the end."""
-        table, judge, changelog = context.table, context.judge, context.changelog
+        table, redecider, changelog = context.table, context.redecider, context.changelog
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         read = table.scan_entries if self._in_front else table.page_behind
@@ -113,7 +113,7 @@ class Rescheduling:
                 if (bytes_max <= 0 or seen >= rows_max) and cursor != at:
                     return moves, seen, at
                 at, seen = cursor, seen + 1
-                anew = judge.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
+                anew = redecider.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
                 if anew is not None and move_entries.is_moving(anew, changelog):
                     moves.append(anew)
                     taken.add_move(anew)

@@ -205,11 +205,11 @@ class LetterReturns:
             # It waits for nobody, and needs no time in which that can be undone: from there it can be returned, too.
             plan = dataclasses.replace(plan, ordered=False)
         failed_ms = letter.failed_at_ms(now_ms)
-        case = DecidedLetter(
+        decided = DecidedLetter(
             letter, trace, route, plan=plan, attempt=made + 1, reason=None, target=target, due_at_ms=due_at_ms,
             failed_at_ms=failed_ms, first_failed_at_ms=first_ms, decided_at_ms=now_ms,
         )  # fmt: skip
-        packed = self._builder.pack(case)
+        packed = self._builder.pack(decided)
         if packed.reason is not None:
             return Refusal(packed.reason)
         if all(name != names.SOURCE for name, _ in packed.entry.headers):

@@ -16,7 +16,7 @@ from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery import return_slice
 from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry, EntryActions
-from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose
+from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose
 from retry.delivery.return_slice import AskParked
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.delivery.sweep import SweepWriter
@@ -53,7 +53,7 @@ class Reachable(TopicKnowledge, Protocol):
         ...
 
 
-class Passing(NamedTuple):
+class ConsumerProgress(NamedTuple):
     """The progress of consumers through letters that were sent, as far as it is known.
 
     Attributes:
@@ -67,12 +67,12 @@ class Passing(NamedTuple):
 
 # Asks what consumer groups have passed of what lies in some topics now; by a name, under which it is asked again until it is so.
 # None while nobody knows.
-AskPassed = Callable[[bytes, Sequence[str]], Passing | None]
+AskPassed = Callable[[bytes, Sequence[str]], ConsumerProgress | None]
 
 
-def silence(_name: bytes, targets: Sequence[str]) -> Passing:
+def silence(_name: bytes, targets: Sequence[str]) -> ConsumerProgress:
     """No group is named."""
-    return Passing(reached=True, silent=list(targets))
+    return ConsumerProgress(reached=True, silent=list(targets))
 
 
 class ActContext(NamedTuple):
@@ -88,7 +88,7 @@ class ActContext(NamedTuple):
     """
 
     writer: SweepWriter
-    gate: Reachable
+    admission: Reachable
     actions: EntryActions
     audit: str
     outcomes: str
@@ -106,9 +106,9 @@ def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Ent
     return [(member.key, result.kept) for member, result in changed if result.kept is not None]
 
 
-def renew_old(kept: list[Entry], gate: TopicKnowledge, now_ms: int) -> list[Entry]:
+def renew_old(kept: list[Entry], admission: TopicKnowledge, now_ms: int) -> list[Entry]:
     """Letters that are to be kept, with the time of now where their topic takes none so old."""
-    limits = gate.record_limits
+    limits = admission.record_limits
     if not kept or not limits.has_limits():
         return kept
     refused = limits.find_refused(kept, now_ms)
@@ -117,7 +117,7 @@ def renew_old(kept: list[Entry], gate: TopicKnowledge, now_ms: int) -> list[Entr
 
 
 def find_unkept(
-    kept: Sequence[tuple[bytes, Entry]], writer: Rehearsing, gate: TopicKnowledge, now_ms: int, anchor: Anchor
+    kept: Sequence[tuple[bytes, Entry]], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor
 ) -> dict[bytes, RecordRefusal]:
     """Find letters that are to be kept and that their topic refuses, by the keys of their members.
 
@@ -126,8 +126,8 @@ def find_unkept(
     """
     if not kept:
         return {}
-    entries = renew_old([entry for _, entry in kept], gate, now_ms)
-    return {kept[n][0]: refusal for n, refusal in diagnose(entries, writer, gate, now_ms, anchor).entries.items()}
+    entries = renew_old([entry for _, entry in kept], admission, now_ms)
+    return {kept[n][0]: refusal for n, refusal in diagnose(entries, writer, admission, now_ms, anchor).entries.items()}
 
 
 # An action goes by the policy file that it names: its owner waits for that file, and then holds the action.

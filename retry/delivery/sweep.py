@@ -11,12 +11,12 @@ One batch is one transaction. Its steps, and what a crash after each costs:
 5. commit                                                               nothing: all stand, and a restored table has none
 6. forget the rows in each shard's table, in one write for each         nothing: the fold finds the same nulls
 
-A batch takes from every lane that the gate lets through, the teams in turn, so that whoever has much due leaves the others
+A batch takes from every lane that admission lets through, the teams in turn, so that whoever has much due leaves the others
 on time. Where the transaction is aborted, steps 2 to 6 are done again with less, by these strategies in turn:
 
 - everything: a single entry is deferred without being tried where its topic has refused one like it before; see
   `retry.kafka.record_limits`. Where one is taken only compressed, a producer that compresses carries the whole transaction.
-- without what was refused: rows of a target that refuses stay where they are until the gate opens again. A single entry
+- without what was refused: rows of a target that refuses stay where they are until admission opens again. A single entry
   that its topic will not have is deferred: its key deleted and put again, due later, in the same transaction. One that is
   too old is sent with the time of now, unless its policy says otherwise.
 - only the deferred: more is refused than was found. What is known to be goes out of the way, the rest at the next sweep.
@@ -47,8 +47,8 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import Admitting, DueRow, foreign_rows, give_back, name_letter, select_due_batch
-from retry.delivery.refusals import Rehearsing, TopicKnowledge, diagnose, with_what_is_beside
+from retry.delivery.due_batch import DueRow, LaneAdmission, foreign_rows, give_back, name_letter, select_due_batch
+from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose, with_what_is_beside
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
@@ -63,7 +63,7 @@ _ANCHORED_S = 2.0
 _NAMED_MAX = 5
 
 
-class SweepWriter(Rehearsing, Protocol):
+class SweepWriter(DryRunWriter, Protocol):
     """The part of a transaction that a sweep uses; see `retry.kafka.transactional_producer`."""
 
     def begin(self) -> None: ...
@@ -82,7 +82,7 @@ class ChangelogPartition(NamedTuple):
     partition: int
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """How one batch went.
 
     Attributes:
@@ -107,7 +107,7 @@ class Swept(NamedTuple):
     overruled: Sequence[OverruledPair] = ()
 
 
-NOTHING = Swept([], [], [], Counter(), [])
+NOTHING = SweepResult([], [], [], Counter(), [])
 
 
 class ShardBatch(NamedTuple):
@@ -142,16 +142,16 @@ class ShardBatch(NamedTuple):
 
     def set_aside(self, refused: Mapping[int, RecordRefusal], context: SweepContext) -> ShardBatch:
         """Defer rows whose entries are refused, by their positions; what is merely too old gets another time."""
-        gate, now_ms, batch = context.gate, context.now_ms, self.batch
+        admission, now_ms, batch = context.admission, context.now_ms, self.batch
         entries, deferred = list(batch.entries), dict(batch.deferred)
         for n, (cause, why) in refused.items():
             key = batch.rows[n][0]
-            if cause is RefusedFor.TIME and gate.renews_timestamp(gate.lanes[entry_keys.lane_of(key)]):
+            if cause is RefusedFor.TIME and admission.renews_timestamp(admission.lanes[entry_keys.lane_of(key)]):
                 entries[n] = renew_timestamp(entries[n])
                 continue
             deferred[n] = why
             if cause in (RefusedFor.TIME, RefusedFor.CONTENT):
-                gate.refused_entries.note_refusal(key, entries[n].destination, why, now_ms)
+                admission.refused_entries.note_refusal(key, entries[n].destination, why, now_ms)
         return self._replace(batch=batch._replace(entries=entries, deferred=deferred))
 
     def clear(self) -> ShardBatch:
@@ -163,13 +163,13 @@ class SweepContext(NamedTuple):
     """The tools and the time of one sweep."""
 
     writer: SweepWriter
-    gate: Admitting
+    admission: LaneAdmission
     now_ms: int
     codec: EnvelopeCodec = PLAIN
 
 
 def select(
-    table: Table, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int,
+    table: Table, changelog: ChangelogPartition, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int,
     codec: EnvelopeCodec = PLAIN,
 ) -> ShardBatch | None:  # fmt: skip
     """Step 1, for one shard; None where nothing is to be done there.
@@ -179,9 +179,9 @@ def select(
       EntryUnreadable: the shard must not be swept by this version.
     """
     foreign, to_explode = list[bytes](), list[DueRow]()
-    rows = select_due_batch(table, gate, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
+    rows = select_due_batch(table, admission, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
     if foreign and (no_entries := foreign_rows(table, foreign, now_ms, rows_max)):
-        give_back(gate, rows)
+        give_back(admission, rows)
         return ShardBatch(table, changelog, EMPTY, [], table.delete_scanned_rows, unopened=no_entries)
     # Before what is superseded, and after what is due: the fold goes on in another thread. Whatever these superseded when they
     # were read is found below. With the null of a cancel alone, the entry that it cancelled would count again.
@@ -191,7 +191,7 @@ def select(
         # What was replaced since it was handed out does not go either.
         gone, no_names = set(superseded), len(superseded) > rows_max
         goes = [not (key in gone or (no_names and key[0] == NAMED)) for key, _ in rows]
-        give_back(gate, [row for row, go in zip(rows, goes, strict=True) if not go])
+        give_back(admission, [row for row, go in zip(rows, goes, strict=True) if not go])
         rows = list(compress(rows, goes))
     # A cancel may have been superseded since it was read. The same key twice is one null.
     ended = list(dict.fromkeys([*superseded, *expired]))[:rows_max]
@@ -200,14 +200,14 @@ def select(
     try:
         batch, unopened = decode_batch(ended, rows, codec), list[DueRow]()
     except SealUnopened:
-        give_back(gate, rows)
+        give_back(admission, rows)
         # What cannot be opened is held from a record of its own.
         sealed = [row for row in rows if blocks.is_block(row[0]) and blocks.is_of_envelopes(row[1])]
         to_explode += sealed
         batch, unopened = EMPTY, [] if sealed else [row for row in rows if not blocks.is_block(row[0])]
-    refused = gate.refused_entries.select_known(batch.rows, now_ms - DEFER_MS)
+    refused = admission.refused_entries.select_known(batch.rows, now_ms - DEFER_MS)
     if refused:
-        give_back(gate, rows)
+        give_back(admission, rows)
         # What was refused in a block is parked from a record of its own.
         to_explode, batch = [*to_explode, *batch.find_blocks(refused)], EMPTY
     overruled = find_overruled(table, batch.superseded)
@@ -226,17 +226,17 @@ def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBa
     Raises:
       TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
     """
-    gate = context.gate
+    admission = context.admission
     try:
         return _deliver(shards, context)
     except TransactionAborted:
         for shard in shards:
-            give_back(gate, shard.batch.rows)
+            give_back(admission, shard.batch.rows)
         raise
     except TransactionFailed:
         # Whoever opens the shards again shall know whom not to send to, or find out.
-        gate.probe_targets({e.destination for shard in shards for e in shard.batch.entries})
-        gate.doubt(context.now_ms)
+        admission.probe_targets({e.destination for shard in shards for e in shard.batch.entries})
+        admission.doubt(context.now_ms)
         raise
 
 
@@ -265,7 +265,7 @@ def _deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardB
 
 def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> bool:
     """Whether the topic of anything that is to be published takes it only compressed."""
-    limits, now_ms = context.gate.record_limits, context.now_ms
+    limits, now_ms = context.admission.record_limits, context.now_ms
     if not limits.has_limits():
         return False
     records, _ = with_side_records(list(chain.from_iterable(_list_published(shard.batch, now_ms) for shard in shards)))
@@ -274,7 +274,7 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
     """All rows; entries that are known to be refused are deferred, since one that is refused undoes a whole transaction."""
-    limits, batch = context.gate.record_limits, shard.batch
+    limits, batch = context.admission.record_limits, shard.batch
     if not limits.has_limits():
         return shard
     find_refused = partial(limits.find_refused, may_compress=True)
@@ -285,7 +285,7 @@ def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
 
 def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch] | None:
     """The rows of targets that refuse nothing, single entries deferred that were refused; None where nothing was refused."""
-    gate, now_ms = context.gate, context.now_ms
+    admission, now_ms = context.admission, context.now_ms
     unsent = [shard.batch.unsent(now_ms) for shard in shards]
     tried = [(at, n) for at, shard in enumerate(shards) for n in range(len(shard.batch.rows)) if n not in unsent[at]]
     anchor = None
@@ -293,11 +293,11 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
         first = shards[tried[0][0]]
         anchor = Anchor(*first.changelog, first.batch.rows[tried[0][1]][0])
     entries = [shards[at].batch.entries[n] for at, n in tried]
-    targets, single = diagnose(entries, context.writer, gate, now_ms, anchor, context.writer.open_compressing)
+    targets, single = diagnose(entries, context.writer, admission, now_ms, anchor, context.writer.open_compressing)
     if not targets and not single:
         return None
     for target, why in targets.items():
-        gate.note_refused(target, why, now_ms)
+        admission.note_refused(target, why, now_ms)
     refused = [dict[int, RecordRefusal]() for _ in shards]
     for position, refusal in single.items():
         at, n = tried[position]
@@ -321,7 +321,7 @@ _STRATEGIES = (_without_refused, _only_deferred)
 
 def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5: one transaction; what was committed."""
-    writer, gate, now_ms, codec = context
+    writer, admission, now_ms, codec = context
     shards = [
         shard._replace(replacements=shard.batch.replacements(now_ms, codec, partial(is_taken, shard.table))) for shard in shards
     ]
@@ -333,12 +333,12 @@ def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[Shar
         rows += [{"key": key, "value": value} for key, value in shard.replacements]
         rows += [{"key": key, "value": value} for key, value in shard.batch.list_nulls()]
         writer.write(*shard.changelog, rows)
-    if gate.doubts(now_ms):
+    if admission.doubts(now_ms):
         # The coordinator has a transaction then, which can be undone, before a target is refused.
         writer.await_arrival(_ANCHORED_S)
     records, partitions = with_side_records(published)
     writer.publish(records, now_ms, partitions)
-    await_arrival(published, writer, gate)
+    await_arrival(published, writer, admission)
     writer.commit()
     return shards
 
@@ -348,7 +348,7 @@ def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
-def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: TopicKnowledge) -> None:
+def await_arrival(published: Sequence[Entry], writer: SweepWriter, admission: TopicKnowledge) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
     Raises:
@@ -360,18 +360,18 @@ def await_arrival(published: Sequence[Entry], writer: SweepWriter, gate: TopicKn
         if deadline.has_passed():
             writer.abort()
             raise TransactionSlow("records do not arrive in time")
-        if gone := gate.probe_targets({e.destination for e in published}):
+        if gone := admission.probe_targets({e.destination for e in published}):
             writer.abort()
             raise TransactionAborted("; ".join(gone.values()))
 
 
-def finish_sweep(shard: ShardBatch, context: SweepContext) -> Swept:
+def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
     """Step 6, for one shard, after the commit; how it went.
 
     Raises:
       TableUnreadable: the table must be restored before the shard is swept again.
     """
-    batch, gate, now_ms = shard.batch, context.gate, context.now_ms
+    batch, admission, now_ms = shard.batch, context.admission, context.now_ms
     # Before those that count, which leave no others of their names behind then.
     shard.table.delete_rows(batch.superseded)
     if batch.is_split:
@@ -381,9 +381,9 @@ def finish_sweep(shard: ShardBatch, context: SweepContext) -> Swept:
         shard.forget(batch.list_ended(), shard.replacements)
     unsent = batch.unsent(now_ms)
     sent = batch if not unsent else batch.select([n for n in range(len(batch.rows)) if n not in unsent], {})
-    gate.note_delivered({entry.destination for entry in sent.entries})
-    give_back(gate, shard.left + [batch.rows[n] for n in sorted(unsent)])
-    return Swept(
+    admission.note_delivered({entry.destination for entry in sent.entries})
+    give_back(admission, shard.left + [batch.rows[n] for n in sorted(unsent)])
+    return SweepResult(
         sent=sent.entries,
         due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]),
         labels=sent.labels,

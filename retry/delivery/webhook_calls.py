@@ -71,7 +71,7 @@ def advance_calls(
     table: Table,
     writer: TransactionalProducer,
     changelog: ChangelogPartition,
-    gate: Admission,
+    admission: Admission,
     now_ms: int,
     rows_max: int,
     codec: EnvelopeCodec = PLAIN,
@@ -88,9 +88,9 @@ def advance_calls(
     ended = calls.list_ended(changelog.partition, rows_max)
     waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
     if waiting:
-        calls.report(_write_down(waiting, table, writer, changelog, gate, calls.names, now_ms=now_ms, codec=codec))
+        calls.report(_write_down(waiting, table, writer, changelog, admission, calls.names, now_ms=now_ms, codec=codec))
     calls.note_written(changelog.partition, ended)
-    return CallsTurn(len(waiting), _begin_due(calls, table, changelog, gate, now_ms, codec))
+    return CallsTurn(len(waiting), _begin_due(calls, table, changelog, admission, now_ms, codec))
 
 
 def _write_down(
@@ -98,7 +98,7 @@ def _write_down(
     table: Table,
     writer: TransactionalProducer,
     changelog: ChangelogPartition,
-    gate: Admission,
+    admission: Admission,
     names: TopicNames,
     now_ms: int,
     codec: EnvelopeCodec,
@@ -127,7 +127,7 @@ def _write_down(
         commit_answers()
     except TransactionAborted:
         anchor = Anchor(*changelog, next(iter(answers)))
-        _, refused = diagnose([entry for _, entry in parked], writer, gate, now_ms, anchor) if parked else (None, {})
+        _, refused = diagnose([entry for _, entry in parked], writer, admission, now_ms, anchor) if parked else (None, {})
         if not refused:
             raise
         # They wait to be parked by a sweep, which puts them aside, with their names.
@@ -218,7 +218,7 @@ def _make_parked(record: Called, entry: Named, topic: str) -> Entry:
 
 
 def _begin_due(
-    calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, gate: Admission, now_ms: int, codec: EnvelopeCodec
+    calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, admission: Admission, now_ms: int, codec: EnvelopeCodec
 ) -> list[DueRow]:
     """Begin what may begin; what is due and cannot be opened."""
     pending: set[bytes] | None = None
@@ -226,27 +226,27 @@ def _begin_due(
     for prefix in table.due_lanes(now_ms):
         if prefix[0] != entry_keys.NAMED or prefix in entry_keys.UNDELIVERED:
             continue
-        if (lane := lane_at(table, gate, prefix)) is None or not lane.calls:
+        if (lane := lane_at(table, admission, prefix)) is None or not lane.calls:
             continue
         if (why := calls.why_not(lane.team, lane.destination, now_ms)) is not None:
             if why is not BUSY:
-                gate.block(lane, Reason.RATE_LIMIT if why is LOOKUPS else Reason.CIRCUIT_BREAKER, why, now_ms)
+                admission.block(lane, Reason.RATE_LIMIT if why is LOOKUPS else Reason.CIRCUIT_BREAKER, why, now_ms)
             continue
         if pending is None:
             pending = calls.pending(changelog.partition)
         unopened += _begin_lane(
-            calls, table, changelog.partition, gate=gate, of=(prefix, lane), pending=pending, now_ms=now_ms, codec=codec
+            calls, table, changelog.partition, admission=admission, of=(prefix, lane), pending=pending, now_ms=now_ms, codec=codec
         )
     return unopened
 
 
 def _begin_lane(
-    calls: WebhooksInFlight, table: Table, partition: int, gate: Admission, of: tuple[bytes, Lane], pending: set[bytes],
+    calls: WebhooksInFlight, table: Table, partition: int, admission: Admission, of: tuple[bytes, Lane], pending: set[bytes],
     now_ms: int, codec: EnvelopeCodec,
 ) -> list[DueRow]:  # fmt: skip
     prefix, lane = of
     passed = sum(key.startswith(prefix) for key in pending)
-    allowed = gate.acquire_permits(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
+    allowed = admission.acquire_permits(lane, calls.room(lane.team, lane.destination), now_ms, table.controls)
     due = table.find_due(now_ms, passed + allowed, _ALL_BYTES, prefix) if allowed else []
     free, unopened = list[tuple[bytes, Named]](), list[DueRow]()
     for key, envelope in due:
@@ -258,5 +258,5 @@ def _begin_lane(
             unopened.append((key, envelope))
     begun = calls.begin_calls(partition, free[:allowed])
     if begun < allowed:
-        gate.give_back(lane, allowed - begun)
+        admission.give_back(lane, allowed - begun)
     return unopened

@@ -39,7 +39,7 @@ Share = Callable[[LetterTemplate, Values], SharedFields]
 FindSpread = Callable[[str, str], int | None]
 
 
-class Unfit(Exception):
+class NeedsSlowPath(Exception):
     """Some letters need a closer look; by their positions."""
 
     def __init__(self, positions: Iterable[int]) -> None:
@@ -146,7 +146,7 @@ class AlikeLettersWriter:
         keys = template.entry_keys([each.due_at_ms for each in own], [each.number for each in own])
         envelopes = self._codec.encode_all(keys, [fields_of(shared, each) for each in own])
         if max(map(len, envelopes)) > bytes_max:
-            raise Unfit(n for n, each in enumerate(envelopes) if len(each) > bytes_max)
+            raise NeedsSlowPath(n for n, each in enumerate(envelopes) if len(each) > bytes_max)
         if together > 1:
             whole = [EnvelopeLetter(each.number, each.due_at_ms, envelope) for each, envelope in zip(own, envelopes, strict=True)]
             result.add_in_blocks(shared, whole, self._entry_builder.block_bytes // max(map(len, envelopes)))
@@ -159,13 +159,13 @@ class AlikeLettersWriter:
             result.entries[(draw if key is None else crc32(key)) % shards].append(row)
 
     def _histories(self, letters: AlikeLetters) -> LetterHistories:
-        """Find id, number and fingerprint of each letter; raises `Unfit` with those that need a closer look."""
+        """Find id, number and fingerprint of each letter; raises `NeedsSlowPath` with those that need a closer look."""
         template, keys, values = letters.template, letters.keys, letters.values
         layout = template.layout
         if layout.may_be_envelope() and (unfit := maybe_envelopes(values)):
-            raise Unfit(unfit)
+            raise NeedsSlowPath(unfit)
         if template.points and (unfit := [n for n, (k, v) in enumerate(zip(keys, values, strict=True)) if k is v is None]):
-            raise Unfit(unfit)
+            raise NeedsSlowPath(unfit)
         if layout.returned is not None:
             place = layout.returned.id
             ids = [lineage_id(each[place]) for each in letters.header_values]
@@ -176,7 +176,7 @@ class AlikeLettersWriter:
                 template.team, template.topic, keys, values, lineages=_lineages(letters), is_retry=template.is_retry
             )
         if found.unfit:
-            raise Unfit(found.unfit)
+            raise NeedsSlowPath(found.unfit)
         return found
 
     def _note_outcomes(
@@ -199,13 +199,13 @@ def _lineages(letters: AlikeLetters) -> list[int] | None:
     # To say so in part, or only where in a partition that is not told, is rare.
     said = _all_there([first_content(places, values) for values in letters.header_values])
     if lineage is None:
-        raise Unfit(range(len(said)))
+        raise NeedsSlowPath(range(len(said)))
     return [lineage(offset) for offset in said]
 
 
 def _all_there(column: Sequence[Any | None]) -> Sequence[Any]:
     if None in column:
-        raise Unfit(n for n, each in enumerate(column) if each is None)
+        raise NeedsSlowPath(n for n, each in enumerate(column) if each is None)
     return column
 
 
@@ -239,11 +239,13 @@ def _compute_due_times(
     ]
     if {*map(type, decided)} != {int}:
         # What is given up is.
-        raise Unfit(n for n, at in enumerate(decided) if not isinstance(at, int))
+        raise NeedsSlowPath(n for n, at in enumerate(decided) if not isinstance(at, int))
     due = cast(list[int], decided)
     due_s, first_s = [at // 1_000 for at in due], [at // 1_000 for at in times.first]
     if min(due_s) <= 0 or max(*due_s, *first_s) > SECOND_MAX:
-        raise Unfit(n for n, (at, first) in enumerate(zip(due_s, first_s, strict=True)) if at <= 0 or max(at, first) > SECOND_MAX)
+        raise NeedsSlowPath(
+            n for n, (at, first) in enumerate(zip(due_s, first_s, strict=True)) if at <= 0 or max(at, first) > SECOND_MAX
+        )
     return due, due_s, first_s
 
 

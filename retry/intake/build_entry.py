@@ -189,37 +189,38 @@ class EntryBuilder:
         """
         return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
-    def pack(self, case: DecidedLetter) -> BuiltEntry:
+    def pack(self, decided: DecidedLetter) -> BuiltEntry:
         """Build the entry of a letter; a reference without payload where it cannot be copied, or fits nowhere even compressed."""
-        letter = case.letter
+        letter = decided.letter
         if not letter.copyable():
-            return self._reference(case)
-        ours, target = _make_our_headers(case), case.target or self.parked
+            return self._reference(decided)
+        ours, target = _make_our_headers(decided), decided.target or self.parked
         headers = letter.original_headers + ours
-        entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        key = _build_entry_key(case, target)
+        entry = Entry(target, letter.key, letter.value, headers, letter.timestamp_ms, decided.route.team, decided.failed_at_ms)
+        key = _build_entry_key(decided, target)
         envelope = self.codec.encode(key, entry)
         if len(envelope) <= self.find_safe_bytes(target) or self.is_taken_by_topics(envelope, entry, may_compress=False):
-            return BuiltEntry(key, envelope, entry, case.reason)
-        essential = names.ESSENTIAL_WHERE_PARKED if case.reason else names.ESSENTIAL
+            return BuiltEntry(key, envelope, entry, decided.reason)
+        essential = names.ESSENTIAL_WHERE_PARKED if decided.reason else names.ESSENTIAL
         headers = letter.original_headers + [header for header in ours if header[0] in essential]
         lean = msgspec.structs.replace(entry, headers=headers)
         for each, may_compress in ((lean, False), (entry, True), (lean, True)):
             envelope = self.codec.encode(key, each)
             if self.is_taken_by_topics(envelope, each, may_compress=may_compress):
-                return BuiltEntry(key, envelope, each, case.reason)
-        if case.reason is None:
-            park_to, now_ms = case.plan.park_to, case.decided_at_ms
-            case = msgspec.structs.replace(case, reason="too_large", target=park_to, due_at_ms=now_ms)
-        return self._reference(case)
+                return BuiltEntry(key, envelope, each, decided.reason)
+        if decided.reason is None:
+            park_to, now_ms = decided.plan.park_to, decided.decided_at_ms
+            decided = msgspec.structs.replace(decided, reason="too_large", target=park_to, due_at_ms=now_ms)
+        return self._reference(decided)
 
-    def _reference(self, case: DecidedLetter) -> BuiltEntry:
+    def _reference(self, decided: DecidedLetter) -> BuiltEntry:
         """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
-        letter, target = case.letter, case.target or self.parked
+        letter, target = decided.letter, decided.target or self.parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
-        reference = Entry(target, key, None, _make_our_headers(case), letter.timestamp_ms, case.route.team, case.failed_at_ms)
-        entry_key = _build_entry_key(case, target)
-        return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, case.reason)
+        headers, team = _make_our_headers(decided), decided.route.team
+        reference = Entry(target, key, None, headers, letter.timestamp_ms, team, decided.failed_at_ms)
+        entry_key = _build_entry_key(decided, target)
+        return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, decided.reason)
 
     def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
         """Whether the changelog takes an entry as it is, and its topic takes it, compressed if need be.
@@ -233,28 +234,28 @@ class EntryBuilder:
         return len(envelope) <= topic_bytes_max or (may_compress and fits_compressed(entry, topic_bytes_max))
 
 
-def _make_our_headers(case: DecidedLetter) -> Headers:
-    letter = case.letter
+def _make_our_headers(decided: DecidedLetter) -> Headers:
+    letter = decided.letter
     ours = names.of_retry(
-        case.trace.id,
-        b"%d" % (case.attempt - 1 if case.reason else case.attempt),
+        decided.trace.id,
+        b"%d" % (decided.attempt - 1 if decided.reason else decided.attempt),
         letter.source,
-        b"%d" % case.due_at_ms,
-        case.plan.name.encode(),
-        b"%d" % case.first_failed_at_ms,
+        b"%d" % decided.due_at_ms,
+        decided.plan.name.encode(),
+        b"%d" % decided.first_failed_at_ms,
     )
-    if case.reason:
-        ours.append((names.PARKED_REASON, case.reason.encode()))
+    if decided.reason:
+        ours.append((names.PARKED_REASON, decided.reason.encode()))
     return ours
 
 
-def _build_entry_key(case: DecidedLetter, target: str) -> bytes:
-    letter, team = case.letter, case.route.team
+def _build_entry_key(decided: DecidedLetter, target: str) -> bytes:
+    letter, team = decided.letter, decided.route.team
     stem = entry_keys.key_stem(letter.topic, letter.partition)
-    number = entry_keys.number_letter(letter.offset, case.incarnation)
-    if case.cancels:
-        return entry_keys.build_key(case.due_at_ms, stem, number, entry_keys.NULLS)
-    ordered = case.ordered
+    number = entry_keys.number_letter(letter.offset, decided.incarnation)
+    if decided.cancels:
+        return entry_keys.build_key(decided.due_at_ms, stem, number, entry_keys.NULLS)
+    ordered = decided.ordered
     if ordered and letter.key is not None:
         stem = entry_keys.hash_record_key(team, letter.topic, letter.key) + stem
-    return entry_keys.build_key(case.due_at_ms, stem, number, entry_keys.lane(team, letter.topic, target, ordered))
+    return entry_keys.build_key(decided.due_at_ms, stem, number, entry_keys.lane(team, letter.topic, target, ordered))

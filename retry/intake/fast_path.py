@@ -18,7 +18,7 @@ from typing import Any
 from retry.dead_letters import frameworks
 from retry.dead_letters.dead_letter import retries_made
 from retry.dead_letters.frameworks import HeaderLayout, Values, first_content, header_values
-from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, Unfit, alike_letters
+from retry.intake.alike_letters import AlikeLettersWriter, Candidate, FindSpread, NeedsSlowPath, alike_letters
 from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.batch import BatchResult
 from retry.intake.build_entry import EntryBuilder
@@ -84,7 +84,7 @@ class FastPath:
             try:
                 self._writer.write(alike_letters(template, letters), now_ms, result)
                 break
-            except Unfit as unfit:
+            except NeedsSlowPath as unfit:
                 slow += [letter[:2] for n, letter in enumerate(letters) if n in unfit.positions]
                 letters = [letter for n, letter in enumerate(letters) if n not in unfit.positions]
         return slow

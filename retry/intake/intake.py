@@ -92,8 +92,8 @@ class Intake:
 
     Args:
       registry: topic → team → policy.
-      tracer: knows the past of letters.
-      packer: makes entries.
+      attempt_counter: knows the past of letters.
+      entry_builder: makes entries.
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.build_topic_names`.
       partitions: how many each of these topics has.
@@ -103,17 +103,17 @@ class Intake:
     """
 
     def __init__(
-        self, registry: Registry, tracer: AttemptCounter, packer: EntryBuilder, fetch: Fetch | None, names: Any,
+        self, registry: Registry, attempt_counter: AttemptCounter, entry_builder: EntryBuilder, fetch: Fetch | None, names: Any,
         partitions: Mapping[str, int], sources: Sequence[EntrySource] = (), ramped: RampedLineages | None = None,
         home: HomeShard | None = None,
     ) -> None:
-        self._registry, self._tracer, self._packer, self._fetch = registry, tracer, packer, fetch
+        self._registry, self._attempt_counter, self._entry_builder, self._fetch = registry, attempt_counter, entry_builder, fetch
         self._names, self._partitions, self._shards = names, partitions, partitions[names.changelog]
         self._policies: dict[bytes | None, str] = {
             plan.name.encode(): plan.name for route in registry.list_routes() for plan in route.plans()
         }
         self._home = home or HomeShard(self._shards, list)
-        self._fast_path = FastPath(registry, tracer, packer, self._policies, self._find_spread)
+        self._fast_path = FastPath(registry, attempt_counter, entry_builder, self._policies, self._find_spread)
         self._ramped = ramped
         self._lineage_topic = LineageTopic(names.lineage, partitions[names.lineage])
         self._sources, self._source_of = sources, dict[str, EntrySource | None]()
@@ -131,16 +131,16 @@ class Intake:
           incarnations: see `BatchResult`.
         """
         result, waiting = BatchResult(incarnations), iter(messages)
-        self._tracer.begin_batch()
+        self._attempt_counter.begin_batch()
         while some := list(islice(waiting, _TOGETHER)):
             if self._sources:
                 some = self._by_sources(some, now_ms, result)
             others = self._fast_path.prepare(some, now_ms, result)
             some.clear()
-            for case, packed in self._decide_some(others, now_ms, result.incarnations):
-                self._add_decision(case, packed, result)
-                if case.trace.made and (case.letter.action or (self._ramped and case.letter.id is None)):
-                    self._mark(case, now_ms, result)
+            for decided, packed in self._decide_some(others, now_ms, result.incarnations):
+                self._add_decision(decided, packed, result)
+                if decided.trace.made and (decided.letter.action or (self._ramped and decided.letter.id is None)):
+                    self._mark(decided, now_ms, result)
         result.pack(now_ms)
         return result
 
@@ -161,45 +161,46 @@ class Intake:
             source.prepare(messages, now_ms, into)
         return letters
 
-    def _add_decision(self, case: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
-        letter, trace, reason = case.letter, case.trace, packed.reason
-        is_limited = not reason and self._find_spread(case.route.team, packed.destination) is not None
-        rows = to.entries[self._shard(letter)] if is_limited or case.plan.waits_by_key else to.anywhere
+    def _add_decision(self, decided: DecidedLetter, packed: BuiltEntry, to: BatchResult) -> None:
+        letter, trace, reason = decided.letter, decided.trace, packed.reason
+        is_limited = not reason and self._find_spread(decided.route.team, packed.destination) is not None
+        rows = to.entries[self._shard(letter)] if is_limited or decided.plan.waits_by_key else to.anywhere
         rows.append({"key": packed.key, "value": packed.envelope})
-        due_ms = None if reason else case.due_at_ms
+        due_ms = None if reason else decided.due_at_ms
         shared = shared_fields(
-            case.route, letter.topic, letter.partition, failure=letter.failure, policy=case.plan.name, attempt=case.attempt,
+            decided.route, letter.topic, letter.partition, failure=letter.failure, policy=decided.plan.name,
+            attempt=decided.attempt,
             reason=reason, target=packed.destination,
         )  # fmt: skip
-        to.letters[shared].append((trace.id, letter.offset, case.first_failed_at_ms, case.failed_at_ms, due_ms))
-        sent = 0 if reason else case.attempt
-        row = attempts.build_fields(trace.number, trace.print, case.due_at_ms, case.first_failed_at_ms, sent, trace.matched)
-        to.traces[case.route.team].append(row)
-        to.decided[case.route.team, "park" if reason else "retry"] += 1
+        to.letters[shared].append((trace.id, letter.offset, decided.first_failed_at_ms, decided.failed_at_ms, due_ms))
+        sent = 0 if reason else decided.attempt
+        row = attempts.build_fields(trace.number, trace.print, decided.due_at_ms, decided.first_failed_at_ms, sent, trace.matched)
+        to.traces[decided.route.team].append(row)
+        to.decided[decided.route.team, "park" if reason else "retry"] += 1
         to.families[letter.failure.family] += 1
-        to.failures[case.route.team, letter.failure.cause or letter.failure.exception, case.attempt - 1] += 1
+        to.failures[decided.route.team, letter.failure.cause or letter.failure.exception, decided.attempt - 1] += 1
         if reason:
-            to.parked[case.route.team, case.plan.name, reason] += 1
+            to.parked[decided.route.team, decided.plan.name, reason] += 1
         if trace.made:
-            to.back[self._describe_failed_retry(case, trace.made)] += 1
-        if trace.made and (target := case.plan.fixed_target if reason else packed.destination):
+            to.back[self._describe_failed_retry(decided, trace.made)] += 1
+        if trace.made and (target := decided.plan.fixed_target if reason else packed.destination):
             to.came_back[target] += 1
 
-    def _mark(self, case: DecidedLetter, now_ms: int, to: BatchResult) -> None:
+    def _mark(self, decided: DecidedLetter, now_ms: int, to: BatchResult) -> None:
         """Mark what failed again of a ramp, for whoever judges it; by its header, or its lineage where it comes without any."""
-        action, number, team = case.letter.action, case.trace.number, case.route.team
+        action, number, team = decided.letter.action, decided.trace.number, decided.route.team
         known = self._ramped if action is None else None
         put = ramp_records.read_mark(action) if known is None else known.find_step(team, number)
         if put is not None:
             row = ramp_records.failed_row(*put, number, now_ms, team=attempts.short_team_number(team))
             to.entries[ramp_records.HOME].append(row)
 
-    def _describe_failed_retry(self, case: DecidedLetter, attempt: int) -> Retry:
+    def _describe_failed_retry(self, decided: DecidedLetter, attempt: int) -> Retry:
         """The retry that failed, as far as the letter says and the policy file knows of it."""
-        letter = case.letter
-        sent_ms = case.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
-        policy = self._policies.get(letter.policy, case.plan.name)
-        return Retry(case.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
+        letter = decided.letter
+        sent_ms = decided.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
+        policy = self._policies.get(letter.policy, decided.plan.name)
+        return Retry(decided.route.team, policy, attempt_label(attempt), sent_ms // MINUTE_MS)
 
     def decide_letters(self, messages: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
         """Letter by letter, in their order: what is decided, and the entry that carries it out.
@@ -207,28 +208,29 @@ class Intake:
         A few hundred letters go through one step together: its code and their data stay at hand, which saves a tenth.
         """
         waiting = iter(messages)
-        self._tracer.begin_batch()
+        self._attempt_counter.begin_batch()
         while some := list(islice(waiting, _TOGETHER)):
             yield from self._decide_some(some, now_ms, {})
 
     def _decide_some(
         self, some: list[Any], now_ms: int, incarnations: Mapping[Partition, int]
     ) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
-        trace = self._tracer.trace
+        trace = self._attempt_counter.trace
         routes = [self._registry.route(message.topic()) for message in some]
         letters = [read(message, route.aliases) for message, route in zip(some, routes, strict=True)]
         some.clear()
         unfit = fill(letters, routes, self._fetch)
         pasts = [trace(letter, route, now_ms) for letter, route in zip(letters, routes, strict=True)]
-        cases = [
+        decided_letters = [
             decide(route, letter, past, now_ms, unfit.get(n) if unfit else None)
             for n, (route, letter, past) in enumerate(zip(routes, letters, pasts, strict=True))
         ]
         if incarnations:
-            places = [(case.letter.topic, case.letter.partition) for case in cases]
+            places = [(each.letter.topic, each.letter.partition) for each in decided_letters]
             numbers = [incarnations.get(place, 0) for place in places]
-            cases = [msgspec.structs.replace(case, incarnation=n) for case, n in zip(cases, numbers, strict=True)]
-        return zip(cases, map(self._packer.pack, cases), strict=True)
+            numbered = zip(decided_letters, numbers, strict=True)
+            decided_letters = [msgspec.structs.replace(each, incarnation=n) for each, n in numbered]
+        return zip(decided_letters, map(self._entry_builder.pack, decided_letters), strict=True)
 
     def write(
         self, result: BatchResult, positions: Mapping[Partition, ReadPosition], member: object, writer: IntakeWriter

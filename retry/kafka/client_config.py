@@ -28,7 +28,7 @@ _LOG_AGAIN_S = 5.0
 _OFTEN = ("FAIL", "ADDPARTS", "TXNERR", "GETPID")
 
 
-class Sparing(logging.Filter):
+class RepeatedLineFilter(logging.Filter):
     """Lets one line of each of some kinds through every few seconds; ten clients, say, log it twenty times a second each.
 
     Args:
@@ -49,7 +49,7 @@ class Sparing(logging.Filter):
         return passes
 
 
-log.addFilter(Sparing(*_OFTEN))
+log.addFilter(RepeatedLineFilter(*_OFTEN))
 
 # The shortest that brokers accept by default. No transaction may outlive it: an open one holds back every
 # read_committed reader of the partitions that it touched.

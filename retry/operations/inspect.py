@@ -49,9 +49,9 @@ class Inspector:
         self, registry: Registry, app_id: str, cluster_id: str, bytes_max: Mapping[str, int], fetch: Fetch | None = None
     ) -> None:
         names = topics.build_topic_names(app_id)
-        tracer = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets_by_team())
-        packer = EntryBuilder(names.changelog, names.parked, bytes_max)
-        self._intake = Intake(registry, tracer, packer, fetch, names, {names.changelog: 1, names.lineage: 1})
+        attempt_counter = AttemptCounter(RecentLineages(_NO_LINEAGES), cluster_id, registry.retry_targets_by_team())
+        entry_builder = EntryBuilder(names.changelog, names.parked, bytes_max)
+        self._intake = Intake(registry, attempt_counter, entry_builder, fetch, names, {names.changelog: 1, names.lineage: 1})
         self._fetches = fetch is not None
 
     def decide_letters(self, letters: Iterable[Any], now_ms: int) -> Iterator[tuple[DecidedLetter, BuiltEntry]]:
@@ -60,13 +60,13 @@ class Inspector:
 
     def inspect_letters(self, letters: Iterable[Any], now_ms: int) -> Iterator[InspectedLetter]:
         """Decide letters, and yield a row for each, with the keys that the module's docstring lists."""
-        for case, packed in self.decide_letters(letters, now_ms):
-            pointer = {} if self._fetches or not case.letter.is_pointer() else {"pointer": True}
-            yield {**_inspect_letter(case, packed), **pointer}
+        for decided, packed in self.decide_letters(letters, now_ms):
+            pointer = {} if self._fetches or not decided.letter.is_pointer() else {"pointer": True}
+            yield {**_inspect_letter(decided, packed), **pointer}
 
 
-def _inspect_letter(case: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
-    letter, failure = case.letter, case.letter.failure
+def _inspect_letter(decided: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
+    letter, failure = decided.letter, decided.letter.failure
     return {
         "topic": letter.topic,
         "partition": letter.partition,
@@ -75,10 +75,10 @@ def _inspect_letter(case: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
         **{name: getattr(failure, name) for name in _ORIGIN},
         "attempt": failure.attempts,
         **{name: getattr(failure, name) for name in _FAILURE},
-        "lineage": case.trace.id.decode(),
-        "policy": case.plan.name,
+        "lineage": decided.trace.id.decode(),
+        "policy": decided.plan.name,
         "decision": "park" if packed.reason else "retry",
         "reason": packed.reason,
         "target": packed.destination,
-        "due_at_ms": None if packed.reason else case.due_at_ms,
+        "due_at_ms": None if packed.reason else decided.due_at_ms,
     }

@@ -107,16 +107,16 @@ class Listing(NamedTuple):
     newest: int
     say: Say
 
-    def find_letters(self, meant: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
+    def find_letters(self, letter_filter: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
         """The letters that are meant, behind a cursor.
 
         Raises:
           TopicsInvalid: a topic is missing, or cannot be read.
         """
         now_ms = clock.wall_ms()
-        fits, states = predicate.predicate(meant, now_ms), predicate.list_states(meant)
+        fits, states = predicate.predicate(letter_filter, now_ms), predicate.list_states(letter_filter)
         if "waiting" in states and after.parked is None:
-            yield from filter(fits, self._iterate_waiting(after.waiting, predicate.latest_due_ms(meant, now_ms)))
+            yield from filter(fits, self._iterate_waiting(after.waiting, predicate.latest_due_ms(letter_filter, now_ms)))
         returned = ReturnedRecords(self.cluster)
         rest = (each for each in self.iterate_resting(after, states) if fits(each))
         yield from (each for each in rest if not returned.is_record_returned(each.place))

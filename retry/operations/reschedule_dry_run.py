@@ -48,7 +48,7 @@ class Rehearsed(NamedTuple):
     left_alone: int
 
 
-def judge(settings: Settings, registry: Registry) -> Redecider:
+def redecider(settings: Settings, registry: Registry) -> Redecider:
     """Build an object that decides on entries as a worker with these policies would.
 
     Raises:
@@ -59,13 +59,13 @@ def judge(settings: Settings, registry: Registry) -> Redecider:
     return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, make_codec(settings)), _NOWHERE)
 
 
-def rehearse_request(table: Table, judge: Redecider, request: Reschedule) -> Rehearsed:
+def rehearse_request(table: Table, redecider: Redecider, request: Reschedule) -> Rehearsed:
     """Compute what `request` would do to the entries of a table."""
     counts: dict[Group, Counter[Move]] = {}
     examples: dict[Move, list[Example]] = {}
     left_alone = 0
     for key, envelope in waiting_entries.scan_rows(table):
-        anew = judge.redecide_entry(key, envelope, request)
+        anew = redecider.redecide_entry(key, envelope, request)
         if anew is None:
             left_alone += 1
             continue

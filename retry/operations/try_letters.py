@@ -82,19 +82,19 @@ class Tried:
         """How many letters are retried."""
         return sum(count for key, count in self.counts.items() if key.reason is None)
 
-    def add_written(self, case: DecidedLetter, built: BuiltEntry) -> None:
+    def add_written(self, decided: DecidedLetter, built: BuiltEntry) -> None:
         """Count what would have been done."""
-        key, failure = OutcomeKey(case.plan.name, built.destination, built.reason), case.letter.failure
-        self.topics[case.letter.topic] += 1
+        key, failure = OutcomeKey(decided.plan.name, built.destination, built.reason), decided.letter.failure
+        self.topics[decided.letter.topic] += 1
         self.counts[key] += 1
         self.families[failure.family] += 1
         self.exceptions.setdefault(failure.cause or failure.exception, Counter())[built.reason] += 1
         if built.reason is None:
-            self.waits.setdefault(key, Waits()).add_wait(case.failed_at_ms, case.due_at_ms)
+            self.waits.setdefault(key, Waits()).add_wait(decided.failed_at_ms, decided.due_at_ms)
 
-    def add_now(self, case: DecidedLetter, built: BuiltEntry, now_ms: int) -> None:
+    def add_now(self, decided: DecidedLetter, built: BuiltEntry, now_ms: int) -> None:
         """Count what is done from now on."""
-        wait_ms = case.due_at_ms - now_ms
+        wait_ms = decided.due_at_ms - now_ms
         when = "at_once" if wait_ms <= 0 else "within_an_hour" if wait_ms <= HOUR_MS else "later"
         self.now["parked" if built.reason else when] += 1
 
@@ -126,12 +126,12 @@ def try_letters(
     """
     result = Tried()
     for batch in batches:
-        for case, built in inspector.decide_letters(list(batch), now_ms):
-            result.add_now(case, built, now_ms)
+        for decided, built in inspector.decide_letters(list(batch), now_ms):
+            result.add_now(decided, built, now_ms)
         for message in batch:
             stamp_ms = message.timestamp()[1]
-            for case, built in inspector.decide_letters([message], stamp_ms if LIKELY_MS <= stamp_ms <= now_ms else now_ms):
-                result.add_written(case, built)
+            for decided, built in inspector.decide_letters([message], stamp_ms if LIKELY_MS <= stamp_ms <= now_ms else now_ms):
+                result.add_written(decided, built)
         forget()
     return result
 

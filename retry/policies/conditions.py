@@ -52,17 +52,17 @@ def _exception(value: schema.Texts) -> Iterator[Condition]:
     yield Condition(
         "exception",
         _format_value(value),
-        lambda case: (case.failure.exception, case.failure.thrown, case.failure.cause),
+        lambda match_input: (match_input.failure.exception, match_input.failure.thrown, match_input.failure.cause),
         lambda names: fits(names[0]) or fits(names[1]) or fits(names[2]),
     )
 
 
 def _cause(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("cause", _format_value(value), lambda case: case.failure.cause, _glob(value))
+    yield Condition("cause", _format_value(value), lambda match_input: match_input.failure.cause, _glob(value))
 
 
 def _stage(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("stage", _format_value(value), lambda case: case.failure.stage, _glob(value))
+    yield Condition("stage", _format_value(value), lambda match_input: match_input.failure.stage, _glob(value))
 
 
 def _message(value: str) -> Iterator[Condition]:
@@ -79,7 +79,7 @@ def _message(value: str) -> Iterator[Condition]:
     def occurs(text: str | None) -> bool:
         return text is not None and search(text[:_TEXT_MAX].encode(errors="replace")) is not None
 
-    yield Condition("message", value, lambda case: case.failure.message, occurs)
+    yield Condition("message", value, lambda match_input: match_input.failure.message, occurs)
 
 
 def _attempt(value: object) -> Iterator[Condition]:
@@ -94,12 +94,12 @@ def _attempt(value: object) -> Iterator[Condition]:
         low, high = 0, 0
     if not 1 <= low <= high <= _ATTEMPTS_MAX:
         raise PolicyInvalid("attempt", f"{shown:.40} is not a number or a range from 1 upwards, like 3, 3.., 2..5 or ..4")
-    yield Condition("attempt", str(value), lambda case: case.attempt, lambda attempt: low <= attempt <= high)
+    yield Condition("attempt", str(value), lambda match_input: match_input.attempt, lambda attempt: low <= attempt <= high)
 
 
 def _age(value: object) -> Iterator[Condition]:
     least_ms = duration_ms(value, "age")
-    yield Condition("age", str(value), lambda case: case.age_ms, lambda age_ms: age_ms >= least_ms)
+    yield Condition("age", str(value), lambda match_input: match_input.age_ms, lambda age_ms: age_ms >= least_ms)
 
 
 def _match_headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
@@ -113,7 +113,7 @@ def _header(name: str, globs: schema.Texts) -> Condition:
     return Condition(
         f"headers.{name}",
         _format_value(globs),
-        lambda case: _last(case.headers, name),
+        lambda match_input: _last(match_input.headers, name),
         lambda text: text is not None and fits(text),
     )
 
@@ -122,7 +122,7 @@ def _null_value(value: object) -> Iterator[Condition]:
     if not isinstance(value, bool):
         reason = "in a rule it is a condition, true or false; retry and cancel are for the topic, the team or defaults"
         raise PolicyInvalid("null_value", reason)
-    yield Condition("null_value", str(value).lower(), lambda case: case.null_value, lambda null: null is value)
+    yield Condition("null_value", str(value).lower(), lambda match_input: match_input.null_value, lambda null: null is value)
 
 
 def _last(headers: Sequence[Header], name: str) -> str | None:

@@ -16,20 +16,21 @@ _SHOWN_CHARS_MAX = 100
 _CANCELLABLE = "While it waits, a later letter of its key and partition without a value cancels it: null_value is cancel."
 
 
-def explain(registry: Registry, topic: str, case: MatchInput) -> list[str]:
+def explain(registry: Registry, topic: str, match_input: MatchInput) -> list[str]:
     """The decision for a letter on `topic`: a sentence, a condition or a delay per line."""
     route = registry.route(topic)
     plan = route.plan(
-        case.failure, attempt=case.attempt, age_ms=case.age_ms, headers=case.headers, null_value=case.null_value
+        match_input.failure, attempt=match_input.attempt, age_ms=match_input.age_ms, headers=match_input.headers,
+        null_value=match_input.null_value,
     )
-    lines = [_whose(registry, route, topic), *_rules(route, plan, case)]
-    target = plan.resolve_target(case.failure, topic)
-    if fault := _fault(route, plan, case, target):
+    lines = [_whose(registry, route, topic), *_rules(route, plan, match_input)]
+    target = plan.resolve_target(match_input.failure, topic)
+    if fault := _fault(route, plan, match_input, target):
         return [*lines, *fault]
     return [
         *lines,
-        f"Retry {case.attempt} is made, to {target}{f', which is {plan.retry_to}' if plan.template else ''}.",
-        *_delays(plan.policy, case.attempt),
+        f"Retry {match_input.attempt} is made, to {target}{f', which is {plan.retry_to}' if plan.template else ''}.",
+        *_delays(plan.policy, match_input.attempt),
         *_describe_bounds(plan),
         "Letters of one key wait for each other: ordered." if plan.ordered else "Letters overtake each other: not ordered.",
         *([_CANCELLABLE] if plan.null_cancels else []),
@@ -50,20 +51,20 @@ def _whose(registry: Registry, route: Route, topic: str) -> str:
     return f"{topic} belongs to team {route.team}, as {route.name}."
 
 
-def _rules(route: Route, plan: RetryPlan, case: MatchInput) -> Iterator[str]:
+def _rules(route: Route, plan: RetryPlan, match_input: MatchInput) -> Iterator[str]:
     """Each rule up to the one that matches, with what it asks and what the letter answers."""
     for number, rule in enumerate(route.rules, start=1):
         matches = rule.plan is plan
         yield f"Rule {number} matches; the policy is {plan.name}:" if matches else f"Rule {number} does not match:"
-        yield from (_explain_condition(condition, case) for condition in rule.conditions)
+        yield from (_explain_condition(condition, match_input) for condition in rule.conditions)
         if matches:
             return
     yield f"{'No rule matches' if route.rules else 'There are no rules'}; the policy is {plan.name}."
 
 
-def _explain_condition(condition: Condition, case: MatchInput) -> str:
-    answer = "yes" if condition.holds(case) else "no"
-    return f"  {condition.key} {condition.written}: {answer}, it is {_format_setting(condition.key, condition.value(case))}"
+def _explain_condition(condition: Condition, match_input: MatchInput) -> str:
+    answer, value = "yes" if condition.holds(match_input) else "no", condition.value(match_input)
+    return f"  {condition.key} {condition.written}: {answer}, it is {_format_setting(condition.key, value)}"
 
 
 def _format_setting(key: str, value: Any) -> str:
@@ -76,26 +77,26 @@ def _format_setting(key: str, value: Any) -> str:
     return "unknown" if value is None else f"{value:.{_SHOWN_CHARS_MAX}}" if isinstance(value, str) else str(value)
 
 
-def _fault(route: Route, plan: RetryPlan, case: MatchInput, target: str | None) -> list[str]:
+def _fault(route: Route, plan: RetryPlan, match_input: MatchInput, target: str | None) -> list[str]:
     """Why the retry is not made, or nothing."""
     policy, parking = plan.policy, _parking(plan)
     if plan.park:
         return [f"The letter is parked at once, in {parking}."]
-    if plan.null_cancels and case.null_value:
+    if plan.null_cancels and match_input.null_value:
         return [
             "It has no value, and null_value is cancel: it cancels earlier letters of its key and partition that wait.",
             f"They are parked in {parking}: cancelled. So is it itself: null_value, or no_key where it has none.",
         ]
     if plan.retry_to is None:
         return [f"There is nowhere to retry to, so the letter is parked in {parking}: no_policy."]
-    if case.attempt > policy.max_attempts:
-        limit = f"Retry {case.attempt} is not made: max_attempts is {policy.max_attempts}."
+    if match_input.attempt > policy.max_attempts:
+        limit = f"Retry {match_input.attempt} is not made: max_attempts is {policy.max_attempts}."
         return [limit, f"The letter is parked in {parking}: max_attempts."]
-    if case.age_ms > policy.max_age_ms:
-        ages = f"the first failure is {duration_text(case.age_ms)} ago, and max_age is {duration_text(policy.max_age_ms)}"
-        return [f"Retry {case.attempt} is not made: {ages}.", f"The letter is parked in {parking}: max_age."]
+    if match_input.age_ms > policy.max_age_ms:
+        ages = f"the first failure is {duration_text(match_input.age_ms)} ago, and max_age is {duration_text(policy.max_age_ms)}"
+        return [f"Retry {match_input.attempt} is not made: {ages}.", f"The letter is parked in {parking}: max_age."]
     if target is None:
-        reason = "no_origin" if case.failure.origin_topic is None else "target_not_allowed"
+        reason = "no_origin" if match_input.failure.origin_topic is None else "target_not_allowed"
         unknown = f"What is given (--origin, --group) does not say which topic {plan.retry_to} is"
         return [f"{unknown}; such a letter is parked in {parking}: {reason}."]
     if plan.template and not route.completes(target):

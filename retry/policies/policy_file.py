@@ -85,8 +85,8 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     targets = registry.list_targets()
     for topic in file.targets:
         if topic not in targets:
-            meant = suggest_word(topic, targets)
-            document.reject_path(f"targets.{topic}", f"no letter of any team, and no task, may go there{meant}")
+            suggestion = suggest_word(topic, targets)
+            document.reject_path(f"targets.{topic}", f"no letter of any team, and no task, may go there{suggestion}")
     return registry
 
 

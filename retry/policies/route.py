@@ -95,9 +95,9 @@ class Condition:
         """Whether exception, cause and stage alone decide it."""
         return self.key in _STATIC
 
-    def holds(self, case: MatchInput) -> bool:
+    def holds(self, match_input: MatchInput) -> bool:
         """Whether the letter is as demanded."""
-        return self.test(self.value(case))
+        return self.test(self.value(match_input))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +173,9 @@ class Route:
         matched = self._by_names.get((failure.exception, failure.thrown, failure.cause, failure.stage))
         maybe, plan = matched if matched is not None else self._find(failure)
         if maybe:
-            case = MatchInput(failure, attempt, age_ms, headers, null_value)
+            match_input = MatchInput(failure, attempt, age_ms, headers, null_value)
             for rule in maybe:
-                if _meets_conditions(rule.dynamic, case):
+                if _meets_conditions(rule.dynamic, match_input):
                     return rule.plan
         return plan
 
@@ -210,10 +210,10 @@ class Route:
 
     def _find(self, failure: Failure) -> tuple[tuple[Rule, ...], RetryPlan]:
         """The rules that a letter with these names may still match, and its plan where it matches none of them."""
-        case = MatchInput(failure, 1, 0, (), False)
+        match_input = MatchInput(failure, 1, 0, (), False)
         maybe, plan = [], self.default_plan
         for rule in self.rules:
-            if _meets_conditions(rule.static, case):
+            if _meets_conditions(rule.static, match_input):
                 if not rule.dynamic:
                     plan = rule.plan
                     break
@@ -226,9 +226,9 @@ class Route:
         return tuple(maybe), plan
 
 
-def _meets_conditions(conditions: tuple[Condition, ...], case: MatchInput) -> bool:
+def _meets_conditions(conditions: tuple[Condition, ...], match_input: MatchInput) -> bool:
     # A loop, since a generator costs more than most questions.
     for each in conditions:  # noqa: SIM110
-        if not each.holds(case):
+        if not each.holds(match_input):
             return False
     return True

@@ -89,7 +89,7 @@ class DeliverySide(NamedTuple):
         """Deliver by another policy file."""
         self.admission.use(registry, sources)
         redecider = _redecider(self.context, registry, entry_builder)
-        self.shards.around = self.shards.around._replace(judge=redecider)
+        self.shards.shard_context = self.shards.shard_context._replace(redecider=redecider)
 
 
 def build(
@@ -217,11 +217,11 @@ def build_delivery(
         registry, {names.parked, names.discarded, timers.parked_timers}, targets.find_closed,
         lambda: shards.count_owned() / shards_in_all, sources, targets.probe_targets, record_limits,
     )
-    around = ShardContext(
+    shard_context = ShardContext(
         context.log,
         tables,
         admission,
-        judge=_redecider(context, registry, entry_builder),
+        redecider=_redecider(context, registry, entry_builder),
         rows_max=settings.sweep_records or settings.batch_records,
         bytes_max=settings.batch_bytes,
         stale_ms=topics.table_age_ms_max(context.changelog),
@@ -239,7 +239,7 @@ def build_delivery(
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)
     writer = f"sweep-{context.instance}"
-    shards = Shards(names.table_group, names.changelog, around, opening.map, writer, standbys)
+    shards = Shards(names.table_group, names.changelog, shard_context, opening.map, writer, standbys)
     # While all else is put together and the group is joined; who opens a shard waits for it, and says so where it fails again.
     opening.submit(shards.producers.open)
     return DeliverySide(context, shards, admission, targets, record_limits)

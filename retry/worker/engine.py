@@ -11,12 +11,12 @@ from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.due_batch import RefusedEntry
-from retry.delivery.sweep import Swept
+from retry.delivery.sweep import SweepResult
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.broker_clock import TrustedClock
-from retry.kafka.client_config import Sparing
+from retry.kafka.client_config import RepeatedLineFilter
 from retry.kafka.topic_ends import StartupBacklog
 from retry.kafka.transaction_pace import TransactionPace
 from retry.process.periodic import PeriodicTasks
@@ -35,7 +35,7 @@ from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 # Where a topic takes no large records any more, every sweep may put some back.
-log.addFilter(Sparing("put"))
+log.addFilter(RepeatedLineFilter("put"))
 
 Ends = Callable[[Iterable[PartitionId]], dict[PartitionId, int]]
 # Is told of what was sent, when it was due, and when it was sent.
@@ -130,7 +130,7 @@ class Engine:
             self.metrics.tell_back(result.back, now_ms)
             self.metrics.tell_parked(result.parked)
             for target, letters in result.came_back.items():
-                self._shards.around.gate.breakers.came_back(target, letters, now_ms)
+                self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
 
     def apply_portions(self, portions: FoldWork) -> None:
         """Table: committed changelog records into the tables of their shards.
@@ -178,7 +178,7 @@ class Engine:
 
     def sweep(self) -> None:
         """Sweep: what is due in shards that no other sweep has taken, a bounded number of batches."""
-        around = self._shards.around
+        shard_context = self._shards.shard_context
         for _ in range(_BATCHES_MAX):
             now_ms = self._skew.now_ms()
             if now_ms is None:
@@ -193,15 +193,15 @@ class Engine:
                 if producer is None:
                     self._shards.without_producer(shards)
                     return
-                swept = joint_sweep.joint_sweep(shards, producer, around, now_ms)
+                swept = joint_sweep.joint_sweep(shards, producer, shard_context, now_ms)
             self._report_sweeps(swept)
-            self.much_is_due = joint_sweep.is_full(swept, around)
+            self.much_is_due = joint_sweep.is_full(swept, shard_context)
             self.sent_few = not self.much_is_due and all(shard.quiet(now_ms) for shard in shards)
             if not self.much_is_due:
                 # What became due meanwhile is more by the next look; every transaction costs the brokers the same.
                 return
 
-    def _report_sweeps(self, swept: Sequence[Swept]) -> None:
+    def _report_sweeps(self, swept: Sequence[SweepResult]) -> None:
         sent_at_ms = clock.wall_ms()
         for each in swept:
             if each.sent:
@@ -217,7 +217,7 @@ class Engine:
     def close_shards(self) -> None:
         """Write down what comes of calls that end soon, and hand over."""
         self.rounds.close()
-        calls = self._shards.around.calls
+        calls = self._shards.shard_context.calls
         if calls is not None and calls.drain_calls(_LEAVE_S):
             self.sweep()
         self._shards.close()
@@ -235,10 +235,10 @@ class Engine:
         not_ready = self._not_ready()
         ready = owned > 0 and len(shards) == owned and not not_ready
         phases = {str(n): f"{s.phase.value}: {s.trouble}".removesuffix(": ") for n, s in shards.items()}
-        held = {" ".join(lane): why for lane, why in self._shards.around.gate.list_blocked(clock.wall_ms()).items()}
+        held = {" ".join(lane): why for lane, why in self._shards.shard_context.admission.list_blocked(clock.wall_ms()).items()}
         if why := self._skew.trouble or (self._backlog.message() if self._backlog is not None else ""):
             held["everything"] = why
-        asked = {str(n): s.describe_requested(self._shards.around) for n, s in shards.items()}
+        asked = {str(n): s.describe_requested(self._shards.shard_context) for n, s in shards.items()}
         about = {"shards_owned": owned, "shards": phases, "blocked": held, "policies": self._policies.describe()}
         about["reschedule"] = {n: told.reschedule for n, told in asked.items() if told.reschedule}
         about["held"] = {str(n): dict(s.moves.held.why) for n, s in shards.items() if s.moves.held.why}
@@ -273,7 +273,7 @@ class Engine:
 
     def _reasons(self) -> Counter[Reason]:
         """How much is held up, by reason."""
-        found = Counter(held.reason for held in self._not_ready()) + self._shards.around.gate.reasons(clock.wall_ms())
+        found = Counter(held.reason for held in self._not_ready()) + self._shards.shard_context.admission.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.list_open_shards())
         found[Reason.REFUSED_LETTERS] = len(worker_status.count_refused_letters(self._refused_letters()))
         found[Reason.SLOW_LINK] = sum(bool(pace.describe_slowness()) for pace in self._paces())
@@ -283,14 +283,14 @@ class Engine:
         return +found
 
     def _paces(self) -> list[TransactionPace]:
-        pace = self._shards.around.pace
+        pace = self._shards.shard_context.pace
         return [self._letters.pace, *([pace] if pace is not None else [])]
 
     def _describe_held(self) -> dict[str, str]:
         return self._unread.describe_held() if self._unread is not None else {}
 
     def _refused_letters(self) -> list[RefusedEntry]:
-        return worker_status.list_refused_letters(self.list_open_shards(), self._shards.around.gate, clock.wall_ms())
+        return worker_status.list_refused_letters(self.list_open_shards(), self._shards.shard_context.admission, clock.wall_ms())
 
     def _tally(self) -> dict[str, float]:
         found = self._reasons()
@@ -317,9 +317,9 @@ class Engine:
         watch("retry_shards_halted", partial(self._in_phase, Phase.HALTED))
         watch("retry_intake_read_only", lambda: bool(self._letters.stopped))
         watch("retry_restore_remaining_records", lambda: sum(s.to_restore() for s in shards()))
-        gate, policies, skew = self._shards.around.gate, self._policies, self._skew
-        watch("retry_lanes_blocked", lambda: len(gate.list_blocked(clock.wall_ms())))
-        each("retry_circuit_breaker_open", lambda: gate.breakers.openness(clock.wall_ms()))
+        admission, policies, skew = self._shards.shard_context.admission, self._policies, self._skew
+        watch("retry_lanes_blocked", lambda: len(admission.list_blocked(clock.wall_ms())))
+        each("retry_circuit_breaker_open", lambda: admission.breakers.openness(clock.wall_ms()))
         each("retry_transaction_bytes_max", lambda: {pace.kind: float(pace.bytes_max) for pace in self._paces()})
         each("retry_entries_refused", lambda: worker_status.count_refused_letters(self._refused_letters()))
         each("retry_paused", self._count_paused)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from retry import clock
-from retry.delivery.slice_work import Passing
+from retry.delivery.slice_work import ConsumerProgress
 from retry.errors import RetryError, RightMissing
 from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.client_config import Config
@@ -42,11 +42,11 @@ class PassedLetters:
         self._groups, self._ends, self._committed, self._readable = groups, ends, committed, readable
         self._thread = ThreadPoolExecutor(1, "passed-letters")
         self._ended: dict[bytes, Mapping[Partition, int]] = {}
-        self._known: dict[bytes, Passing] = {}
+        self._known: dict[bytes, ConsumerProgress] = {}
         self._answer: Future[None] | None = None
         self._again_s = 0.0
 
-    def request_progress(self, name: bytes, targets: Sequence[str]) -> Passing | None:
+    def request_progress(self, name: bytes, targets: Sequence[str]) -> ConsumerProgress | None:
         """See `retry.delivery.slice_work.AskPassed`: beyond what lies in these topics when this is asked for the first time."""
         known = self._known.get(name)
         if known is None or not known.reached:
@@ -67,7 +67,7 @@ class PassedLetters:
             while len(kept) > _KEPT_MAX:
                 del kept[next(iter(kept))]  # type: ignore[attr-defined]
 
-    def measure_progress(self, name: bytes, targets: list[str]) -> Passing:
+    def measure_progress(self, name: bytes, targets: list[str]) -> ConsumerProgress:
         """Ask now whether groups have consumed what lay in `targets` when `name` was first asked for.
 
         Raises:
@@ -84,7 +84,7 @@ class PassedLetters:
             except RightMissing as missing:
                 log.warning("what %s has passed is not known, and silence is waited for: %s", group, missing)
                 silent |= read
-        return Passing(reached, sorted(silent))
+        return ConsumerProgress(reached, sorted(silent))
 
     def _has_passed(self, group: str, ends: Mapping[Partition, int]) -> bool:
         committed = self._committed(group)

@@ -32,10 +32,10 @@ from retry.worker.shards.shard import Shard
 _NAMED_MAX = 20
 
 
-def list_refused_letters(shards: Iterable[Shard], gate: Admission, now_ms: int) -> list[RefusedEntry]:
+def list_refused_letters(shards: Iterable[Shard], admission: Admission, now_ms: int) -> list[RefusedEntry]:
     """Letters that were put back, or are held, the longest refused first."""
     held = (entry for shard in shards for entry in list(shard.moves.held.refused.values()))
-    return sorted((*gate.refused_entries.list_entries(now_ms), *held), key=lambda entry: entry.since_ms)
+    return sorted((*admission.refused_entries.list_entries(now_ms), *held), key=lambda entry: entry.since_ms)
 
 
 def name_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, str]:

@@ -161,7 +161,7 @@ def beside_each_other(
 def test_hostile_records_by_every_door_and_good_letters_all_have_an_end(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judge(running, capsys, seed=20, hostile=1_000, good_per_s=200, seconds=6.0)
+    redecider(running, capsys, seed=20, hostile=1_000, good_per_s=200, seconds=6.0)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_hostile_records_by_every_door_and_good_letters_all_have_an_end(
 def test_10000_hostile_records_leave_1000_good_letters_a_second_on_time(
     running: Running, capsys: pytest.CaptureFixture[str], seed: int
 ) -> None:
-    p99_ms = judge(running, capsys, seed=seed, hostile=10_000, good_per_s=1_000, seconds=60.0)
+    p99_ms = redecider(running, capsys, seed=seed, hostile=10_000, good_per_s=1_000, seconds=60.0)
     assert p99_ms < 2_000
 
 
@@ -184,7 +184,7 @@ def first_letters(deployment: Deployment) -> dict[str, Letter]:
     return sent
 
 
-def judge(
+def redecider(
     running: Running, capsys: pytest.CaptureFixture[str], *, seed: int, hostile: int, good_per_s: int, seconds: float
 ) -> int:
     """Send both, and find every one of them; 99 of 100 good letters are no later than this."""

@@ -36,7 +36,7 @@ class Load(NamedTuple):
     seconds: float
     exact: bool
 
-    def judge(self, what: str, late_ms: list[int]) -> None:
+    def redecider(self, what: str, late_ms: list[int]) -> None:
         """Say how late they were, and refuse what is too late where the machine is given time to be judged."""
         p99_ms = sorted(late_ms)[len(late_ms) * 99 // 100]
         print(f"{what}: p99 {p99_ms} ms, worst {max(late_ms)} ms, of {len(late_ms)}")
@@ -90,7 +90,7 @@ class Scene:
         tail.await_seen(load.letters, _IN_S)
         tail.close()
         assert len(tail.records) == load.letters
-        load.judge(what, [record.timestamp_ms - int(record.header("retry-due-ms")) for record in tail.records])
+        load.redecider(what, [record.timestamp_ms - int(record.header("retry-due-ms")) for record in tail.records])
 
     def send_to_target(self, letters: int) -> None:
         """Send so many letters for the target, all at once."""

@@ -34,17 +34,17 @@ def fail(incident: Incident, opened: Open) -> Fail:
         for n in range(first, first + count):
             incident.fail(incident.orders, f"com.acme.orders.{name}", f"order {n} has none", n, wall_ms())
         incident.flush()
-        meant = f"exception:com.acme.orders.{name}"
-        shown = opened(f"/letters?q={quote(meant)}")
+        query = f"exception:com.acme.orders.{name}"
+        shown = opened(f"/letters?q={quote(query)}")
         expect(shown.page.locator(".count strong")).to_have_text(f"{count:,}")
-        return meant
+        return query
 
     return make
 
 
-def ask(page: Page, meant: str, kind: str, fields: dict[str, str] | None = None, counted: int = 1) -> None:
+def ask(page: Page, query: str, kind: str, fields: dict[str, str] | None = None, counted: int = 1) -> None:
     """The form of an action, filled; then its preview, which says how many letters it means."""
-    page.goto(f"/act?q={quote(meant)}")
+    page.goto(f"/act?q={quote(query)}")
     page.locator(f"input[name=kind][value={kind}]").check()
     page.evaluate("() => document.querySelectorAll('form details').forEach(each => each.open = true)")
     for name, text in (fields or {}).items():
@@ -72,9 +72,9 @@ def comes(page: Page, path: str, text: str) -> None:
         assert not deadline.has_passed(), f"{path} does not say {text!r}"
 
 
-def shows(page: Page, meant: str, count: int) -> None:
+def shows(page: Page, query: str, count: int) -> None:
     """The console shows so many letters of a filter, by itself."""
-    page.goto(f"/letters?q={quote(meant)}")
+    page.goto(f"/letters?q={quote(query)}")
     expect(page.locator("tr[data-row]")).to_have_count(count)
 
 
@@ -102,31 +102,31 @@ def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: 
 
 
 def test_letters_are_patched_postponed_parked_and_redirected(opened: Open, incident: Incident, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Moved", 3)
-    ask(page, meant, "patch", {"merge_patch": '{"amount": 17}'}, 3)
+    page, query = opened("/").page, fail("Moved", 3)
+    ask(page, query, "patch", {"merge_patch": '{"amount": 17}'}, 3)
     expect(page.locator(".diff").first).to_contain_text("17")
     start(page, "patch")
-    ask(page, meant, "retry", {"postpone": "1h"}, 3)
+    ask(page, query, "retry", {"postpone": "1h"}, 3)
     start(page, "retry")
-    ask(page, meant, "park", counted=3)
+    ask(page, query, "park", counted=3)
     start(page, "park")
-    shows(page, f"{meant} state:parked", 3)
+    shows(page, f"{query} state:parked", 3)
     page.locator("tr[data-row] th a").first.click()
     expect(page.get_by_text("by_operator").first).to_be_visible()
     elsewhere = incident.deployment.retry_of(incident.payments)
-    ask(page, f"{meant} state:parked", "redirect", {"to": elsewhere}, 3)
+    ask(page, f"{query} state:parked", "redirect", {"to": elsewhere}, 3)
     expect(page.locator("#blast")).to_contain_text(f"to {elsewhere}")
     start(page, "redirect")
-    shows(page, meant, 0)
+    shows(page, query, 0)
     sent = read(incident.deployment.bootstrap_servers, [elsewhere], COMMITTED)
     assert sorted(json.loads(each.value or b"")["amount"] for each in sent if b"Moved" in dict(each.headers)[FQCN]) == [17] * 3
 
 
 def test_a_letter_is_edited(opened: Open, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Wrong", 1)
-    ask(page, meant, "edit", {"set_headers": "x-mended: yes"})
+    page, query = opened("/").page, fail("Wrong", 1)
+    ask(page, query, "edit", {"set_headers": "x-mended: yes"})
     page.get_by_role("button", name="Leave them alone").click()
-    page.goto(f"/act?q={quote(meant)}")
+    page.goto(f"/act?q={quote(query)}")
     page.locator("input[name=kind][value=edit]").check()
     page.get_by_text("What changes: edit, patch").click()
     page.get_by_label("Set headers").fill("x-mended: yes")
@@ -135,7 +135,7 @@ def test_a_letter_is_edited(opened: Open, fail: Fail) -> None:
     page.get_by_role("button", name="Show what would happen").click()
     expect(page.locator(".diff")).to_contain_text('"mended"')
     start(page, "edit")
-    page.goto(f"/letters?q={quote(meant)}")
+    page.goto(f"/letters?q={quote(query)}")
     page.locator("tr[data-row] th a").click()
     page.get_by_role("button", name="Reveal").click()
     expect(page.get_by_role("region", name="Value as JSON")).to_contain_text('"order": "mended"')
@@ -143,8 +143,8 @@ def test_a_letter_is_edited(opened: Open, fail: Fail) -> None:
 
 
 def test_over_a_thousand_letters_their_number_is_typed_and_they_go_in_steps(opened: Open, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Many", 1_001)
-    page.goto(f"/act?q={quote(meant)}")
+    page, query = opened("/").page, fail("Many", 1_001)
+    page.goto(f"/act?q={quote(query)}")
     page.get_by_text("In steps, a few letters first").click()
     page.get_by_label("Wait where no consumer group is named").fill("10m")
     page.get_by_role("button", name="Show what would happen").click()
@@ -163,19 +163,19 @@ def test_over_a_thousand_letters_their_number_is_typed_and_they_go_in_steps(open
 
 
 def test_a_discarded_letter_is_brought_back(opened: Open, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Undone", 2)
-    ask(page, meant, "discard", counted=2)
+    page, query = opened("/").page, fail("Undone", 2)
+    ask(page, query, "discard", counted=2)
     start(page, "discard")
     expect(page.get_by_role("button", name="Hold")).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("#blast")).to_contain_text("2 letters")
     start(page, "undo")
-    shows(page, meant, 2)
+    shows(page, query, 2)
 
 
 def test_a_ramp_is_held_resumed_and_cancelled(opened: Open, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Stopped", 4)
-    ask(page, meant, "retry", {"ramp": "yes", "silence": "10m"}, 4)
+    page, query = opened("/").page, fail("Stopped", 4)
+    ask(page, query, "retry", {"ramp": "yes", "silence": "10m"}, 4)
     page.get_by_role("button", name="Retry ").click()
     for order, status in (("Hold", "held"), ("Resume", "running"), ("Cancel", "cancelled")):
         page.get_by_role("button", name=order, exact=True).click()
@@ -185,16 +185,16 @@ def test_a_ramp_is_held_resumed_and_cancelled(opened: Open, fail: Fail) -> None:
 
 
 def test_rows_and_pages_are_selected(opened: Open, fail: Fail) -> None:
-    page, meant = opened("/").page, fail("Selected", 3)
-    shows(page, meant, 3)
+    page, query = opened("/").page, fail("Selected", 3)
+    shows(page, query, 3)
     page.get_by_label("Select the letters of this page").check()
     expect(page.locator("#selected-count")).to_contain_text("3")
     page.locator("tr[data-row]").first.get_by_role("checkbox").uncheck()
     page.get_by_role("button", name="Act on selected").click()
     expect(page.get_by_text("2 letters chosen")).to_be_visible()
-    shows(page, meant, 3)
+    shows(page, query, 3)
     page.get_by_role("link", name="Act on all that match").click()
-    expect(page.locator("#filter")).to_have_value(meant)
+    expect(page.locator("#filter")).to_have_value(query)
 
 
 def test_a_pause_is_begun_seen_and_ended(opened: Open) -> None:
@@ -302,20 +302,20 @@ def test_what_a_changed_policy_file_would_do_to_what_waits_is_counted(opened: Op
 
 @pytest.mark.parametrize("look", LOOKS, ids=NAMES)
 def test_nobody_is_kept_out_of_what_follows_a_form(browser: Browser, incident: Incident, fail: Fail, look: Look) -> None:
-    meant, watched = fail(f"Seen{'Dark' if look[0] == 'dark' else 'Light'}{look[1][0]}", 3), Watched(browser, incident.url, *look)
+    query, watched = fail(f"Seen{'Dark' if look[0] == 'dark' else 'Light'}{look[1][0]}", 3), Watched(browser, incident.url, *look)
     page = watched.page
 
     def demand_open_to_all() -> None:
         assert (page.url, watched.violations(), watched.refused()) == (page.url, [], [])
 
-    page.goto(f"/letters?q={quote(meant)}")
+    page.goto(f"/letters?q={quote(query)}")
     page.locator("tr[data-row] th a").first.click()
     page.get_by_role("button", name="Reveal").click()
     expect(page.get_by_role("region", name="Value as JSON")).to_be_visible()
     demand_open_to_all()
-    ask(page, meant, "patch", {"merge_patch": '{"amount": 17}'}, 3)
+    ask(page, query, "patch", {"merge_patch": '{"amount": 17}'}, 3)
     demand_open_to_all()
-    ask(page, meant, "retry", {"ramp": "yes", "silence": "10m"}, 3)
+    ask(page, query, "retry", {"ramp": "yes", "silence": "10m"}, 3)
     demand_open_to_all()
     page.get_by_role("button", name="Retry ").click()
     for order, status in (("Hold", "held"), ("Cancel", "cancelled")):

@@ -70,8 +70,8 @@ class Shard:
         exception: bytes = b"x.Fault", incarnation: int = 0,
     ) -> str:  # fmt: skip
         """Take in one letter; its source."""
-        tracer = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets_by_team())
-        intake = Intake(REGISTRY, tracer, PACKER, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
+        attempt_counter = AttemptCounter(RecentLineages(1_000), "cluster", REGISTRY.retry_targets_by_team())
+        intake = Intake(REGISTRY, attempt_counter, PACKER, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         offset = self.offsets[topic, partition]
         self.offsets[topic, partition] += 1
         letter = Entry(topic, key, value, [("exception-class", exception)], None, "")
@@ -91,8 +91,9 @@ class Shard:
         self.table.apply_records(rows[self.table.next_offset :], len(rows), NOW_MS)
 
     def step(self, rows_max: int = 100) -> bool:
-        judge = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
-        return self.work.cancel_batch(MoveContext(self.table, self.writer, CHANGELOG, judge, NOW_MS), rows_max, 1 << 20, self.end)
+        redecider = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
+        context = MoveContext(self.table, self.writer, CHANGELOG, redecider, NOW_MS)
+        return self.work.cancel_batch(context, rows_max, 1 << 20, self.end)
 
     def end(self) -> int:
         return len(self.log.read("changelog"))
@@ -116,9 +117,9 @@ class Shard:
 
     def sweep(self, now_ms: int) -> dict[str, tuple[str, str | None]]:
         """Where each letter goes that is due at a time, and why it is parked."""
-        gate = Admission(REGISTRY, {"parked"}, lambda _: {}, lambda: 1.0)
+        admission = Admission(REGISTRY, {"parked"}, lambda _: {}, lambda: 1.0)
         told: dict[str, tuple[str, str | None]] = {}
-        while sent := sweep(self.table, self.writer, CHANGELOG, gate, now_ms, 100, 1 << 20).sent:
+        while sent := sweep(self.table, self.writer, CHANGELOG, admission, now_ms, 100, 1 << 20).sent:
             self.fold()
             for entry in sent:
                 ours = {name: (value or b"").decode() for name, value in entry.headers if name in names.OURS}

@@ -62,31 +62,31 @@ def test_a_batch_is_bounded_by_entries_and_blocks_stay_whole(bench: Bench) -> No
 def test_what_a_closed_destination_is_to_get_stays_in_its_block(bench: Bench) -> None:
     row = bench.block(NOW_MS - 9, VALUES)
     bench.block(NOW_MS, [b"x", b"y"], to="slow")
-    bench.gate.closed = {"retry": "it is closed"}
+    bench.admission.closed = {"retry": "it is closed"}
     assert [entry.value for entry in bench.sweep().sent] == [b"x", b"y"]
     assert (bench.live(), bench.agrees()) == (dict([row]), True)
-    bench.gate.closed = {}
+    bench.admission.closed = {}
     assert (len(bench.sweep().sent), bench.live()) == (6, {})
 
 
 def test_where_fewer_may_go_than_a_block_has_they_go_one_by_one(bench: Bench) -> None:
     bench.block(NOW_MS, VALUES)
-    bench.gate.allowed["team"] = 4
+    bench.admission.allowed["team"] = 4
     assert bench.sweep() is NOTHING
     assert (len(bench.live()), bench.agrees(), bench.table.waiting) == (6, True, 6)
     assert [len(bench.sweep().sent) for _ in range(2)] == [4, 0]
-    assert bench.gate.allowed["team"] == 0
-    bench.gate.allowed["team"] = 10
-    assert (len(bench.sweep().sent), bench.gate.allowed["team"]) == (2, 8)
+    assert bench.admission.allowed["team"] == 0
+    bench.admission.allowed["team"] = 10
+    assert (len(bench.sweep().sent), bench.admission.allowed["team"]) == (2, 8)
     assert (sorted(bench.delivered()), bench.live(), bench.agrees()) == (VALUES, {}, True)
 
 
 def test_while_entries_without_a_block_wait_for_a_limit_no_block_is_exploded(bench: Bench) -> None:
     bench.put(NOW_MS - 9, b"first")
     row = bench.block(NOW_MS, VALUES)
-    bench.gate.allowed["team"] = 1
+    bench.admission.allowed["team"] = 1
     assert [entry.value for entry in bench.sweep().sent] == [b"first"]
-    bench.gate.allowed["team"] = 0
+    bench.admission.allowed["team"] = 0
     assert bench.sweep() is NOTHING
     assert bench.live() == dict([row])
 
@@ -97,7 +97,7 @@ def test_a_block_that_waits_for_a_limit_goes_before_entries_that_are_due_later(b
     for n in range(4):
         bench.put(NOW_MS, b"later %d" % (2 * n))
         bench.put(NOW_MS, b"later %d" % (2 * n + 1))
-        bench.gate.allowed["team"] = 2
+        bench.admission.allowed["team"] = 2
         sent += [entry.value for entry in chain.from_iterable(bench.sweep().sent for _ in range(3))]
     assert sent[: len(VALUES)] == VALUES
     assert bench.agrees()
@@ -185,7 +185,7 @@ def test_whatever_the_limits_each_entry_goes_once(seed: int) -> None:
     for _ in range(400):
         if not bench.table.waiting:
             break
-        bench.gate.allowed = random.choice(({}, {"team": random.randint(0, 40)}))
+        bench.admission.allowed = random.choice(({}, {"team": random.randint(0, 40)}))
         if random.random() < 0.1:
             bench.log.faults = [random.choice((Fault.ABORTED, None))]
         try:

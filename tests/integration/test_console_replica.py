@@ -136,8 +136,8 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     assert taken_in.command("resume", "--team", "testers").returncode == 0
     await_that("it is over", lambda: not replica.load_now(None).held)
 
-    for meant in (f"key:{(first.key or b'').decode()}", "state:parked key:12"):
-        told = taken_in.command("act", "retry", meant, "--yes", "--wait", "1m")
+    for letter_filter in (f"key:{(first.key or b'').decode()}", "state:parked key:12"):
+        told = taken_in.command("act", "retry", letter_filter, "--yes", "--wait", "1m")
         assert told.returncode == 0, told.stderr
     await_that("both have gone", lambda: replica.load_now(None).waiting + replica.load_now(None).parked == WAITING + PARKED - 2)
     await_that("the audit is shown", lambda: sum(row.done for row in replica.list_audit_rows(None).rows) == 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retry.delivery.sweep import ChangelogPartition, Swept
+from retry.delivery.sweep import ChangelogPartition, SweepResult
 from retry.errors import TransactionFailed
 from retry.kafka.client_config import producer_config
 from retry.kafka.local_broker import LocalBroker
@@ -38,7 +38,7 @@ def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go
     config = producer_config(Settings(bootstrap_servers=broker.bootstrap_servers, app_id=run), f"{run}-shard-0")
     config["transaction.timeout.ms"] = int(PATIENT_S * 1_000)
 
-    def swept() -> Swept:
+    def swept() -> SweepResult:
         writer = KafkaTransactionalProducer(config)
         # Nothing here is so large that it would be asked for another one.
         monkeypatch.setattr(writer, "open_compressing", lambda: writer, raising=False)
@@ -58,7 +58,7 @@ def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go
                     published(*sent)
 
                 monkeypatch.setattr(writer, "publish", publish)
-            return sweep(bench.table, writer, changelog, bench.gate, NOW_MS, 100, 1 << 20)
+            return sweep(bench.table, writer, changelog, bench.admission, NOW_MS, 100, 1 << 20)
         finally:
             writer.close()
 
@@ -70,6 +70,6 @@ def test_a_target_that_has_transactions_refused_whole_is_found_and_the_others_go
         assert not known
         first = swept()
     assert sorted(entry.destination for entry in first.sent) == others
-    assert set(bench.gate.closed) == {FORBIDDEN}
+    assert set(bench.admission.closed) == {FORBIDDEN}
     assert sorted(record.topic for record in read(broker.bootstrap_servers, others, COMMITTED)) == others
     assert bench.table.waiting == 1

@@ -60,7 +60,7 @@ class World:
         self.bench, self.told, self.held = Bench(), list[Called](), dict[str, Reason]()
         self.names = build_topic_names("app")
         self.bench.log.create(self.names.calls, 1)
-        self.bench.gate.block = lambda lane, reason, _why, _now: self.held.update({lane.destination: reason})  # type: ignore[attr-defined]
+        self.bench.admission.block = lambda lane, reason, _why, _now: self.held.update({lane.destination: reason})  # type: ignore[attr-defined]
         self.lookups = Lookups(lookup_s=lookup_s)
         client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), self.lookups.addresses), list)
         limits = Limits(512, 32, int(LONG_S * 1_000))
@@ -73,7 +73,7 @@ class World:
 
     def ended(self) -> list[Called]:
         """What came of calls so far; those that are due and may be are begun."""
-        advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, wall_ms(), 1_000)
+        advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.admission, wall_ms(), 1_000)
         return self.told
 
 

@@ -24,7 +24,7 @@ from retry.operations.cluster import Cluster
 from retry.operations.migrate import move
 from retry.operations.migrate.move import Move
 from retry.operations.migrate.plan import Conversion, of_cronsumer
-from retry.operations.migrate.waiting import Waiting
+from retry.operations.migrate.waiting import UnreadRecords
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.fixtures import make_letters
@@ -320,7 +320,7 @@ def test_a_consumer_that_joins_meanwhile_ends_the_move_and_every_record_is_befor
     # So few at once that the group shares out anew before all is read.
     monkeypatch.setattr(move, "_BATCH", 2)
     cluster = Cluster(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
-    waits = Waiting(group, [Span(topic, n, 0, count // 2) for n in (0, 1)])
+    waits = UnreadRecords(group, [Span(topic, n, 0, count // 2) for n in (0, 1)])
     guest = Consumer({
         "bootstrap.servers": deployment.bootstrap_servers, "group.id": group, "enable.auto.commit": False, "logger": QUIET,
         "partition.assignment.strategy": "cooperative-sticky",
@@ -351,7 +351,9 @@ def test_behind_a_quota_that_is_slower_than_a_transaction_all_is_moved_in_smalle
     sender.finish()
     limit_producer(deployment.bootstrap_servers, deployment.app_id, 200_000)
     cluster = Cluster(Settings(bootstrap_servers=deployment.bootstrap_servers, app_id=deployment.app_id))
-    moved = Move(cluster, Waiting(group, [Span(topic, 0, 0, count)]), Conversion(of_cronsumer, target, others=False), leave=False)
+    moved = Move(
+        cluster, UnreadRecords(group, [Span(topic, 0, 0, count)]), Conversion(of_cronsumer, target, others=False), leave=False
+    )
     with caplog.at_level("INFO", "retry.operations.migrate"):
         moved.run()
     assert "records take longer than a transaction lives" in caplog.text

@@ -31,7 +31,7 @@ POLICIES = "teams: {team: {topics: [{dead_letters: orders.DLT, retry_to: retry}]
 
 
 class Forgetful(Admission):
-    """A gate that lets nothing through and does not say why, as one with a mistake in it might."""
+    """An admission that lets nothing through and does not say why, as one with a mistake in it might."""
 
     forgets = False
 
@@ -47,10 +47,10 @@ class Bench:
         self.log.create("changelog")
         self.log.create("retry")
         tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), 1 << 60)
-        self.gate = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
+        self.admission = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
         nobody: Any = None  # Nothing is rescheduled.
-        self.around = ShardContext(self, tables, self.gate, nobody, 10, 1_000)  # type: ignore[arg-type]
-        self.shard = Shard.open(CHANGELOG, self.around)
+        self.shard_context = ShardContext(self, tables, self.admission, nobody, 10, 1_000)  # type: ignore[arg-type]
+        self.shard = Shard.open(CHANGELOG, self.shard_context)
         self.producer = self.writer("sweep")
         self.producer.open()
         entry = Entry("retry", b"k", b"v", [], None, "team")
@@ -67,7 +67,7 @@ class Bench:
 
     def sweep(self) -> HealthProbe:
         """Sweep once; what is shown of delivering."""
-        joint_sweep([self.shard], self.producer, self.around, NOW_MS)
+        joint_sweep([self.shard], self.producer, self.shard_context, NOW_MS)
         return self.parts()["delivering"]
 
     def parts(self) -> dict[str, HealthProbe]:
@@ -88,11 +88,11 @@ def test_every_sweep_that_comes_back_is_a_step(bench: Bench) -> None:
 
 
 def test_what_is_due_and_neither_sent_nor_held_is_work_left(bench: Bench) -> None:
-    bench.gate.forgets = True
+    bench.admission.forgets = True
     before = bench.sweep()
     after = bench.sweep()
     assert (before.done, before.busy) == (after.done, after.busy) == (0, True)
-    bench.gate.forgets = False
+    bench.admission.forgets = False
     sent = bench.sweep()
     assert (sent.done, sent.busy, len(bench.log.read("retry"))) == (1, False, 1)
 

@@ -69,8 +69,8 @@ class Bench:
         self.bounds_now, self.today = OffsetBounds(0, 0), today
         tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), DAY_MS)
         unused: Any = None  # Nothing is swept.
-        self.around = ShardContext(self, tables, unused, unused, 1, 1)  # type: ignore[arg-type]
-        self.shard = Shard.stand_by(CHANGELOG, self.around, self.bounds_now)
+        self.shard_context = ShardContext(self, tables, unused, unused, 1, 1)  # type: ignore[arg-type]
+        self.shard = Shard.stand_by(CHANGELOG, self.shard_context, self.bounds_now)
 
     def fetch_bounds(self, _topic: str, partitions: list[int]) -> dict[int, OffsetBounds]:
         return dict.fromkeys(partitions, self.bounds_now)
@@ -111,7 +111,7 @@ def test_3_7_a_standby_is_ready_only_behind_the_end_that_it_finds_when_it_is_tak
     bench.put(0, 1, 2)
     assert bench.shard.phase is Phase.STANDBY
     bench.bounds_now = OffsetBounds(0, 5)
-    assert bench.shard.take_over(bench.around)
+    assert bench.shard.take_over(bench.shard_context)
     assert (bench.shard.phase, bench.shard.to_restore()) == (Phase.RESTORING, 2)
     bench.delete(1)
     assert bench.shard.phase is Phase.RESTORING
@@ -122,7 +122,7 @@ def test_3_7_a_standby_is_ready_only_behind_the_end_that_it_finds_when_it_is_tak
 def test_who_is_current_is_ready_at_once_and_there_and_back_again_it_stays_the_same_fold(bench: Bench) -> None:
     bench.put(0, 1)
     for _ in range(2):
-        assert bench.shard.take_over(bench.around)
+        assert bench.shard.take_over(bench.shard_context)
         assert bench.shard.phase is Phase.READY
         assert bench.shard.hand_over()
         assert bench.shard.phase is Phase.STANDBY
@@ -136,9 +136,9 @@ def test_who_is_current_is_ready_at_once_and_there_and_back_again_it_stays_the_s
 def test_a_standby_outside_of_the_log_is_closed_and_wiped(bench: Bench, bounds: OffsetBounds) -> None:
     bench.put(0, 1)
     bench.bounds_now = bounds
-    assert not bench.shard.take_over(bench.around)
+    assert not bench.shard.take_over(bench.shard_context)
     bench.shard.close()
-    bench.shard = Shard.open(CHANGELOG, bench.around)
+    bench.shard = Shard.open(CHANGELOG, bench.shard_context)
     assert (bench.shard.table.next_offset, bench.waiting(), bench.shard.phase) == (0, set(), Phase.RESTORING)
 
 
@@ -152,7 +152,7 @@ def test_a_standby_that_was_deaf_for_too_long_is_wiped_though_it_hears_again(ben
 
 def test_an_owner_that_was_frozen_for_too_long_does_not_stand_by_with_what_it_has(bench: Bench) -> None:
     bench.put(0, 1)
-    assert bench.shard.take_over(bench.around)
+    assert bench.shard.take_over(bench.shard_context)
     bench.today.now_ms += DAY_MS + 1
     bench.at_end()
     bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
@@ -162,7 +162,7 @@ def test_an_owner_that_was_frozen_for_too_long_does_not_stand_by_with_what_it_ha
 
 def test_what_had_been_fetched_before_an_owner_was_frozen_for_too_long_does_not_make_its_table_current(bench: Bench) -> None:
     bench.put(0, 1)
-    assert bench.shard.take_over(bench.around)
+    assert bench.shard.take_over(bench.shard_context)
     bench.today.now_ms += DAY_MS + 1
     bench.delete(0)
     assert (bench.shard.phase, bench.shard.table.next_offset) == (Phase.BROKEN, 2)
@@ -177,14 +177,14 @@ def test_a_table_that_was_read_on_and_on_without_coming_to_the_end_is_not_truste
     assert bench.shard.table.next_offset == 4
     bench.shard.close()
     bench.today.now_ms += DAY_MS // 4 + 1
-    bench.shard = Shard.stand_by(CHANGELOG, bench.around, bench.bounds_now)
+    bench.shard = Shard.stand_by(CHANGELOG, bench.shard_context, bench.bounds_now)
     assert (bench.shard.table.next_offset, bench.waiting()) == (0, set())
 
 
 def test_a_restore_that_takes_too_long_is_begun_anew(bench: Bench) -> None:
     bench.bounds_now = OffsetBounds(0, 100)
     bench.put(0)
-    assert bench.shard.take_over(bench.around)
+    assert bench.shard.take_over(bench.shard_context)
     bench.today.now_ms += DAY_MS + 1
     bench.put(1)
     assert (bench.shard.phase, bench.shard.unreadable) == (Phase.BROKEN, True)
@@ -196,10 +196,10 @@ def test_a_standby_that_is_told_again_and_again_that_there_is_no_more_may_be_tak
         bench.today.now_ms += DAY_MS // 10
         bench.shard.note_end(bench.shard.table.next_offset, bench.today.now_ms)
         bench.shard.touch()
-    assert bench.shard.take_over(bench.around)
+    assert bench.shard.take_over(bench.shard_context)
     assert bench.shard.hand_over()
     bench.shard.close()
-    bench.shard = Shard.stand_by(CHANGELOG, bench.around, bench.bounds_now)
+    bench.shard = Shard.stand_by(CHANGELOG, bench.shard_context, bench.bounds_now)
     assert bench.waiting() == {b"0", b"1"}
 
 
@@ -211,5 +211,5 @@ def test_touching_does_not_make_a_standby_current_that_lags(bench: Bench) -> Non
     assert bench.shard.lag() == 98
     bench.shard.close()
     bench.today.now_ms += 2
-    bench.shard = Shard.stand_by(CHANGELOG, bench.around, bench.bounds_now)
+    bench.shard = Shard.stand_by(CHANGELOG, bench.shard_context, bench.bounds_now)
     assert (bench.shard.table.next_offset, bench.waiting()) == (0, set())

@@ -43,8 +43,8 @@ from retry.delivery import act_records, return_slice, slice_work
 from retry.delivery import patch as delivery_patch
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, Refusal, hash_envelope
-from retry.delivery.climb import Climbing
 from retry.delivery.move_entries import TakenKeys
+from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
 from retry.intake.intake import Intake
 from retry.operations.act import request
@@ -99,11 +99,11 @@ def _acted_early() -> Patches:
             return hold(shard)
         return shard.table.has_slices and shard._sweeping.acquire(blocking=False)
 
-    def selected(shard: Shard, writer: Any, around: Any, now_ms: int, *limits: int) -> Any:
+    def selected(shard: Shard, writer: Any, shard_context: Any, now_ms: int, *limits: int) -> Any:
         if shard.phase is Phase.RESTORING:
-            shard.moves.move_batch(writer, around, now_ms)
+            shard.moves.move_batch(writer, shard_context, now_ms)
             return None
-        return select(shard, writer, around, now_ms, *limits)
+        return select(shard, writer, shard_context, now_ms, *limits)
 
     def idle(shard: Shard, now_ms: int) -> bool:
         return shard.phase is not Phase.RESTORING and shard.quiet(now_ms)
@@ -140,13 +140,13 @@ def _step_unjudged() -> Patches:
 
 
 def _tally_untold() -> Patches:
-    original, late = Climbing._copy_tally, WeakKeyDictionary[Climbing, list[Any]]()
+    original, late = RampRunner._copy_tally, WeakKeyDictionary[RampRunner, list[Any]]()
 
-    def copied(climbing: Climbing, state: Any, tally: Any) -> list[Any]:
+    def copied(climbing: RampRunner, state: Any, tally: Any) -> list[Any]:
         before, late[climbing] = late.get(climbing, []), original(climbing, state, tally)
         return before
 
-    return [patch.object(Climbing, "_copy_tally", copied)]
+    return [patch.object(RampRunner, "_copy_tally", copied)]
 
 
 def _sent_unseen() -> Patches:
@@ -160,8 +160,8 @@ def _sent_unseen() -> Patches:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._table, name)
 
-    original = Climbing.__init__
-    return [patch.object(Climbing, "__init__", lambda climbing, shard, table: original(climbing, shard, Empty(table)))]
+    original = RampRunner.__init__
+    return [patch.object(RampRunner, "__init__", lambda climbing, shard, table: original(climbing, shard, Empty(table)))]
 
 
 def _unredacted(entry: Any, discarded: str) -> Any:

@@ -214,11 +214,11 @@ class Actions:
         return back
 
     def _tell_apart(self, asked: Asked, shard: int, before: dict[tuple[int, bytes], bytes]) -> None:
-        meant = {member.key: letter for letter, member in asked.members.items()}
+        asked_letters = {member.key: letter for letter, member in asked.members.items()}
         for (of_shard, key), envelope in before.items():
-            if of_shard == shard and key in meant and meant[key] != (found := self.who.of_entry(key, envelope)):
-                alike = found.split(" of before")[0] == meant[key].split(" of before")[0]
-                want(alike, "unasked", f"{found} was acted on in place of {meant[key]}")
+            if of_shard == shard and key in asked_letters and asked_letters[key] != (found := self.who.of_entry(key, envelope)):
+                alike = found.split(" of before")[0] == asked_letters[key].split(" of before")[0]
+                want(alike, "unasked", f"{found} was acted on in place of {asked_letters[key]}")
                 raise SharedCoordinates
 
     def _told(self, asked: Asked, shard: int, result: dict[str, Any]) -> str:

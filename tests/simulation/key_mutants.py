@@ -1,6 +1,7 @@
 """Rules of what is sealed, switched off one at a time; see `mutants`.
 
-One more, a ramp that takes letters which are held for sent, is too rare in these runs: `tests.unit.delivery.test_climb` has it.
+One more, a ramp that takes letters which are held for sent, is too rare in these runs:
+`tests.unit.delivery.test_ramp_runner` has it.
 
 | mutant | what it does |
 | --- | --- |

@@ -174,7 +174,8 @@ def _settled(world: World) -> bool:
     ends = {p.number: p.end for p in world.log.topics[world.own.changelog]}
     open_ = [(process, shard) for h in world.hosts if (process := h.process) for shard in process.engine.list_open_shards()]
     ready = {s.changelog.partition: s.table.next_offset for _, s in open_ if s.phase is Phase.READY}
-    return ready == ends and not any(shard.describe_requested(process.shards.around).reschedule for process, shard in open_)
+    asked = (shard.describe_requested(process.shards.shard_context) for process, shard in open_)
+    return ready == ends and not any(each.reschedule for each in asked)
 
 
 def _check_tables(world: World) -> None:

@@ -15,7 +15,7 @@ from retry.delay_queue import action_records, ramp_records
 from retry.delay_queue.action_records import Order
 from retry.delivery.ramp import StepCounts, recovering, upper_bound
 from tests.support.acted import ACTION, HOUR_MS
-from tests.unit.delivery.test_climb import SETTLE_MS, Ramped, climb
+from tests.unit.delivery.test_ramp_runner import SETTLE_MS, Ramped, climb
 
 pytestmark = pytest.mark.check
 

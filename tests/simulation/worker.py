@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from retry.delay_queue import returned_offsets
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
-from retry.delivery.slice_work import Passing
+from retry.delivery.slice_work import ConsumerProgress
 from retry.intake import entry_source
 from retry.intake.attempts import LineageTopic, RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -119,12 +119,12 @@ class Process:
         recorded, ramped, positions = RecentLineages(LINEAGES), RampedLineages(LINEAGES), ReadPositions(log, own.positions)
         recent = LineageFollower(log, own.lineage, partitions[own.lineage], recorded, positions, ramped)
 
-        def packer() -> EntryBuilder:
+        def entry_builder() -> EntryBuilder:
             return EntryBuilder(own.changelog, own.parked, {own.changelog: _BYTES_MAX}, codec)
 
         def intake(registry: Registry) -> Intake:
-            tracer = AttemptCounter(recent.lineages, "cluster", registry.retry_targets_by_team())
-            return Intake(registry, tracer, packer(), None, own, partitions, through, recent.ramped, home)
+            attempt_counter = AttemptCounter(recent.lineages, "cluster", registry.retry_targets_by_team())
+            return Intake(registry, attempt_counter, entry_builder(), None, own, partitions, through, recent.ramped, home)
 
         home = HomeShard(SHARDS, lambda: self.shards.list_ready())
         letters = LetterConsumer(
@@ -135,19 +135,21 @@ class Process:
         record_limits = RecordLimits(
             lambda topics: world.log.limits(t for t in sorted(topics) if world.random.random() < 0.5)
         )
-        gate = Admission(registry, {own.parked, own.discarded}, self._closed, lambda: 1.0, through, record_limits=record_limits)
+        parking = {own.parked, own.discarded}
+        admission = Admission(registry, parking, self._closed, lambda: 1.0, through, record_limits=record_limits)
         tables = SteppedTables(world, self.host)
         lineages = LineageTopic(own.lineage, partitions[own.lineage])
-        judge = Redecider(registry, packer(), lineages, SHARDS)
-        around = ShardContext(log, tables, gate, judge, world.plan.batch, _BYTES_MAX, AGE_MS_MAX, discarded=own.discarded,
-                              audit=own.audit, outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed,
-                              shards=SHARDS, codec=codec)  # fmt: skip
-        self.shards = shards = Shards(own.table_group, own.changelog, around, map, f"sweep-{self.host.name}")
+        redecider = Redecider(registry, entry_builder(), lineages, SHARDS)
+        shard_context = ShardContext(
+            log, tables, admission, redecider, world.plan.batch, _BYTES_MAX, AGE_MS_MAX, discarded=own.discarded, audit=own.audit,
+            outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS, codec=codec,
+        )  # fmt: skip
+        self.shards = shards = Shards(own.table_group, own.changelog, shard_context, map, f"sweep-{self.host.name}")
 
         def use(registry: Registry) -> None:
             letters.use(intake(registry), entry_source.subscription(registry, through))
-            gate.use(registry, through)
-            shards.around = shards.around._replace(judge=Redecider(registry, packer(), lineages, SHARDS))
+            admission.use(registry, through)
+            shards.shard_context = shards.shard_context._replace(redecider=Redecider(registry, entry_builder(), lineages, SHARDS))
             self.judged_by.add(registry.digest)
 
         self.skew = TrustedClock(lambda: world.now_ms)
@@ -172,12 +174,12 @@ class Process:
             found[key] = (records[0], records[0]) if records else "gone"
         return found
 
-    def _passed(self, name: bytes, targets: Sequence[str]) -> Passing | None:
+    def _passed(self, name: bytes, targets: Sequence[str]) -> ConsumerProgress | None:
         """See `retry.worker.passed_letters`; of one topic nobody says what is read there."""
         if self.world.chance(self.world.plan.hiccup):
             return None
         ends = self._ends.setdefault(name, self.world.outside.ends(targets))
-        return Passing(self.world.outside.has_passed(ends), [target for target in targets if target == SILENT])
+        return ConsumerProgress(self.world.outside.has_passed(ends), [target for target in targets if target == SILENT])
 
     def clock_ms(self) -> int:
         """Its wall clock."""
@@ -274,7 +276,7 @@ class Process:
 
     def sweep(self) -> None:
         if self.busy.count("sweep") == 1:
-            self.judged_by = {self.shards.around.judge.digest}
+            self.judged_by = {self.shards.shard_context.redecider.digest}
         self.engine.sweep()
 
     def look(self) -> None:

@@ -36,8 +36,8 @@ teams:
 
 def entry_actions(bytes_max: int = 1_000_000, codec: EnvelopeCodec = PLAIN) -> EntryActions:
     """Actions under the policies above, with records of at most so many bytes."""
-    packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max, DISCARDED: bytes_max}, codec)
-    return EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
+    entry_builder = EntryBuilder("changelog", "parked", {"changelog": bytes_max, DISCARDED: bytes_max}, codec)
+    return EntryActions(Redecider(registry_of(POLICIES), entry_builder, LINEAGES), DISCARDED)
 
 
 def letter(

@@ -10,10 +10,19 @@ from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import Table
-from retry.delivery.due_batch import Admitting, DueRow, RefusedEntries, give_back
+from retry.delivery.due_batch import DueRow, LaneAdmission, RefusedEntries, give_back
 from retry.delivery.hold import Holding
 from retry.delivery.move_entries import explode_blocks
-from retry.delivery.sweep import NOTHING, ChangelogPartition, SweepContext, SweepWriter, Swept, deliver, finish_sweep, select
+from retry.delivery.sweep import (
+    NOTHING,
+    ChangelogPartition,
+    SweepContext,
+    SweepResult,
+    SweepWriter,
+    deliver,
+    finish_sweep,
+    select,
+)
 from retry.intake.gather_blocks import encode_block
 from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
@@ -26,25 +35,25 @@ CHANGELOG = ChangelogPartition("changelog", 1)
 
 
 def sweep(
-    table: Table, writer: SweepWriter, changelog: ChangelogPartition, gate: Admitting, now_ms: int, rows_max: int, bytes_max: int,
-    codec: EnvelopeCodec = PLAIN, hold: Callable[[Sequence[DueRow]], None] | None = None,
-) -> Swept:  # fmt: skip
+    table: Table, writer: SweepWriter, changelog: ChangelogPartition, admission: LaneAdmission, now_ms: int, rows_max: int,
+    bytes_max: int, codec: EnvelopeCodec = PLAIN, hold: Callable[[Sequence[DueRow]], None] | None = None,
+) -> SweepResult:  # fmt: skip
     """Sweep one shard, as a worker does that has no other."""
-    context = SweepContext(writer, gate, now_ms, codec)
-    selected = select(table, changelog, gate, now_ms, rows_max, bytes_max, codec)
+    context = SweepContext(writer, admission, now_ms, codec)
+    selected = select(table, changelog, admission, now_ms, rows_max, bytes_max, codec)
     if selected is not None and selected.unopened:
         assert hold is not None
         hold(selected.unopened)
         return NOTHING
     if selected is not None and selected.to_explode:
-        give_back(gate, selected.batch.rows)
+        give_back(admission, selected.batch.rows)
         explode_blocks(writer, table, changelog, selected.to_explode)
         return NOTHING
     return NOTHING if selected is None else finish_sweep(deliver([selected], context)[0], context)
 
 
 class Door:
-    """A gate that is open but to some destinations, and for so many entries of a team."""
+    """An admission that is open but to some destinations, and for so many entries of a team."""
 
     def __init__(self) -> None:
         self.lanes: dict[bytes, Lane] = {}
@@ -95,8 +104,8 @@ class Bench:
         self.log.create("retry", 3)
         self.log.create("slow", 1)
         self.log.create("narrow", 1, bytes_max=120)
-        self.gate = Door()
-        self.gate.record_limits = RecordLimits(self.log.limits)
+        self.admission = Door()
+        self.admission.record_limits = RecordLimits(self.log.limits)
         self.open()
 
     def open(self) -> None:
@@ -158,10 +167,10 @@ class Bench:
         rows = [(r.key() or b"", r.value()) for r in new]
         self.table.apply_records(rows, new[-1].offset() + 1 if new else self.table.next_offset, NOW_MS)
 
-    def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> Swept:
+    def sweep(self, now_ms: int = NOW_MS, rows_max: int = 100, bytes_max: int = 1 << 20) -> SweepResult:
         """One batch."""
         return sweep(
-            self.table, self.writer, CHANGELOG, self.gate, now_ms, rows_max, bytes_max, self.codec, self.hold
+            self.table, self.writer, CHANGELOG, self.admission, now_ms, rows_max, bytes_max, self.codec, self.hold
         )  # fmt: skip
 
     def hold(self, rows: Sequence[DueRow]) -> None:

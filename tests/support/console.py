@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
-from retry.console.reading.groups import Kind, Seen
+from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
 from retry.console.rows import (  # fmt: skip
     AuditRow,
@@ -104,12 +104,14 @@ class FakePayloads:
         record = self.records.get(name)
         return None if record is None else make_parked_letter(record, Registry())
 
-    def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, None]:
+    def position(self, scope: Scope, letter_filter: Filter, after: str | None) -> tuple[str, None]:
         if after == "stale":
             raise CursorStale
         return "", None
 
-    def scan(self, scope: Scope, meant: Filter, after: str | None, limit: int, is_cancelled: Callable[[], bool]) -> Scanned:
+    def scan(
+        self, scope: Scope, letter_filter: Filter, after: str | None, limit: int, is_cancelled: Callable[[], bool]
+    ) -> Scanned:
         return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
 
 
@@ -156,7 +158,7 @@ class FakeReplica:
         )  # fmt: skip
 
     def list_groups(
-        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
+        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
         self._seen(scope)
         mine = {each.id: tuple(team for team in each.teams if scope is None or team in scope) for each in self.kinds}
@@ -166,7 +168,7 @@ class FakeReplica:
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
 
-    def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
+    def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
         self._seen(None)
         return seen, [Kind(each.id, each.id) for each in self.kinds]
 
@@ -179,8 +181,8 @@ class FakeReplica:
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
 
-    def list_letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        self.asked.append((scope, meant, after, limit))
+    def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+        self.asked.append((scope, letter_filter, after, limit))
         seen = self._seen(scope)
         return Page(seen[:limit], "next" if len(seen) > limit else None, len(seen), False, self.nothing_matches)
 

@@ -113,21 +113,28 @@ class GivenReplica:
         self.readers.switch_file("")
 
     def letters(
-        self, meant: str | Filter = "", scope: Scope = None, after: str | None = None, limit: int = 100, now_ms: int = NOW_MS
+        self,
+        letter_filter: str | Filter = "",
+        scope: Scope = None,
+        after: str | None = None,
+        limit: int = 100,
+        now_ms: int = NOW_MS,
     ) -> Page[LetterRow]:
         """A page of letters."""
         with self.readers.reading(0.0) as connection:
-            wanted = parse(meant) if isinstance(meant, str) else meant
+            wanted = parse(letter_filter) if isinstance(letter_filter, str) else letter_filter
             return letters.list_letters(connection, self.file.id, scope, wanted, after, limit, now_ms)
 
-    def names(self, meant: str | Filter = "", scope: Scope = None) -> list[str]:
+    def names(self, letter_filter: str | Filter = "", scope: Scope = None) -> list[str]:
         """The same, whatever they are called, in order."""
-        return [row.name for row in self.letters(meant, scope, limit=1_000).rows]
+        return [row.name for row in self.letters(letter_filter, scope, limit=1_000).rows]
 
-    def groups(self, meant: str = "", scope: Scope = None, *, resolved: bool = False, limit: int = 100) -> Sequence[Group]:
+    def groups(
+        self, letter_filter: str = "", scope: Scope = None, *, resolved: bool = False, limit: int = 100
+    ) -> Sequence[Group]:
         """Kinds of failures."""
         with self.readers.reading(0.0) as connection:
-            asked = parse(meant)
+            asked = parse(letter_filter)
             return groups.list_groups(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
 
     def counts_hold(self) -> bool:

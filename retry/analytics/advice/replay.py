@@ -40,7 +40,7 @@ _SAME = 1.2
 _NEAR = 1.42
 
 
-class Seen(NamedTuple):
+class RetryChance(NamedTuple):
     """The chance of a retry, and whether such a retry was observed."""
 
     chance: Chance
@@ -59,16 +59,16 @@ class Observed:
         self._ages_ms, self._parts = _recovered_by_age(evidence)
         self._known: dict[tuple[int, int, int], Chance | None] = {}
 
-    def retry(self, attempt: int, delay_ms: int, age_ms: int, age_before_ms: int) -> Seen:
+    def retry(self, attempt: int, delay_ms: int, age_ms: int, age_before_ms: int) -> RetryChance:
         """The chance of a retry that was preceded by one of another age, 0 for none."""
         place = attempt, delay_ms, age_ms
         if place not in self._known:
             self._known[place] = self._like(*place)
         if (known := self._known[place]) is not None:
-            return Seen(known, True)
+            return RetryChance(known, True)
         before, by_then = self._estimate_recovered(age_before_ms), self._estimate_recovered(age_ms)
         likely = (by_then - before) / (1 - before) if before < 1 else 0.0
-        return Seen(Chance(0.0, likely, 1.0), False)
+        return RetryChance(Chance(0.0, likely, 1.0), False)
 
     def _like(self, attempt: int, delay_ms: int, age_ms: int) -> Chance | None:
         like = [

@@ -36,8 +36,8 @@ from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, needs
 from retry.errors import ActionRefused, FilterInvalid
-from retry.operations.act import meaning
 from retry.operations.act.options import KINDS, ActOptions, OptionsInvalid
+from retry.operations.act.selection import says_states
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import all_of
 from retry.operations.moments import moment_ms
@@ -317,11 +317,11 @@ def _form(
 def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
     """How many letters a filter means that wait, and that are parked; None where it says a state, or cannot be counted."""
     try:
-        meant = parse(words, groups=True)
-        if meaning.says_states(meant) or filters.asks_payload(meant):
+        letter_filter = parse(words, groups=True)
+        if says_states(letter_filter) or filters.asks_payload(letter_filter):
             return None
         scope = viewer.sight().acts
-        each = {state: all_of([meant, parse(f"state:{state}")]) for state in ("waiting", "parked")}
+        each = {state: all_of([letter_filter, parse(f"state:{state}")]) for state in ("waiting", "parked")}
         return {state: console.replica.list_letters(scope, those, None, 1) for state, those in each.items()}
     except FilterInvalid:
         return None

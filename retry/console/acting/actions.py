@@ -20,12 +20,13 @@ from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
-from retry.operations.act import meaning, options, overview, start
+from retry.operations.act import options, overview, start
 from retry.operations.act.audit import Audit
 from retry.operations.act.options import ActOptions, AskedBy
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
+from retry.operations.act.selection import select_letters
 from retry.operations.cluster import Cluster
 from retry.operations.listing import Listing
 from retry.policies.registry import Registry
@@ -67,17 +68,17 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     registry = console.registry()
     # What is wrong with the names is told at once, and so is a filter that is none.
     try:
-        meant = meaning.meaning(asked.words, asked.names, console.clock_ms(), console.replica.in_group)
+        selection = select_letters(asked.words, asked.names, console.clock_ms(), console.replica.in_group)
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
-    about = AskedBy(viewer.name, asked.reason, meant.words, registry.digest)
+    about = AskedBy(viewer.name, asked.reason, selection.words, registry.digest)
     request = options.build_request(asked.kind, asked.options, about)
     if request.edit is not None:
         request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
     if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
     make = partial(_make_preview, console, viewer, asked, request, registry)
-    return console.previews.begin_preview(request.id.hex(), viewer.name, asked.kind, meant.words, make)
+    return console.previews.begin_preview(request.id.hex(), viewer.name, asked.kind, selection.words, make)
 
 
 def _make_preview(
@@ -87,10 +88,10 @@ def _make_preview(
     shards = shards_of(console)
     start.demand_readiness(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
-    meant = meaning.meaning(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
+    selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
-    resting = (listing, shards) if meant.rests else None
-    found = preview(settings, registry, request, meant.fits, now_ms, resting, waits="waiting" in meant.states)
+    resting = (listing, shards) if selection.rests else None
+    found = preview(settings, registry, request, selection.selects, now_ms, resting, waits="waiting" in selection.states)
     ramp = options.ramp(asked.kind, asked.options, found.chosen.count)
     return _reveal_payloads(console, viewer, found.with_ramp(ramp, registry.list_group_topics()))
 
@@ -229,7 +230,7 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
     def compute_preview(kept: KeptPreview) -> Preview:
-        found = preview(console.settings, Registry(), asked.request, asked.meant, shards.now_ms())
+        found = preview(console.settings, Registry(), asked.request, asked.selects, shards.now_ms())
         if told := asked.too_late(found.chosen.count):
             kept.notes.append(told)
         return found

@@ -175,12 +175,12 @@ def list_letters(request: Request) -> Response:
     """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
-    meant, limit = filters.read(words, viewer), limit_of(given)
-    if filters.asks_payload(meant):
-        found = scan(request, meant, after, limit)
+    letter_filter, limit = filters.read(words, viewer), limit_of(given)
+    if filters.asks_payload(letter_filter):
+        found = scan(request, letter_filter, after, limit)
         rows = [api_answers.describe_letter(row) for row in found.rows]
         return respond_json({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
-    page = console.replica.list_letters(viewer.scope(), meant, after, limit)
+    page = console.replica.list_letters(viewer.scope(), letter_filter, after, limit)
     return respond_json({
         "letters": [api_answers.describe_letter(row) for row in page.rows], "after": page.after, "count": page.count,
         "is_capped": page.is_capped, "nothing_matches": page.nothing_matches,
@@ -211,14 +211,14 @@ def get_letter(request: Request) -> Response:
 def answer_groups(request: Request) -> Response:
     """A page of kinds of failures, most letters first."""
     given, console = query_of(request), console_of(request)
-    meant = filters.read(given.get("q", ""), viewer_of(request))
+    letter_filter = filters.read(given.get("q", ""), viewer_of(request))
     page = console.replica.list_groups(
-        viewer_of(request).scope(), meant, given.get("after") or None, limit_of(given),
+        viewer_of(request).scope(), letter_filter, given.get("after") or None, limit_of(given),
         resolved=given.get("resolved") in ("1", "true"),
     )  # fmt: skip
-    if filters.asks_payload(meant):
+    if filters.asks_payload(letter_filter):
         teams = {team for row in page.rows for team in row.teams}
-        console.audit.write(REVEAL, viewer_of(request).name, f"filter {meant}", teams=teams)
+        console.audit.write(REVEAL, viewer_of(request).name, f"filter {letter_filter}", teams=teams)
     rows = [api_answers.describe_group(row) for row in page.rows]
     return respond_json({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
 

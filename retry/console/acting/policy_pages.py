@@ -154,10 +154,10 @@ def reschedule(request: Request) -> Response:
         fault = "another one is worked out; try again in a moment"
         return _render_policies(request, given=given, fault=fault, status=HTTPStatus.CONFLICT)
     try:
-        judge = reschedule_dry_run.judge(console.settings, registry)
+        redecider = reschedule_dry_run.redecider(console.settings, registry)
         with waiting_entries.open_changelog_table(console.settings) as table:
             asked = Reschedule(console.clock_ms(), team, topic, registry.digest)
-            found = reschedule_dry_run.rehearse_request(table, judge, asked)
+            found = reschedule_dry_run.rehearse_request(table, redecider, asked)
     finally:
         _REHEARSING.release()
     # What was left alone is of other teams, too, whose letters not everybody may count.

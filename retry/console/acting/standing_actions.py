@@ -48,10 +48,10 @@ def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, no
     Raises:
       RebuildInProgress: the replica is not there yet.
     """
-    meant = like_these(about.action, now_ms, groups=True)
-    if meant is None or asks_payload(meant):
+    letter_filter = like_these(about.action, now_ms, groups=True)
+    if letter_filter is None or asks_payload(letter_filter):
         return None
-    return replica.list_letters(frozenset(about.action.teams) if about.action.teams else scope, meant, None, 1)
+    return replica.list_letters(frozenset(about.action.teams) if about.action.teams else scope, letter_filter, None, 1)
 
 
 # Which letters somebody may act on, and who may see what was asked of them: by the teams whose letters they are.

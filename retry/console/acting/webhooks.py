@@ -18,7 +18,7 @@ import orjson
 from retry import clock
 from retry.clock import iso
 from retry.console.acting import standing_actions
-from retry.console.reading.groups import Seen
+from retry.console.reading.groups import GroupsCursor
 from retry.console.web.app import Console
 from retry.errors import LookupsBusy, RebuildInProgress, RetryError
 from retry.http_client.client import HttpRequest, WebhookClient, secrets_of
@@ -56,7 +56,7 @@ class Happenings:
 
     def __init__(self, console: Console, url: str) -> None:
         self._console, self._url = console, url
-        self._seen, self._kinds = Seen(), set[str]()
+        self._seen, self._kinds = GroupsCursor(), set[str]()
         self._reopened: dict[str, int] = {}
         self._is_first = True
         self._held: set[tuple[str, int]] | None = None

@@ -49,60 +49,64 @@ class Condition(NamedTuple):
 ALWAYS, NEVER = Condition("1"), Condition("0")
 
 
-def condition(meant: Filter, now_ms: int) -> Condition:
+def condition(letter_filter: Filter, now_ms: int) -> Condition:
     """Whether a letter is meant, as of this moment."""
-    if isinstance(meant, Term):
-        return _term(meant, now_ms)
-    if isinstance(meant, Not):
-        inner = condition(meant.of, now_ms)
+    if isinstance(letter_filter, Term):
+        return _term(letter_filter, now_ms)
+    if isinstance(letter_filter, Not):
+        inner = condition(letter_filter.of, now_ms)
         return Condition(f"NOT {inner.sql}", inner.parameters)
-    return _join_conditions("AND" if isinstance(meant, AllOf) else "OR", [condition(each, now_ms) for each in meant.of])
+    return _join_conditions(
+        "AND" if isinstance(letter_filter, AllOf) else "OR", [condition(each, now_ms) for each in letter_filter.of]
+    )
 
 
-def of_cells(meant: Filter, now_ms: int, holds: bool = True) -> Condition:
+def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
     """Return the condition on cells whose letters may match a filter; terms that cells do not decide count as met.
 
     Args:
       holds: whether letters are to match the filter, or not to match it.
     """
-    if isinstance(meant, Term):
-        if meant.field not in _CELL_COLUMNS:
+    if isinstance(letter_filter, Term):
+        if letter_filter.field not in _CELL_COLUMNS:
             return ALWAYS
-        found = _term(meant, now_ms)
+        found = _term(letter_filter, now_ms)
         return found if holds else Condition(f"NOT {found.sql}", found.parameters)
-    if isinstance(meant, Not):
-        return of_cells(meant.of, now_ms, not holds)
-    word = "AND" if isinstance(meant, AllOf) == holds else "OR"
-    return _join_conditions(word, [of_cells(each, now_ms, holds) for each in meant.of])
+    if isinstance(letter_filter, Not):
+        return of_cells(letter_filter.of, now_ms, not holds)
+    word = "AND" if isinstance(letter_filter, AllOf) == holds else "OR"
+    return _join_conditions(word, [of_cells(each, now_ms, holds) for each in letter_filter.of])
 
 
-def is_of_cells(meant: Filter) -> bool:
+def is_of_cells(letter_filter: Filter) -> bool:
     """Whether cells alone decide."""
-    return all(term.field in _CELL_COLUMNS for term in terms(meant))
+    return all(term.field in _CELL_COLUMNS for term in terms(letter_filter))
 
 
-def is_of_cells_and_due(meant: Filter) -> bool:
+def is_of_cells_and_due(letter_filter: Filter) -> bool:
     """Whether cells decide, and besides when a letter is due: of each cell then all from one moment to another."""
-    return all(_is_due_range(each) or is_of_cells(each) for each in conjuncts(meant))
+    return all(_is_due_range(each) or is_of_cells(each) for each in conjuncts(letter_filter))
 
 
-def _is_due_range(meant: Filter) -> bool:
-    return isinstance(meant, Term) and meant.field == "due" and isinstance(meant.value, Range)
+def _is_due_range(letter_filter: Filter) -> bool:
+    return isinstance(letter_filter, Term) and letter_filter.field == "due" and isinstance(letter_filter.value, Range)
 
 
-def terms(meant: Filter) -> list[Term]:
+def terms(letter_filter: Filter) -> list[Term]:
     """All terms of a filter."""
-    if isinstance(meant, Term):
-        return [meant]
-    return terms(meant.of) if isinstance(meant, Not) else [term for each in meant.of for term in terms(each)]
+    if isinstance(letter_filter, Term):
+        return [letter_filter]
+    return (
+        terms(letter_filter.of) if isinstance(letter_filter, Not) else [term for each in letter_filter.of for term in terms(each)]
+    )
 
 
-def conjuncts(meant: Filter) -> Sequence[Filter]:
+def conjuncts(letter_filter: Filter) -> Sequence[Filter]:
     """List the filters that must all hold: the parts of an `AllOf`, else the filter itself."""
-    return meant.of if isinstance(meant, AllOf) else (meant,)
+    return letter_filter.of if isinstance(letter_filter, AllOf) else (letter_filter,)
 
 
-def refuse_unkept(meant: Filter, long_headers: Collection[str]) -> None:
+def refuse_unkept(letter_filter: Filter, long_headers: Collection[str]) -> None:
     """Refuse what only payloads and headers in Kafka tell.
 
     Args:
@@ -111,7 +115,7 @@ def refuse_unkept(meant: Filter, long_headers: Collection[str]) -> None:
     Raises:
       FilterInvalid: names the term.
     """
-    for term in terms(meant):
+    for term in terms(letter_filter):
         if term.field == "value":
             raise FilterInvalid(1, f"{term} asks for payloads, which stay in Kafka: look through the letters that the rest means")
         if term.field == "header" and (not is_kept(term.name) or term.name in long_headers):
@@ -121,15 +125,15 @@ def refuse_unkept(meant: Filter, long_headers: Collection[str]) -> None:
             )  # fmt: skip
 
 
-def earliest_due_ms(meant: Filter, now_ms: int) -> float:
+def earliest_due_ms(letter_filter: Filter, now_ms: int) -> float:
     """No letter is meant that is due earlier; as `predicate.latest_due_ms`."""
-    if isinstance(meant, AllOf):
-        return max((earliest_due_ms(each, now_ms) for each in meant.of), default=-inf)
-    if isinstance(meant, AnyOf):
-        return min(earliest_due_ms(each, now_ms) for each in meant.of)
-    if isinstance(meant, Not) or meant.field != "due" or not isinstance(meant.value, Range):
+    if isinstance(letter_filter, AllOf):
+        return max((earliest_due_ms(each, now_ms) for each in letter_filter.of), default=-inf)
+    if isinstance(letter_filter, AnyOf):
+        return min(earliest_due_ms(each, now_ms) for each in letter_filter.of)
+    if isinstance(letter_filter, Not) or letter_filter.field != "due" or not isinstance(letter_filter.value, Range):
         return -inf
-    low = bound_at(meant.value.low, now_ms)
+    low = bound_at(letter_filter.value.low, now_ms)
     return -inf if low is None else low
 
 
@@ -204,9 +208,9 @@ _SAMPLE, _SAMPLES = 128, 3
 _LAST_CHAR = 0x10FFFF
 
 
-def candidates(connection: sqlite3.Connection, meant: Filter, most: int) -> list[int] | None:
+def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int) -> list[int] | None:
     """Ids of the letters that come into question; None where no term of the filter leaves so few of them."""
-    for part in conjuncts(meant):
+    for part in conjuncts(letter_filter):
         if isinstance(part, Term) and isinstance(part.value, Glob) and part.field in ("key", "message"):
             found = (_by_key if part.field == "key" else _by_message)(connection, part.value, most)
             if found is not None and len(found) <= most:

@@ -40,14 +40,14 @@ class Counted(NamedTuple):
 
 
 def list_groups(
-    connection: sqlite3.Connection, file_id: str, scope: Scope, meant: Filter, after: str | None, limit: int, now_ms: int,
+    connection: sqlite3.Connection, file_id: str, scope: Scope, letter_filter: Filter, after: str | None, limit: int, now_ms: int,
     *, resolved: bool,
 ) -> Page[Group]:
     """Return one page of groups of failures, most letters first; see `Replica.list_groups`."""
-    question = f"groups {meant} {resolved} {sorted(scope) if scope is not None else None}"
+    question = f"groups {letter_filter} {resolved} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after)
-    counted, is_partial = _count_groups(connection, scope, meant, now_ms)
-    if meant == EVERYTHING:
+    counted, is_partial = _count_groups(connection, scope, letter_filter, now_ms)
+    if letter_filter == EVERYTHING:
         counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
     done = resolved_groups(connection)
     listed = sorted((each for each in counted if (each.group in done) == resolved), key=lambda each: each.place)
@@ -109,8 +109,8 @@ def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     return found
 
 
-def _count_groups(connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> tuple[list[Counted], bool]:
-    by_cell, is_partial = LetterSearch(connection, scope, meant, now_ms).by_cell()
+def _count_groups(connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> tuple[list[Counted], bool]:
+    by_cell, is_partial = LetterSearch(connection, scope, letter_filter, now_ms).by_cell()
     return _of_cells(connection, by_cell.items()), is_partial
 
 
@@ -212,7 +212,7 @@ def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: in
 #
 # Whoever asks again and again pays for what is new alone, however many kinds there are.
 
-class Seen(NamedTuple):
+class GroupsCursor(NamedTuple):
     """Up to where somebody has looked; of another file all is looked at again.
 
     Attributes:
@@ -231,17 +231,17 @@ class Kind(NamedTuple):
     group: str
 
 
-def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: Seen) -> tuple[Seen, list[Kind]]:
+def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
     """Kinds of what came since then, some of which may have been there before; and up to where that is."""
     if seen.file_id != file_id:
-        seen = Seen(file_id)
+        seen = GroupsCursor(file_id)
     found: set[Kind] = set()
     numbers = []
     for table, last in (("cells", seen.cell), ("outcome_cells", seen.outcome_cell)):
         rows = connection.execute(f"SELECT id, fingerprint, group_id FROM {table} WHERE id > ?", (last,)).fetchall()
         numbers.append(max((row[0] for row in rows), default=last))
         found.update(Kind(fingerprint, group) for _, fingerprint, group in rows if fingerprint and group)
-    return Seen(file_id, *numbers), sorted(found)
+    return GroupsCursor(file_id, *numbers), sorted(found)
 
 
 def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:

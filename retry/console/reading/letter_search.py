@@ -66,18 +66,22 @@ class LetterSearch:
       FilterInvalid: it asks for what stays in Kafka.
     """
 
-    def __init__(self, connection: sqlite3.Connection, scope: Scope, meant: Filter, now_ms: int) -> None:
-        if any(term.field == GROUP for term in filter_sql.terms(meant)):
-            meant = with_groups_of_now(meant, Regrouping.read_notes(connection))
-        filter_sql.refuse_unkept(meant, set(select_column(connection, "name", "FROM long_headers")))
-        self._connection, self._meant = connection, meant
-        self._exact = _all(build_scope_condition(scope, predicate.list_states(meant)), filter_sql.condition(meant, now_ms))
-        self.by_cells = filter_sql.is_of_cells(meant)
-        self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(meant, now_ms))) - 1, 1 << 62
-        self._last = int(min(1 << 62, predicate.latest_due_ms(meant, now_ms)))
-        maybe = _all(build_scope_condition(scope, predicate.list_states(meant)), filter_sql.of_cells(meant, now_ms))
+    def __init__(self, connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> None:
+        if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
+            letter_filter = with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
+        filter_sql.refuse_unkept(letter_filter, set(select_column(connection, "name", "FROM long_headers")))
+        self._connection, self._meant = connection, letter_filter
+        self._exact = _all(
+            build_scope_condition(scope, predicate.list_states(letter_filter)), filter_sql.condition(letter_filter, now_ms)
+        )
+        self.by_cells = filter_sql.is_of_cells(letter_filter)
+        self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(letter_filter, now_ms))) - 1, 1 << 62
+        self._last = int(min(1 << 62, predicate.latest_due_ms(letter_filter, now_ms)))
+        maybe = _all(
+            build_scope_condition(scope, predicate.list_states(letter_filter)), filter_sql.of_cells(letter_filter, now_ms)
+        )
         # What is meant of each cell then follows on each other.
-        self._is_in_order = filter_sql.is_of_cells_and_due(meant)
+        self._is_in_order = filter_sql.is_of_cells_and_due(letter_filter)
         if self._is_in_order and not self.by_cells:
             # What rests is never due.
             self._last = min(self._last, RESTING_SORT_MIN - 1)
@@ -87,7 +91,7 @@ class LetterSearch:
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
-        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, meant, most)
+        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, letter_filter, most)
 
     def find_page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""
@@ -240,13 +244,13 @@ def _all(one: Condition, other: Condition) -> Condition:
     return Condition(f"{one.sql} AND {other.sql}", one.parameters + other.parameters)
 
 
-def with_groups_of_now(meant: Filter, grouping: Regrouping) -> Filter:
+def with_groups_of_now(letter_filter: Filter, grouping: Regrouping) -> Filter:
     """Replace each merged group in a filter by the group that it counts in now."""
-    if isinstance(meant, Term):
-        if meant.field != GROUP or isinstance(meant.value, Range):
-            return meant
-        return Term(GROUP, "", glob([grouping.resolve_group(meant.value.parts[0])]))
-    if isinstance(meant, Not):
-        return Not(with_groups_of_now(meant.of, grouping))
-    parts = [with_groups_of_now(each, grouping) for each in meant.of]
-    return all_of(parts) if isinstance(meant, AllOf) else any_of(parts)
+    if isinstance(letter_filter, Term):
+        if letter_filter.field != GROUP or isinstance(letter_filter.value, Range):
+            return letter_filter
+        return Term(GROUP, "", glob([grouping.resolve_group(letter_filter.value.parts[0])]))
+    if isinstance(letter_filter, Not):
+        return Not(with_groups_of_now(letter_filter.of, grouping))
+    parts = [with_groups_of_now(each, grouping) for each in letter_filter.of]
+    return all_of(parts) if isinstance(letter_filter, AllOf) else any_of(parts)

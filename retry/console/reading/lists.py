@@ -97,7 +97,7 @@ def _of_teams(prefix: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
 # Actions as the replica has them, and who may see them: by the teams whose letters they are about.
 
 class CopiedControls(NamedTuple):
-    """Control records by shard, copied from the replica; implements `retry.operations.act.overview.Standing`."""
+    """Control records by shard, copied from the replica; implements `retry.operations.act.overview.ShardRecords`."""
 
     controls: Sequence[Mapping[bytes, bytes]]
 

@@ -133,25 +133,25 @@ class Payloads:
             return None
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
-    def position(self, scope: Scope, meant: Filter, after: str | None) -> tuple[str, Position | None]:
+    def position(self, scope: Scope, letter_filter: Filter, after: str | None) -> tuple[str, Position | None]:
         """Return the question of a scan as text, and the position where it goes on: None at the beginning.
 
         Raises:
           CursorStale: `after` is a cursor of another question, or of another replica.
         """
-        question = f"scan {meant} {sorted(scope) if scope is not None else None}"
+        question = f"scan {letter_filter} {sorted(scope) if scope is not None else None}"
         return question, letters.decode_cursor(self._file_id(), question, after)
 
     def scan(
-        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100,
+        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> Scanned:
         """Letters that a filter means that asks for payloads too: stops at 10,000 letters, after 10 s, or when cancelled."""
         deadline, now_ms = Deadline(SCAN_S), clock.wall_ms()
-        question, position = self.position(scope, meant, after)
-        if (known := self._scan_known(scope, meant, position, limit, question, now_ms)) is not None:
+        question, position = self.position(scope, letter_filter, after)
+        if (known := self._scan_known(scope, letter_filter, position, limit, question, now_ms)) is not None:
             return known
-        fits, cheap = predicate.predicate(meant, now_ms, self._in_group), without_payload(meant)
+        fits, cheap = predicate.predicate(letter_filter, now_ms, self._in_group), without_payload(letter_filter)
         look = _Look(limit, position)
         for batch, behind in self._iterate_candidates(scope, cheap, position, now_ms):
             if is_cancelled() or deadline.has_passed():
@@ -177,12 +177,12 @@ class Payloads:
         self._many.close()
 
     def _scan_known(
-        self, scope: Scope, meant: Filter, position: Position | None, limit: int, question: str, now_ms: int
+        self, scope: Scope, letter_filter: Filter, position: Position | None, limit: int, question: str, now_ms: int
     ) -> Scanned | None:
         """Scan the replica alone; None where the filter asks for payloads, or for headers that the replica does not keep."""
         try:
             with self._reading() as connection:
-                found = LetterSearch(connection, scope, meant, now_ms).find_page(position, limit)
+                found = LetterSearch(connection, scope, letter_filter, now_ms).find_page(position, limit)
                 rows = letters.read_letters_at(connection, found.letters)
         except FilterInvalid:
             return None
@@ -227,14 +227,14 @@ class Payloads:
             return None
 
 
-def without_payload(meant: Filter, *, holds: bool = True) -> Filter:
+def without_payload(letter_filter: Filter, *, holds: bool = True) -> Filter:
     """Drop the terms on payloads and headers: every letter that matches the filter (not `holds`: fails it) matches the result."""
-    if isinstance(meant, Term):
+    if isinstance(letter_filter, Term):
         # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
-        if meant.field in ("value", "header"):
+        if letter_filter.field in ("value", "header"):
             return EVERYTHING
-        return meant if holds else negate(meant)
-    if isinstance(meant, Not):
-        return without_payload(meant.of, holds=not holds)
-    parts = [without_payload(each, holds=holds) for each in meant.of]
-    return all_of(parts) if isinstance(meant, AllOf) == holds else any_of(parts)
+        return letter_filter if holds else negate(letter_filter)
+    if isinstance(letter_filter, Not):
+        return without_payload(letter_filter.of, holds=not holds)
+    parts = [without_payload(each, holds=holds) for each in letter_filter.of]
+    return all_of(parts) if isinstance(letter_filter, AllOf) == holds else any_of(parts)

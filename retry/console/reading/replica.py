@@ -17,7 +17,7 @@ from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
 from retry.console.reading import groups, letters, lists, now
-from retry.console.reading.groups import Kind, Seen
+from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.notes import Notes
 from retry.console.reading.now import NowQuery
 from retry.console.reading.payloads import Payloads
@@ -189,9 +189,9 @@ class Replica:
         return {target: said[0].why for target, said in found.items()}
 
     def list_groups(
-        self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
+        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
-        """Kinds of failures, most letters first. Of letters, only those that `meant` means are counted.
+        """Kinds of failures, most letters first. Of letters, only those that `letter_filter` means are counted.
 
         Args:
           resolved: whether those are listed that are resolved, and no others.
@@ -201,7 +201,7 @@ class Replica:
         """
         with self._reading() as connection:
             id_, now_ms = self._readers.file_id, clock.wall_ms()
-            return groups.list_groups(connection, id_, scope, meant, after, limit, now_ms, resolved=resolved)
+            return groups.list_groups(connection, id_, scope, letter_filter, after, limit, now_ms, resolved=resolved)
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         """One kind of failures; also one that was merged into it is a name for it."""
@@ -219,7 +219,7 @@ class Replica:
         with self._reading() as connection:
             return groups.splits(connection, scope, group_id)
 
-    def kinds_since(self, seen: Seen) -> tuple[Seen, list[Kind]]:
+    def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
         """Kinds of failures of what came since then; of all teams. Begin with `Seen()`."""
         with self._reading() as connection:
             return groups.find_new_kinds(connection, self._readers.file_id, seen)
@@ -229,14 +229,14 @@ class Replica:
         with self._reading() as connection:
             return groups.find_reopened(connection)
 
-    def list_letters(self, scope: Scope, meant: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+    def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first.
 
         Raises:
           FilterInvalid: it asks for what stays in Kafka; see `retry.console.reading.payloads`.
         """
         with self._reading() as connection:
-            return letters.list_letters(connection, self._readers.file_id, scope, meant, after, limit, clock.wall_ms())
+            return letters.list_letters(connection, self._readers.file_id, scope, letter_filter, after, limit, clock.wall_ms())
 
     def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
         """The letter of a name; None where it waits or rests no more, or is another team's."""

@@ -30,11 +30,13 @@ def build_routes(console: Console) -> list[Route]:
 
     def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
-        meant = parse(given.get("q", ""), groups=True)
-        if filters.asks_payload(meant):
+        letter_filter = parse(given.get("q", ""), groups=True)
+        if filters.asks_payload(letter_filter):
             # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
             return ""
-        groups = console.replica.list_groups(sight.scope, meant, given.get("after"), ROWS, resolved=_wants_resolved(given))
+        groups = console.replica.list_groups(
+            sight.scope, letter_filter, given.get("after"), ROWS, resolved=_wants_resolved(given)
+        )
         shown = _build_page(given, groups, sight)
         return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **shown)
 
@@ -49,14 +51,14 @@ def render_failures(request: Request) -> Response:
     given = query_of(request)
     shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _wants_resolved(given)}
     try:
-        meant = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
-        groups = console.replica.list_groups(viewer.scope(), meant, given.get("after"), ROWS, resolved=shared["resolved"])
-        if filters.asks_payload(meant):
-            console.audit.write(REVEAL, viewer.name, f"filter {meant}", teams=_teams(groups))
+        letter_filter = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
+        groups = console.replica.list_groups(viewer.scope(), letter_filter, given.get("after"), ROWS, resolved=shared["resolved"])
+        if filters.asks_payload(letter_filter):
+            console.audit.write(REVEAL, viewer.name, f"filter {letter_filter}", teams=_teams(groups))
     except FilterInvalid as fault:
         return render_page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
     # What payloads say is looked for once, by the one who asked.
-    live = None if filters.asks_payload(meant) else (PART, urlencode(given))
+    live = None if filters.asks_payload(letter_filter) else (PART, urlencode(given))
     return render_page(request, "failures.html", fault=None, live=live, **_build_page(given, groups, viewer.sight()))
 
 

@@ -27,18 +27,20 @@ def read(text: str, viewer: Viewer) -> Filter:
       FilterInvalid: it is none.
       HTTPException: 403, it asks for payloads that this viewer may not see.
     """
-    meant = parse(text, groups=True)
-    if asks_payload(meant) and not viewer.reveals_all():
+    letter_filter = parse(text, groups=True)
+    if asks_payload(letter_filter) and not viewer.reveals_all():
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
-    return meant
+    return letter_filter
 
 
-def asks_payload(meant: Filter) -> bool:
+def asks_payload(letter_filter: Filter) -> bool:
     """Whether headers and values have to be read to tell which letters a filter means."""
-    if isinstance(meant, Term):
-        return meant.field in _PAYLOAD
-    return asks_payload(meant.of) if isinstance(meant, Not) else any(asks_payload(each) for each in meant.of)
+    if isinstance(letter_filter, Term):
+        return letter_filter.field in _PAYLOAD
+    return (
+        asks_payload(letter_filter.of) if isinstance(letter_filter, Not) else any(asks_payload(each) for each in letter_filter.of)
+    )
 
 
 def completions(text: str, names: Names) -> list[str]:

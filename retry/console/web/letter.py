@@ -93,8 +93,8 @@ def _head(console: Console, row: LetterRow) -> bytes | None:
     if not row.behind or row.key is None:
         return None
     same = (("topic", row.topic or ""), ("key", row.key.decode("utf-8", "replace")), ("state", "waiting"))
-    meant = all_of([Term(field, "", glob([text])) for field, text in same])
-    for ahead in console.replica.list_letters(None, meant, None, _AHEAD_MAX).rows:
+    letter_filter = all_of([Term(field, "", glob([text])) for field, text in same])
+    for ahead in console.replica.list_letters(None, letter_filter, None, _AHEAD_MAX).rows:
         location = _location(ahead)
         if not ahead.behind and ahead.team == row.team and location is not None:
             return _build_waiting_key(ahead, location)

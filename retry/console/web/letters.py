@@ -40,11 +40,11 @@ def build_routes(console: Console) -> list[Route]:
 
     def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
-        meant = parse(given.get("q", ""), groups=True)
-        if filters.asks_payload(meant):
+        letter_filter = parse(given.get("q", ""), groups=True)
+        if filters.asks_payload(letter_filter):
             # Looked for once, by the one who asked.
             return ""
-        rows = console.replica.list_letters(sight.scope, meant, given.get("after"), ROWS)
+        rows = console.replica.list_letters(sight.scope, letter_filter, given.get("after"), ROWS)
         shown = _build_page(given, rows, sight)
         return console.templates.get_template("letters_live.html").render(now_ms=console.clock_ms(), **shown)
 
@@ -63,24 +63,24 @@ def render_letters(request: Request) -> Response:
         "scanned": None, "trouble": "",
     }  # fmt: skip
     try:
-        meant = filters.read(text, viewer)
-        if filters.asks_payload(meant):
-            return _scanning(request, meant, given, shared)
-        found = console.replica.list_letters(viewer.scope(), meant, given.get("after"), ROWS)
+        letter_filter = filters.read(text, viewer)
+        if filters.asks_payload(letter_filter):
+            return _scanning(request, letter_filter, given, shared)
+        found = console.replica.list_letters(viewer.scope(), letter_filter, given.get("after"), ROWS)
     except FilterInvalid as fault:
         return render_page(request, "letters.html", HTTPStatus.BAD_REQUEST, q=text, rows=None, **{**shared, "fault": fault})
     parts = _build_page(given, found, viewer.sight())
     return render_page(request, "letters.html", live=(PART, urlencode(given)), **shared, **parts)
 
 
-def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
+def _scanning(request: Request, letter_filter: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
     """A page whose top is sent at once, with a link that stops the look: whoever follows it closes this page. The rest follows.
 
     Raises:
       CursorStale: `after` is of another list.
       HTTPException: 503, as many are looked for as may be at once.
     """
-    console_of(request).replica.payloads.position(viewer_of(request).scope(), meant, given.get("after"))
+    console_of(request).replica.payloads.position(viewer_of(request).scope(), letter_filter, given.get("after"))
     with _room():
         # Said with its status, as long as nothing is sent yet.
         pass
@@ -89,15 +89,15 @@ def _scanning(request: Request, meant: Filter, given: dict[str, str], shared: di
 
     def render_parts() -> Iterator[str]:
         yield top + mark
-        yield _decode_body(_scanned_page(request, meant, given, shared)).partition(_FOLLOWS)[2]
+        yield _decode_body(_scanned_page(request, letter_filter, given, shared)).partition(_FOLLOWS)[2]
 
     # Proxies that keep answers back until they are whole would keep the link back, too.
     return StreamingResponse(render_parts(), media_type="text/html", headers={"X-Accel-Buffering": "no"})
 
 
-def _scanned_page(request: Request, meant: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
+def _scanned_page(request: Request, letter_filter: Filter, given: dict[str, str], shared: dict[str, Any]) -> Response:
     try:
-        scanned = scan(request, meant, given.get("after"), ROWS)
+        scanned = scan(request, letter_filter, given.get("after"), ROWS)
     except Exception as error:
         # What was sent already says that all is well; it cannot be taken back.
         told = {**shared, "trouble": told_of(request, error)}
@@ -122,7 +122,7 @@ def _room() -> Iterator[None]:
         _scans.release()
 
 
-def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scanned:
+def scan(request: Request, letter_filter: Filter, after: str | None, limit: int) -> Scanned:
     """Scan payloads in Kafka for a viewer who may see them; the audit gets the letters found before they are shown.
 
     Raises:
@@ -134,9 +134,9 @@ def scan(request: Request, meant: Filter, after: str | None, limit: int) -> Scan
         return anyio.from_thread.run(request.is_disconnected)
 
     with _room():
-        scanned = console.replica.payloads.scan(viewer.scope(), meant, after, limit, is_cancelled)
+        scanned = console.replica.payloads.scan(viewer.scope(), letter_filter, after, limit, is_cancelled)
     teams = {row.team for row in scanned.rows if row.team}
-    console.audit.write(REVEAL, viewer.name, f"filter {meant}", [row.name for row in scanned.rows], teams)
+    console.audit.write(REVEAL, viewer.name, f"filter {letter_filter}", [row.name for row in scanned.rows], teams)
     return scanned
 
 

@@ -41,7 +41,7 @@ _ARGUMENT_CHARS_MAX = 4_000
 Render = Callable[[Sight, str], str]
 
 
-class Wanted(NamedTuple):
+class PartRequest(NamedTuple):
     """One part, as several viewers may look at it.
 
     Attributes:
@@ -74,8 +74,8 @@ class _Stream:
     unsent: list[str] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
 
-    def parse_wanted(self, viewer: Viewer) -> Wanted:
-        return Wanted(self.name, self.argument, viewer.sight())
+    def parse_wanted(self, viewer: Viewer) -> PartRequest:
+        return PartRequest(self.name, self.argument, viewer.sight())
 
     def give(self, part: str, html: str) -> None:
         """Send it, unless that is what is shown already."""
@@ -110,7 +110,7 @@ class Live:
         self._generation, self._now_ms, self._every_s, self._max = generation, now_ms, every_s, streams_max
         self._parts: dict[str, Render] = {}
         self._streams: set[_Stream] = set()
-        self._made: dict[Wanted, _Made] = {}
+        self._made: dict[PartRequest, _Made] = {}
         self._ticking: asyncio.Task[None] | None = None
         self._ticks = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,8 +178,8 @@ class Live:
 
     async def _send_all(self) -> None:
         generation = self._generation()
-        parts: dict[Wanted, _Made] = {}
-        told: dict[Wanted, _Made] = {}
+        parts: dict[PartRequest, _Made] = {}
+        told: dict[PartRequest, _Made] = {}
         for stream in list(self._streams):
             viewer = stream.session.viewer() if stream.session.until_ms > self._now_ms() else None
             if viewer is None:
@@ -192,19 +192,21 @@ class Live:
             made = parts[wanted]
             if made.html and not made.fault:
                 stream.give(wanted.name, made.html)
-            fresh = Wanted(FRESHNESS, _faulty(made, stream), Sight(None if viewer.scope() is None else frozenset(), frozenset()))
+            fresh = PartRequest(
+                FRESHNESS, _faulty(made, stream), Sight(None if viewer.scope() is None else frozenset(), frozenset())
+            )
             if fresh not in told:
                 told[fresh] = await self._made_anew(fresh, generation)
             stream.give(FRESHNESS, told[fresh].html)
         self._made = parts
 
-    async def _refresh_part(self, wanted: Wanted, generation: int) -> _Made:
+    async def _refresh_part(self, wanted: PartRequest, generation: int) -> _Made:
         made = self._made.get(wanted)
         if made and not made.fault and made.generation == generation and self._ticks - made.tick < _ANYWAY_TICKS:
             return made
         return await self._made_anew(wanted, generation)
 
-    async def _made_anew(self, wanted: Wanted, generation: int) -> _Made:
+    async def _made_anew(self, wanted: PartRequest, generation: int) -> _Made:
         begun_ms, before = self._now_ms(), self._made.get(wanted, _Made("", 0, 0, 0))
         try:
             html = await run_in_threadpool(self._parts[wanted.name], wanted.sight, wanted.argument)

@@ -38,7 +38,7 @@ _AGES = ((3_600_000, "under 1h"), (86_400_000, "1h to 1d"), (604_800_000, "1d to
 _ORDERED = bytes([entry_keys.ORDERED])
 # What is held is seen, and refused.
 _UNSEEN = UNDELIVERED - HELD_LANES
-Meant = Callable[[FoundLetter], bool]
+Selects = Callable[[FoundLetter], bool]
 
 
 class Example(NamedTuple):
@@ -112,7 +112,7 @@ def _age(failed_ms: int | None, now_ms: int) -> str:
 
 
 def choose(
-    settings: Settings, registry: Registry, meant: Meant, actions: EntryActions, state: ActionState, now_ms: int,
+    settings: Settings, registry: Registry, selects: Selects, actions: EntryActions, state: ActionState, now_ms: int,
     *, waits: bool = True,
 ) -> Chosen:
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
@@ -124,7 +124,7 @@ def choose(
       TopicsInvalid: the changelog cannot be read.
       ActionRefused: they are too many for one action.
     """
-    chosen, codec = Chosen(now_ms), actions.judge.packer.codec
+    chosen, codec = Chosen(now_ms), actions.redecider.entry_builder.codec
     for _, table in waiting_entries.load_shard_tables(settings):
         chosen.keys.append([])
         if not waits:
@@ -133,7 +133,7 @@ def choose(
             if entry_keys.lane_of(key) in _UNSEEN:
                 continue
             letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")
-            if not meant(letter):
+            if not selects(letter):
                 continue
             result = actions.act_on_entry(state, Member(key, now_ms), envelope, now_ms)
             if isinstance(result, Refusal):
@@ -181,7 +181,7 @@ class RestingExample(NamedTuple):
 
 
 def choose_resting(
-    listing: Listing, meant: Meant, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
+    listing: Listing, selects: Selects, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
 ) -> list[RestingExample]:
     """Add letters that rest and are meant, less those for which a worker would do nothing; some of them in full.
 
@@ -190,7 +190,7 @@ def choose_resting(
       ActionRefused: they are too many for one action.
     """
     gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
-    for letter in _iterate_resting(listing, meant):
+    for letter in _iterate_resting(listing, selects):
         place = gone.resolve_place(letter.place)
         chosen.parking[place.topic.hex()] = letter.place.topic
         result = Refusal(RETURNED) if gone.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
@@ -215,8 +215,8 @@ def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionSt
     return None if isinstance(result, Refusal) else result
 
 
-def _iterate_resting(listing: Listing, meant: Meant) -> Iterator[FoundLetter]:
-    return filter(meant, listing.iterate_resting(Cursor()))
+def _iterate_resting(listing: Listing, selects: Selects) -> Iterator[FoundLetter]:
+    return filter(selects, listing.iterate_resting(Cursor()))
 
 
 def _result(
@@ -237,7 +237,7 @@ def _result(
 
 # An edit of the one letter that rests and is meant: the member that asks for it, and what a worker makes of that.
 
-class EditedResting(NamedTuple):
+class EditedParkedLetter(NamedTuple):
     """An edit of one letter that rests, and what it changes.
 
     Attributes:
@@ -253,7 +253,7 @@ class EditedResting(NamedTuple):
 
 def edit_resting(
     request: Request, edit: Edit, place: bytes, example: RestingExample, returns: LetterReturns, now_ms: int
-) -> EditedResting | Refusal:
+) -> EditedParkedLetter | Refusal:
     """Edit a letter that rests as it will be once it is returned; or return why a worker would do nothing.
 
     Args:
@@ -268,4 +268,4 @@ def edit_resting(
     edited = returns.codec.encode(before.key, edit.apply_to(before.entry))
     member = Member(place, now_ms, record_digest(example.record, returns.codec), edited)
     after = returns.return_letter(request.build_initial_state(), example.record, example.record, now_ms, now_ms, edited)
-    return after if isinstance(after, Refusal) else EditedResting(member, before, after)
+    return after if isinstance(after, Refusal) else EditedParkedLetter(member, before, after)

@@ -100,7 +100,7 @@ def sum_tallies(tallies: Iterable[Tally]) -> Tally:
 _CONTROLS = b"\x10action/"
 
 
-class Standing(Protocol):
+class ShardRecords(Protocol):
     """Records of each partition of the changelog whose keys begin so: see `ShardNumbers`, or a copy of them."""
 
     def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]: ...
@@ -139,7 +139,7 @@ class ActionOverview(NamedTuple):
         return "running" if self.held is None else "held"
 
 
-def overviews(shards: Standing) -> list[ActionOverview]:
+def overviews(shards: ShardRecords) -> list[ActionOverview]:
     """Every action that the changelog remembers, those that were asked for last first.
 
     Args:

@@ -21,7 +21,7 @@ from retry.errors import ActionRefused
 from retry.kafka import topics
 from retry.operations import reschedule_dry_run
 from retry.operations.act import choose as act_choose
-from retry.operations.act.choose import EXAMPLES_MAX, Chosen, EditedResting, Meant, RestingExample, choose, edit_resting
+from retry.operations.act.choose import EXAMPLES_MAX, Chosen, EditedParkedLetter, RestingExample, Selects, choose, edit_resting
 from retry.operations.act.request import Edit, Request
 from retry.operations.control_requests import ShardNumbers
 from retry.operations.listing import Listing
@@ -148,7 +148,7 @@ class Preview(NamedTuple):
 
 
 def preview(
-    settings: Settings, registry: Registry, request: Request, meant: Meant, now_ms: int,
+    settings: Settings, registry: Registry, request: Request, selects: Selects, now_ms: int,
     resting: tuple[Listing, ShardNumbers] | None = None, *, waits: bool = True,
 ) -> Preview:
     """Choose the members, as of `now_ms`.
@@ -161,19 +161,19 @@ def preview(
       TopicsInvalid: a topic is missing, or cannot be read.
       ActionRefused: nothing like that can be done, as an edit of two letters.
     """
-    judge = reschedule_dry_run.judge(settings, registry)
-    actions = EntryActions(judge, topics.build_topic_names(settings.app_id).discarded)
+    redecider = reschedule_dry_run.redecider(settings, registry)
+    actions = EntryActions(redecider, topics.build_topic_names(settings.app_id).discarded)
     state = request.build_initial_state()
     if request.edit is not None:
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
-    chosen = choose(settings, registry, meant, actions, state, now_ms, waits=waits)
+    chosen = choose(settings, registry, selects, actions, state, now_ms, waits=waits)
     examples, edited = list[ExampleChange](), None
     at_rest: list[RestingExample] = []
     if resting is not None:
         listing, shards = resting
-        returns = LetterReturns(judge.registry, judge.packer, shards.count, actions.discarded)
-        at_rest = act_choose.choose_resting(listing, meant, returns, state, now_ms, chosen)
+        returns = LetterReturns(redecider.registry, redecider.entry_builder, shards.count, actions.discarded)
+        at_rest = act_choose.choose_resting(listing, selects, returns, state, now_ms, chosen)
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
     if request.edit is not None and at_rest:
@@ -186,10 +186,10 @@ def preview(
     examples = [*(_build_example(actions, request, *each, now_ms) for each in chosen.examples), *examples][:EXAMPLES_MAX]
     teams = sorted(chosen.groups["team"])
     request = request._replace(action=msgspec.structs.replace(request.action, teams=teams))
-    return Preview(request, chosen, now_ms, examples, codec=judge.packer.codec, edited=edited)
+    return Preview(request, chosen, now_ms, examples, codec=redecider.entry_builder.codec, edited=edited)
 
 
-def _edit_example(edit: Edit, name: str, made: EditedResting) -> ExampleChange:
+def _edit_example(edit: Edit, name: str, made: EditedParkedLetter) -> ExampleChange:
     diff = differences(made.before.entry, made.after.entry, edit.framing.decode_json if edit.framing else None)
     return ExampleChange(name, made.member.due_at_ms, made.after.destination, diff)
 
@@ -209,7 +209,7 @@ def _return_example(request: Request, example: RestingExample, now_ms: int) -> E
 
 
 def _build_example(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:
-    member = request.build_member(key, envelope, now_ms, actions.judge.packer.codec)
+    member = request.build_member(key, envelope, now_ms, actions.redecider.entry_builder.codec)
     acted = actions.act_on_entry(request.build_initial_state(), member, envelope, now_ms)
     if isinstance(acted, Refusal):
         raise ActionRefused(f"nothing can be done for these letters: {describe_reason(acted.reason)}")

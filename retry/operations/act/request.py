@@ -45,7 +45,7 @@ class DueTimes(NamedTuple):
         return min(due_at_ms, now_ms) if self.at_ms is None else self.at_ms
 
 
-class Framing(Protocol):
+class SchemaFrames(Protocol):
     """Knows the schemas of a registry; see `retry.scheduling.tasks.framed_values`."""
 
     def encode_json(self, former: bytes, value: bytes) -> bytes:
@@ -71,7 +71,7 @@ class Edit(NamedTuple):
 
     value: bytes | None = None
     headers: dict[str, str | None] = {}  # noqa: RUF012
-    framing: Framing | None = None
+    framing: SchemaFrames | None = None
 
     def apply_to(self, entry: Entry) -> Entry:
         """Return the letter's entry with this edit.
@@ -160,7 +160,7 @@ def _later(taken: dict[tuple[int, int], int], source: int, at_ms: int) -> int:
     return at_ms
 
 
-def _check_frame(former: bytes | None, value: bytes, framing: Framing | None) -> bytes:
+def _check_frame(former: bytes | None, value: bytes, framing: SchemaFrames | None) -> bytes:
     if former and former[0] == 0 and len(former) > _FRAME_BYTES and value[:_FRAME_BYTES] != former[:_FRAME_BYTES]:
         if framing is not None and _is_json(value):
             return framing.encode_json(former, value)

@@ -28,7 +28,7 @@ from retry.kafka.interface import AdminClient
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.operations.act.audit import Audit
-from retry.operations.act.choose import Meant
+from retry.operations.act.choose import Selects
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.request import Request, renew_action
 from retry.operations.control_requests import ASK_S, ShardNumbers
@@ -235,17 +235,17 @@ _INSTEAD = {
 }
 
 
-class Undoing(NamedTuple):
+class UndoPlan(NamedTuple):
     """An undo that can be asked for.
 
     Attributes:
       letters: `topic/partition/offset` of the letters that the action was done for.
-      meant: whether a letter is one of them and still waits to be discarded.
+      selects: whether a letter is one of them and still waits to be discarded.
     """
 
     request: Request
     letters: frozenset[str]
-    meant: Meant
+    selects: Selects
 
     def too_late(self, undone: int) -> str:
         """Describe the letters for which the undo comes too late, and how to return them; empty where there are none.
@@ -261,7 +261,7 @@ class Undoing(NamedTuple):
         return f"{told}. To return those that are discarded: retry act retry {filter_}"
 
 
-def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoing:
+def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> UndoPlan:
     """Build the undo of a discard.
 
     Raises:
@@ -285,4 +285,4 @@ def undoing(audit: Audit, about: ActionOverview, by: str, reason: str) -> Undoin
         action_records.UNDO, by=by, asked_at_ms=0, slices=[], members=0, undoes=action_id, reason=reason,
         filter=f"action {action_id}",
     )  # fmt: skip
-    return Undoing(renew_action(action), done, is_selected)
+    return UndoPlan(renew_action(action), done, is_selected)

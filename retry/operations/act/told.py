@@ -96,10 +96,10 @@ def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter |
       groups: as for `parse`.
     """
     try:
-        meant = without_state(parse(action.filter, groups=groups))
+        letter_filter = without_state(parse(action.filter, groups=groups))
     except FilterInvalid:
         return None
-    return all_of([meant, parse(f"age:<{max(0, now_ms - action.asked_at_ms)}ms")])
+    return all_of([letter_filter, parse(f"age:<{max(0, now_ms - action.asked_at_ms)}ms")])
 
 
 def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
@@ -108,24 +108,26 @@ def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
     """
-    meant = like_these(action, now_ms)
-    if meant is None:
+    letter_filter = like_these(action, now_ms)
+    if letter_filter is None:
         return None
-    return sum(not action.teams or (letter.team or "") in action.teams for letter in listing.find_letters(meant, Cursor()))
+    return sum(
+        not action.teams or (letter.team or "") in action.teams for letter in listing.find_letters(letter_filter, Cursor())
+    )
 
 
-def without_state(meant: Filter) -> Filter:
+def without_state(letter_filter: Filter) -> Filter:
     """Remove what a filter says about states: a new failure waits, also where the filter is of parked letters.
 
     >>> str(without_state(parse("team:a -state:parked (state:waiting or key:1)")))
     'team:a'
     """
-    if isinstance(meant, Term):
-        return EVERYTHING if meant.field == "state" else meant
-    if isinstance(meant, Not):
-        return EVERYTHING if without_state(meant.of) != meant.of else meant
-    parts = [without_state(each) for each in meant.of]
-    if isinstance(meant, AllOf):
+    if isinstance(letter_filter, Term):
+        return EVERYTHING if letter_filter.field == "state" else letter_filter
+    if isinstance(letter_filter, Not):
+        return EVERYTHING if without_state(letter_filter.of) != letter_filter.of else letter_filter
+    parts = [without_state(each) for each in letter_filter.of]
+    if isinstance(letter_filter, AllOf):
         return all_of(parts)
     return EVERYTHING if EVERYTHING in parts else any_of(parts)
 

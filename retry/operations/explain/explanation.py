@@ -19,7 +19,7 @@ from retry.intake.build_entry import DecidedLetter, decide
 from retry.operations.explain import sentences
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.search import RETURNED, DecisionRecord
-from retry.operations.explain.state import Forecast, LetterState, Seen
+from retry.operations.explain.state import ExplainedLetter, Forecast, LetterState
 from retry.policies.registry import Registry
 from retry.telemetry.outcomes import DISCARD, ERASE, PARK
 
@@ -54,7 +54,7 @@ def explain_evidence(evidence: LetterEvidence, registry: Registry | None, foreca
         decision, present = (_foreseen(forecast), forecast[0]) if forecast else (None, None)
     else:
         present = _decide_by_present_file(registry, forecast, decision) if forecast and registry and decision else None
-    seen = Seen(evidence, state, decision, present, registry, now_ms)
+    seen = ExplainedLetter(evidence, state, decision, present, registry, now_ms)
     sections = (
         sentences.explain_letter, sentences.policy, sentences.describe_due_time, sentences.describe_current_state,
         sentences.describe_next_steps,
@@ -82,11 +82,12 @@ def _derive_letter_state(evidence: LetterEvidence, registry: Registry | None, no
 
 
 def _foreseen(forecast: Forecast) -> DecisionRecord:
-    case, packed = forecast
+    decided, packed = forecast
     return DecisionRecord(
-        case.trace.id.decode(), case.route.team, case.plan.name, attempt=case.attempt, first_failed_ms=case.first_failed_at_ms,
-        failed_ms=case.failed_at_ms, taken_ms=None, decision="park" if packed.reason else "retry", reason=packed.reason,
-        due_ms=None if packed.reason else case.due_at_ms, target=packed.destination,
+        decided.trace.id.decode(), decided.route.team, decided.plan.name, attempt=decided.attempt,
+        first_failed_ms=decided.first_failed_at_ms, failed_ms=decided.failed_at_ms, taken_ms=None,
+        decision="park" if packed.reason else "retry", reason=packed.reason,
+        due_ms=None if packed.reason else decided.due_at_ms, target=packed.destination,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from retry.delay_queue.envelopes import HEADERS_MAX, Named, Unopened
 from retry.intake.build_entry import draw
 from retry.operations.explain import state as due_steps
 from retry.operations.explain.search import DecisionRecord
-from retry.operations.explain.state import LetterState, Seen
+from retry.operations.explain.state import ExplainedLetter, LetterState
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.explain import delay_bounds_ms
 from retry.policies.explain import explain as policy_lines
@@ -23,7 +23,7 @@ from retry.telemetry.outcomes import ERASE
 _MESSAGE_CHARS_MAX = 200
 
 
-def explain_letter(seen: Seen) -> Iterator[str]:
+def explain_letter(seen: ExplainedLetter) -> Iterator[str]:
     """Describe who wrote the letter, what failed, and how often so far."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.missing:
@@ -61,7 +61,7 @@ def _times(retries: int) -> str:
     return "1 retry" if retries == 1 else f"{retries:,} retries" if retries > 0 else "no retry"
 
 
-def policy(seen: Seen) -> Iterator[str]:
+def policy(seen: ExplainedLetter) -> Iterator[str]:
     """Describe what decided, which rule matched, and what the policy file says of such a letter."""
     decided, dead_letter, registry = seen.decision, seen.evidence.letter, seen.registry
     if decided is not None and not seen.foreseen:
@@ -72,14 +72,14 @@ def policy(seen: Seen) -> Iterator[str]:
         letter = dead_letter if seen.present is None else seen.present.letter
         first_ms, taken_ms = decided.first_failed_ms, decided.taken_ms or seen.now_ms
         age_ms = 0 if first_ms is None else max(0, taken_ms - first_ms)
-        case = MatchInput(letter.failure, max(1, decided.attempt), age_ms, letter.original_headers, letter.value is None)
+        match_input = MatchInput(letter.failure, max(1, decided.attempt), age_ms, letter.original_headers, letter.value is None)
         yield "The policy file says of such a letter:"
-        yield from (f"  {line}" for line in policy_lines(registry, letter.topic, case))
+        yield from (f"  {line}" for line in policy_lines(registry, letter.topic, match_input))
     if seen.evidence.waiting is not None and decided is not None:
         yield from _otherwise(seen, decided)
 
 
-def _otherwise(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
+def _otherwise(seen: ExplainedLetter, decided: DecisionRecord) -> Iterator[str]:
     """Describe what the policy file would decide now, if that differs from what was decided."""
     present = seen.present
     if present is None:
@@ -95,7 +95,7 @@ def _otherwise(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
         yield "`retry reschedule` has waiting letters decided anew."
 
 
-def describe_due_time(seen: Seen) -> Iterator[str]:
+def describe_due_time(seen: ExplainedLetter) -> Iterator[str]:
     """How the due time came about."""
     evidence, decided, present = seen.evidence, seen.decision, seen.present
     if decided is None or decided.due_ms is None:
@@ -122,7 +122,7 @@ def describe_due_time(seen: Seen) -> Iterator[str]:
             yield f"It was put off to {iso(at_ms)} since: its topic refused it, or it was rescheduled."
 
 
-def describe_current_state(seen: Seen) -> Iterator[str]:
+def describe_current_state(seen: ExplainedLetter) -> Iterator[str]:
     """Describe where the letter is now."""
     evidence, decided = seen.evidence, seen.decision
     if evidence.waiting is not None:
@@ -151,7 +151,7 @@ def describe_current_state(seen: Seen) -> Iterator[str]:
         yield f"As it was before the action {former.action} changed it, it is kept at {former.place}: superseded, never returned."
 
 
-def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+def _waits(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
     where, target, evidence = source(waiting.key), waiting.entry.destination, seen.evidence
     late_ms = seen.now_ms - where.due_at_ms
     if waiting.head is not None:
@@ -181,14 +181,14 @@ def _waits(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield "/health/ready of the workers says which."
 
 
-def _tell_refused_head(seen: Seen, head: bytes) -> Iterator[str]:
+def _tell_refused_head(seen: ExplainedLetter, head: bytes) -> Iterator[str]:
     """Whether the topic of the letter that it waits behind refuses that one."""
     _, topic, partition, offset = source(head)
     if (refused := seen.evidence.refused.get(f"{topic}/{partition}/{offset}")) is not None:
         yield f"That is {refused.letter}, which {refused.target} refuses: {refused.why}. It is parked if it is refused once more."
 
 
-def _tell_refusal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+def _tell_refusal(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
     """Whether its topic refuses this letter, or others that are due."""
     told, target = seen.evidence.refused, waiting.entry.destination
     own = told.get(str(seen.evidence.location))
@@ -201,7 +201,7 @@ def _tell_refusal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
         yield f"{target} refuses {len(others):,} other letters, which were put aside: {others[0].letter}: {others[0].why}."
 
 
-def _describe_seal(seen: Seen, waiting: WaitingEntry) -> Iterator[str]:
+def _describe_seal(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
     """Describe whether the entry is held, and whether workers, or whoever asks, lack its encryption key."""
     entry = waiting.entry
     if is_held(waiting.key) and str(seen.evidence.location) in seen.evidence.refused:
@@ -230,7 +230,7 @@ def _of_name(waiting: WaitingEntry) -> Iterator[str]:
         yield f"It {how}; what waits is run {plan.run}."
 
 
-def describe_next_steps(seen: Seen) -> Iterator[str]:
+def describe_next_steps(seen: ExplainedLetter) -> Iterator[str]:
     decided, present = seen.decision, seen.present
     if seen.state is LetterState.UNREAD:
         yield "Nothing happens until a team's section names its topic."
@@ -246,7 +246,7 @@ def describe_next_steps(seen: Seen) -> Iterator[str]:
             yield from _next_retry(seen, decided)
 
 
-def _next_retry(seen: Seen, decided: DecisionRecord) -> Iterator[str]:
+def _next_retry(seen: ExplainedLetter, decided: DecisionRecord) -> Iterator[str]:
     if seen.present is None:
         return
     policy, attempt = seen.present.plan.policy, decided.attempt + 1

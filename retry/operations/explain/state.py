@@ -64,7 +64,7 @@ class LetterState(Enum):
     LEFT = "gone from the service, and its outcome is not found"
 
 
-class Seen(NamedTuple):
+class ExplainedLetter(NamedTuple):
     """The facts about one letter that sentences are made from.
 
     Attributes:

@@ -86,7 +86,7 @@ InGroup = Callable[[str], Predicate]
 _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
-def predicate(meant: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
+def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
     """Build the test of whether a filter selects a letter, as of this moment.
 
     Args:
@@ -95,59 +95,67 @@ def predicate(meant: Filter, now_ms: int, in_group: InGroup | None = None) -> Pr
     Raises:
       FilterInvalid: the filter asks for a group, and `in_group` is None.
     """
-    if isinstance(meant, Term):
-        if meant.field == GROUP:
-            return _of_group(meant, in_group)
-        return _ranges(meant.field, meant.value, now_ms) if isinstance(meant.value, Range) else _globs(meant, meant.value)
-    if isinstance(meant, Not):
-        holds = predicate(meant.of, now_ms, in_group)
+    if isinstance(letter_filter, Term):
+        if letter_filter.field == GROUP:
+            return _of_group(letter_filter, in_group)
+        return (
+            _ranges(letter_filter.field, letter_filter.value, now_ms)
+            if isinstance(letter_filter.value, Range)
+            else _globs(letter_filter, letter_filter.value)
+        )
+    if isinstance(letter_filter, Not):
+        holds = predicate(letter_filter.of, now_ms, in_group)
         return lambda letter: not holds(letter)
-    parts = [predicate(each, now_ms, in_group) for each in sorted(meant.of, key=_cost)]
-    if isinstance(meant, AllOf):
+    parts = [predicate(each, now_ms, in_group) for each in sorted(letter_filter.of, key=_cost)]
+    if isinstance(letter_filter, AllOf):
         return lambda letter: all(part(letter) for part in parts)
     return lambda letter: any(part(letter) for part in parts)
 
 
-def list_states(meant: Filter, *, discarded: bool = False) -> frozenset[str]:
+def list_states(letter_filter: Filter, *, discarded: bool = False) -> frozenset[str]:
     """The states that a letter may have of which a filter holds; where no other has to be looked at.
 
     What was discarded is meant only where that is said, in the filter or with `discarded`.
     """
-    possible = frozenset(state for state in STATES if _possible(meant, state)[0])
-    return possible if discarded or mentions_state(meant, DISCARDED) else possible - {DISCARDED}
+    possible = frozenset(state for state in STATES if _possible(letter_filter, state)[0])
+    return possible if discarded or mentions_state(letter_filter, DISCARDED) else possible - {DISCARDED}
 
 
-def latest_due_ms(meant: Filter, now_ms: int) -> float:
+def latest_due_ms(letter_filter: Filter, now_ms: int) -> float:
     """No letter is meant that is due later: what waits is read in that order, and needs no reading beyond."""
-    if isinstance(meant, AllOf):
-        return min((latest_due_ms(each, now_ms) for each in meant.of), default=inf)
-    if isinstance(meant, AnyOf):
-        return max(latest_due_ms(each, now_ms) for each in meant.of)
-    if isinstance(meant, Not) or meant.field != "due" or not isinstance(meant.value, Range):
+    if isinstance(letter_filter, AllOf):
+        return min((latest_due_ms(each, now_ms) for each in letter_filter.of), default=inf)
+    if isinstance(letter_filter, AnyOf):
+        return max(latest_due_ms(each, now_ms) for each in letter_filter.of)
+    if isinstance(letter_filter, Not) or letter_filter.field != "due" or not isinstance(letter_filter.value, Range):
         return inf
-    high = bound_at(meant.value.high, now_ms)
+    high = bound_at(letter_filter.value.high, now_ms)
     return inf if high is None else high
 
 
-def mentions_state(meant: Filter, state: str) -> bool:
+def mentions_state(letter_filter: Filter, state: str) -> bool:
     """Whether a filter speaks of a state."""
-    if isinstance(meant, Term):
-        return meant.field == "state" and meant.value == Glob((state,))
-    return mentions_state(meant.of, state) if isinstance(meant, Not) else any(mentions_state(each, state) for each in meant.of)
+    if isinstance(letter_filter, Term):
+        return letter_filter.field == "state" and letter_filter.value == Glob((state,))
+    return (
+        mentions_state(letter_filter.of, state)
+        if isinstance(letter_filter, Not)
+        else any(mentions_state(each, state) for each in letter_filter.of)
+    )
 
 
-def _possible(meant: Filter, state: str) -> tuple[bool, bool]:
+def _possible(letter_filter: Filter, state: str) -> tuple[bool, bool]:
     """Whether a filter may hold of a letter in a state, and whether it may not."""
-    if isinstance(meant, Term):
-        if meant.field != "state":
+    if isinstance(letter_filter, Term):
+        if letter_filter.field != "state":
             return True, True
-        is_it = meant.value == Glob((state,))
+        is_it = letter_filter.value == Glob((state,))
         return is_it, not is_it
-    if isinstance(meant, Not):
-        return _possible(meant.of, state)[::-1]
-    parts = [_possible(each, state) for each in meant.of]
+    if isinstance(letter_filter, Not):
+        return _possible(letter_filter.of, state)[::-1]
+    parts = [_possible(each, state) for each in letter_filter.of]
     holds, fails = [may for may, _ in parts], [may_not for _, may_not in parts]
-    return (all(holds), any(fails)) if isinstance(meant, AllOf) else (any(holds), all(fails))
+    return (all(holds), any(fails)) if isinstance(letter_filter, AllOf) else (any(holds), all(fails))
 
 
 def _of_group(term: Term, in_group: InGroup | None) -> Predicate:
@@ -208,12 +216,14 @@ def bound_at(bound: Bound | None, now_ms: int) -> int | None:
     return bound.ms if isinstance(bound, Span) else bound
 
 
-def _cost(meant: Filter) -> int:
+def _cost(letter_filter: Filter) -> int:
     """How much has to be read of a letter before this is decided."""
-    if isinstance(meant, Not):
-        return _cost(meant.of)
-    if isinstance(meant, AllOf | AnyOf):
-        return max(map(_cost, meant.of), default=0)
-    if meant.field == "value":
+    if isinstance(letter_filter, Not):
+        return _cost(letter_filter.of)
+    if isinstance(letter_filter, AllOf | AnyOf):
+        return max(map(_cost, letter_filter.of), default=0)
+    if letter_filter.field == "value":
         return _VALUE_COST
-    return _FAILURE_COST if meant.field in ("exception", "cause", "message", "consumer-group", "fingerprint", GROUP) else 0
+    return (
+        _FAILURE_COST if letter_filter.field in ("exception", "cause", "message", "consumer-group", "fingerprint", GROUP) else 0
+    )

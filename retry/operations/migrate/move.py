@@ -35,7 +35,7 @@ from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import ARRIVE_WITHIN_S, KafkaTransactionalProducer, await_visible, demand_arrival
 from retry.operations.cluster import Cluster
 from retry.operations.migrate.plan import Conversion
-from retry.operations.migrate.waiting import Waiting, list_group_members
+from retry.operations.migrate.waiting import UnreadRecords, list_group_members
 from retry.record import stamp_ms
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Move:
       leave: whether records that become no letter are passed over; else they end the move before their batch.
     """
 
-    def __init__(self, cluster: Cluster, waiting: Waiting, conversion: Conversion, *, leave: bool) -> None:
+    def __init__(self, cluster: Cluster, waiting: UnreadRecords, conversion: Conversion, *, leave: bool) -> None:
         self._cluster, self._waiting, self._conversion = cluster, waiting, conversion
         self._leave = leave
         self._open: dict[Partition, int] = {(s.topic, s.partition): s.stop for s in waiting.spans if s.start < s.stop}

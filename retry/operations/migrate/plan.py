@@ -11,7 +11,7 @@ from retry.dead_letters import retry_headers as ours
 from retry.dead_letters.dead_letter import moment, retries_made
 from retry.dead_letters.frameworks import header_values
 from retry.operations.cluster import Cluster, with_refused_headers
-from retry.operations.migrate.waiting import Waiting
+from retry.operations.migrate.waiting import UnreadRecords
 from retry.operations.try_letters import Tried
 from retry.policies.registry import Registry
 from retry.record import Headers, Record, read_headers
@@ -130,7 +130,7 @@ class Conversion:
         return place, Record(where, message.key(), message.value(), told, message.timestamp()), False
 
 
-def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[Waiting], conversion: Conversion) -> Plan:
+def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[UnreadRecords], conversion: Conversion) -> Plan:
     """Decide everything that waits.
 
     Raises:
@@ -154,6 +154,6 @@ def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[Waiti
     return plan
 
 
-def _read_waiting_batches(cluster: Cluster, waiting: Sequence[Waiting]) -> Iterator[list[Any]]:
+def _read_waiting_batches(cluster: Cluster, waiting: Sequence[UnreadRecords]) -> Iterator[list[Any]]:
     for each in waiting:
         yield from with_refused_headers(cluster.reader, each.spans)

@@ -19,7 +19,7 @@ _ASK_S, _GROUPS_S = 20.0, 30.0
 _PATTERN = frozenset("*?[")
 
 
-class Waiting(NamedTuple):
+class UnreadRecords(NamedTuple):
     """The records that one consumer group has still to read.
 
     Attributes:
@@ -51,7 +51,7 @@ def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
     cluster.partitions(target)
 
 
-def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: str | None, target: str) -> list[Waiting]:
+def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: str | None, target: str) -> list[UnreadRecords]:
     """Find what waits in the topics whose names match any of `globs`, by consumer group.
 
     Args:
@@ -82,7 +82,7 @@ def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: st
         start = min(max(first, committed.get((topic, partition), first)), last)
         found.setdefault(name, []).append(Span(topic, partition, start, last))
     read = {topic for topic, (_, committed) in by_topic.items() if any(name == topic for name, _ in committed)}
-    return [Waiting(name, spans, tuple(sorted({s.topic for s in spans} - read))) for name, spans in sorted(found.items())]
+    return [UnreadRecords(name, spans, tuple(sorted({s.topic for s in spans} - read))) for name, spans in sorted(found.items())]
 
 
 Offsets = Mapping[Partition, int]
@@ -133,7 +133,7 @@ def list_group_members(cluster: Cluster, group: str) -> list[str]:
     return names
 
 
-def count(cluster: Cluster, waiting: Sequence[Waiting]) -> Counter[str]:
+def count(cluster: Cluster, waiting: Sequence[UnreadRecords]) -> Counter[str]:
     """Count the records that wait in each topic, without transaction markers."""
     counts = Counter[str]()
     for each in waiting:

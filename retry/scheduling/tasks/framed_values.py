@@ -20,7 +20,7 @@ _FRAME_BYTES = 5
 
 
 class FramedValues:
-    """Encodes and decodes; see `retry.operations.act.request.Framing`.
+    """Encodes and decodes; see `retry.operations.act.request.SchemaFrames`.
 
     Args:
       config: properties of the registry's client.

@@ -33,7 +33,7 @@ _ENDED = ("delivered", "parked")
 PAGE_MAX = 500
 
 
-class Made(NamedTuple):
+class TimerAnswer(NamedTuple):
     """A timer as JSON, and whether it was made just now."""
 
     timer: dict[str, Any]
@@ -62,7 +62,7 @@ class Timers:
         self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
         self._codec = codec
 
-    async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> Made:
+    async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> TimerAnswer:
         """Make a timer, or find the one that the same request made before.
 
         Raises:
@@ -70,7 +70,7 @@ class Timers:
         """
         timer_id = _id(team, request.idempotency_key)
         if request.idempotency_key is not None and (existing := self._existing(team, timer_id, request.mark)) is not None:
-            return Made(existing, new=False)
+            return TimerAnswer(existing, new=False)
         await quotas.timer(team)
         await self._vet(request.call.url, team)
         version = clock.wall_ms()
@@ -84,7 +84,7 @@ class Timers:
             raise too_large(self._bytes_max)
         timer = WaitingTimer(key, entry)
         await self._write(timer_id, key, envelope, timer)
-        return Made(_waiting_json(timer, None), new=True)
+        return TimerAnswer(_waiting_json(timer, None), new=True)
 
     def get(self, team: str, timer_id: str) -> dict[str, Any]:
         """Show a timer that waits, or what became of it.

@@ -131,9 +131,9 @@ class Shards:
     """
 
     def __init__(
-        self, group: str, topic: str, around: ShardContext, opening: Map, writer: str, standbys: Iterable[int] = ()
+        self, group: str, topic: str, shard_context: ShardContext, opening: Map, writer: str, standbys: Iterable[int] = ()
     ) -> None:
-        self.around, self._opening, self._standbys = around, opening, frozenset(standbys)
+        self.shard_context, self._opening, self._standbys = shard_context, opening, frozenset(standbys)
         self._open: dict[int, Shard] = {}
         self._standing_by: dict[int, Shard] = {}
         self._begin_standbys = clock.Interval(_AGAIN_S, at_once=True)
@@ -144,9 +144,9 @@ class Shards:
         self.topic = topic
         self._touch_tables = clock.Interval(_TOUCH_EVERY_S)
         names = [f"{writer}-{number}" for number in range(AT_ONCE)]
-        self.producers = SweepProducers(around.log.writer, names, topic, self._proof)
-        self._followed = RestoreQueue(around.log.follower(), topic)
-        self._member = around.log.join_group(group, [topic], self._note_gained, self._leaving, reads=False)
+        self.producers = SweepProducers(shard_context.log.writer, names, topic, self._proof)
+        self._followed = RestoreQueue(shard_context.log.follower(), topic)
+        self._member = shard_context.log.join_group(group, [topic], self._note_gained, self._leaving, reads=False)
 
     def list_open_shards(self) -> list[Shard]:
         """List the owned shards that are open just now."""
@@ -239,9 +239,9 @@ class Shards:
         if not missing or restoring or not self._begin_standbys.is_due():
             return
         try:
-            bounds = self.around.log.fetch_bounds(self.topic, missing)
+            bounds = self.shard_context.log.fetch_bounds(self.topic, missing)
             for partition in sorted(missing):
-                shard = Shard.stand_by(ChangelogPartition(self.topic, partition), self.around, bounds[partition])
+                shard = Shard.stand_by(ChangelogPartition(self.topic, partition), self.shard_context, bounds[partition])
                 self._followed.add_shard(partition, shard)
                 self._standing_by[partition] = shard
         except (RetryError, KafkaException, TimeoutError) as error:
@@ -278,8 +278,8 @@ class Shards:
             self.producers.open()
             shard = self._standing_by.get(partition)
             if shard is None:
-                shard = Shard.open(ChangelogPartition(self.topic, partition), self.around)
-            elif not shard.take_over(self.around):
+                shard = Shard.open(ChangelogPartition(self.topic, partition), self.shard_context)
+            elif not shard.take_over(self.shard_context):
                 # It is closed by the thread that reads, and then opened anew.
                 return None
         except (ChangelogReplaced, DataDirUnusable):

@@ -14,7 +14,7 @@ from functools import partial
 from retry import clock
 from retry.delivery import sweep, webhook_calls
 from retry.delivery.due_batch import give_back
-from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, Swept
+from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, SweepResult
 from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
 from retry.kafka.interface import SweepProducer
@@ -28,7 +28,7 @@ _FULL = 8
 AT_ONCE = 2
 
 
-def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, around: ShardContext, now_ms: int) -> list[Swept]:
+def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> list[SweepResult]:
     """Deliver one batch of what is due in some shards, those that were swept longest ago first.
 
     What goes wrong changes the phases of the shards that it concerns; whoever owns them looks at that.
@@ -38,102 +38,104 @@ def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, around: ShardCon
     """
     held: list[Shard] = []
     try:
-        parts = _select_parts(shards, held, writer, around, now_ms)
-        swept = _deliver_parts(parts, SweepContext(writer, around.gate, now_ms, around.codec), around)
+        parts = _select_parts(shards, held, writer, shard_context, now_ms)
+        swept = _deliver_parts(parts, SweepContext(writer, shard_context.admission, now_ms, shard_context.codec), shard_context)
         for shard in held:
-            _call(shard, writer, around, now_ms)
+            _call(shard, writer, shard_context, now_ms)
         return swept
     finally:
         for shard in held:
             shard.release()
 
 
-def is_full(swept: Sequence[Swept], around: ShardContext) -> bool:
+def is_full(swept: Sequence[SweepResult], shard_context: ShardContext) -> bool:
     """Whether a batch was so large that the next one should not wait: every transaction costs the brokers the same."""
-    return sum(len(each.sent) + each.superseded for each in swept) >= around.rows_max // _FULL
+    return sum(len(each.sent) + each.superseded for each in swept) >= shard_context.rows_max // _FULL
 
 
 def _select_parts(
-    shards: Sequence[Shard], held: list[Shard], writer: SweepProducer, around: ShardContext, now_ms: int
+    shards: Sequence[Shard], held: list[Shard], writer: SweepProducer, shard_context: ShardContext, now_ms: int
 ) -> list[tuple[Shard, ShardBatch]]:
     """Select what is to be sent from each shard, within the bounds of one batch; shards that are looked at join `held`."""
     parts: list[tuple[Shard, ShardBatch]] = []
     at_most = max(1, -(-len(shards) // AT_ONCE))
     rows, size = 0, 0
     for shard in shards:
-        if len(held) >= at_most and rows >= around.rows_max // _FULL:
+        if len(held) >= at_most and rows >= shard_context.rows_max // _FULL:
             break
         if (shard.progress.keeps_failing() and held) or not shard.acquire_sweep_lock():
             continue
         held.append(shard)
         places = max(1, at_most - len(parts))
-        rows_max, bytes_max = (around.rows_max - rows) // places, (around.bytes_now - size) // places
-        select = partial(_select, shard, writer, around, now_ms, max(1, rows_max), max(1, bytes_max))
+        rows_max, bytes_max = (shard_context.rows_max - rows) // places, (shard_context.bytes_now - size) // places
+        select = partial(_select, shard, writer, shard_context, now_ms, max(1, rows_max), max(1, bytes_max))
         batch = shard.run_guarded(select)
         if batch is not None:
             parts.append((shard, batch))
             rows += len(batch.batch.rows) + len(batch.batch.superseded)
             size += batch.batch.size
-        if shard.progress.keeps_failing() or rows >= around.rows_max or size >= around.bytes_now:
+        if shard.progress.keeps_failing() or rows >= shard_context.rows_max or size >= shard_context.bytes_now:
             break
     return parts
 
 
 def _select(
-    shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+    shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     """Move one batch of entries, where some are to move, and say what is to be sent."""
     begun_s = clock.monotonic_s()
     try:
-        return _moved_or_selected(shard, writer, around, now_ms, rows_max, bytes_max)
+        return _moved_or_selected(shard, writer, shard_context, now_ms, rows_max, bytes_max)
     except TransactionFailed:
-        around.note_failure(begun_s)
+        shard_context.note_failure(begun_s)
         raise
 
 
 def _moved_or_selected(
-    shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int, rows_max: int, bytes_max: int
+    shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
-    if shard.moves.release(writer, around, now_ms):
+    if shard.moves.release(writer, shard_context, now_ms):
         shard.progress.note_move()
         return None
-    shard.moves.move_batch(writer, around, now_ms)
-    found = sweep.select(shard.table, shard.changelog, around.gate, now_ms, rows_max, bytes_max, around.codec)
+    shard.moves.move_batch(writer, shard_context, now_ms)
+    found = sweep.select(shard.table, shard.changelog, shard_context.admission, now_ms, rows_max, bytes_max, shard_context.codec)
     if found is None:
-        shard.progress.swept(overlooked=shard.is_overlooked(around.gate, now_ms))
+        shard.progress.swept(overlooked=shard.is_overlooked(shard_context.admission, now_ms))
     elif found.unopened:
-        shard.moves.quarantine_due_rows(writer, found.unopened, around)
+        shard.moves.quarantine_due_rows(writer, found.unopened, shard_context)
         shard.progress.note_move()
         return None
     elif found.to_explode:
         # Before anything else: what is given back here is asked for again at the next turn.
-        give_back(around.gate, found.batch.rows)
+        give_back(shard_context.admission, found.batch.rows)
         shard.moves.explode_blocks(writer, found.to_explode)
         shard.progress.note_move()
         return None
     elif found.refused:
-        shard.moves.park_refused(writer, found.refused, around, now_ms)
+        shard.moves.park_refused(writer, found.refused, shard_context, now_ms)
         shard.progress.note_move()
         return None
     return found
 
 
-def _deliver_parts(parts: list[tuple[Shard, ShardBatch]], context: SweepContext, around: ShardContext) -> list[Swept]:
+def _deliver_parts(
+    parts: list[tuple[Shard, ShardBatch]], context: SweepContext, shard_context: ShardContext
+) -> list[SweepResult]:
     if not parts:
         return []
     begun_s, size = clock.monotonic_s(), sum(batch.batch.size for _, batch in parts)
     try:
         committed = sweep.deliver([batch for _, batch in parts], context)
     except TransactionFailed as error:
-        around.note_failure(begun_s, size)
+        shard_context.note_failure(begun_s, size)
         for shard, _ in parts:
             shard.note_failure(error)
         return []
-    around.note_commit(begun_s, size)
+    shard_context.note_commit(begun_s, size)
     return [_settle_shard(shard, batch, context) for (shard, _), batch in zip(parts, committed, strict=True)]
 
 
-def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swept:
+def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> SweepResult:
     """Let go of what was sent, after its commit."""
     swept = shard.run_guarded(lambda: sweep.finish_sweep(batch, context))
     if swept is None:
@@ -146,19 +148,19 @@ def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> Swe
     return swept
 
 
-def _call(shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
+def _call(shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> None:
     """Write down what came of HTTP calls, and begin those that are due."""
-    calls = around.calls
+    calls = shard_context.calls
     if calls is not None and shard.phase is Phase.READY:
-        shard.run_guarded(lambda: _call_turn(calls, shard, writer, around, now_ms))
+        shard.run_guarded(lambda: _call_turn(calls, shard, writer, shard_context, now_ms))
 
 
 def _call_turn(
-    calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, around: ShardContext, now_ms: int
+    calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int
 ) -> None:
     turn = webhook_calls.advance_calls(
-        calls, shard.table, writer, changelog=shard.changelog, gate=around.gate, now_ms=now_ms, rows_max=around.rows_max,
-        codec=around.codec,
+        calls, shard.table, writer, changelog=shard.changelog, admission=shard_context.admission, now_ms=now_ms,
+        rows_max=shard_context.rows_max, codec=shard_context.codec,
     )  # fmt: skip
     if turn.unopened:
-        shard.moves.quarantine_due_rows(writer, turn.unopened, around)
+        shard.moves.quarantine_due_rows(writer, turn.unopened, shard_context)

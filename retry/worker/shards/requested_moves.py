@@ -50,9 +50,9 @@ class RequestedMoves:
         self._rescheduling, self._acting, self._cancelling = Rescheduling(), Acting(changelog, table), Cancelling()
         self._holding = Holding(changelog, table)
 
-    def quarantine_due_rows(self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext) -> None:
+    def quarantine_due_rows(self, writer: SweepProducer, rows: Sequence[DueRow], shard_context: ShardContext) -> None:
         """Move those of some entries that cannot be opened out of the way of others."""
-        if self._holding.quarantine_entries(writer, rows, around.codec, self._build_end_reader(around)):
+        if self._holding.quarantine_entries(writer, rows, shard_context.codec, self._build_end_reader(shard_context)):
             self._held_moved()
 
     def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
@@ -61,19 +61,19 @@ class RequestedMoves:
         self.entries_moved()
 
     def park_refused(
-        self, writer: SweepProducer, rows: Sequence[DueRow], around: ShardContext, now_ms: int
+        self, writer: SweepProducer, rows: Sequence[DueRow], shard_context: ShardContext, now_ms: int
     ) -> None:
         """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
 
         Does nothing while not all is folded that was moved before.
         """
-        end = self._build_end_reader(around)
+        end = self._build_end_reader(shard_context)
         if not self._holding.is_settled(end):
             return
-        context = _refused_context(writer, around, now_ms)
+        context = _refused_context(writer, shard_context, now_ms)
         verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(self._table), self._changelog, context)
         if verdicts.moves or verdicts.rows:
-            move_entries.commit(self._move_context(writer, around, now_ms), verdicts.moves, verdicts.rows)
+            move_entries.commit(self._move_context(writer, shard_context, now_ms), verdicts.moves, verdicts.rows)
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
@@ -86,15 +86,15 @@ class RequestedMoves:
             refused = [RefusedEntry(name_letter(key), to, why, now_ms) for (key, _), to, why in verdicts.held]
             self._holding.hold_refused(writer, [row for row, _, _ in verdicts.held], refused)
         for key in verdicts.settled:
-            around.gate.refused_entries.drop_entry(key)
+            shard_context.admission.refused_entries.drop_entry(key)
         self._held_moved()
 
-    def release(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> bool:
+    def release(self, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> bool:
         """Move one batch of what was held and can be sent now; False where there is none."""
-        context = _refused_context(writer, around, now_ms)
+        context = _refused_context(writer, shard_context, now_ms)
         still_refused = partial(park_refused.find_refused, changelog=self._changelog, context=context)
-        end = self._build_end_reader(around)
-        released = self._holding.release_entries(writer, around.codec, now_ms, around.rows_max, end, still_refused)
+        end = self._build_end_reader(shard_context)
+        released = self._holding.release_entries(writer, shard_context.codec, now_ms, shard_context.rows_max, end, still_refused)
         if released:
             self._held_moved()
         return released > 0
@@ -109,19 +109,20 @@ class RequestedMoves:
         """The entries of this shard that are held, counted."""
         return self._holding.held
 
-    def move_batch(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> None:
+    def move_batch(self, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> None:
         """Move one batch of what is to be rescheduled; what operators and nulls ask for only while none of that is moving."""
-        limits, moving = (around.rows_max, around.bytes_now), self._move_context(writer, around, now_ms)
+        limits, moving = (shard_context.rows_max, shard_context.bytes_now), self._move_context(writer, shard_context, now_ms)
         if self._rescheduling.reschedule_batch(moving, *limits):
             log.info("shard %d: rescheduled, %s", self._changelog.partition, self._rescheduling.describe_progress())
         if self._rescheduling.is_moving:
             self._cancelling.restart()
             return
-        partition, end = self._changelog.partition, self._build_end_reader(around)
-        actions = EntryActions(around.judge, around.discarded)
+        partition, end = self._changelog.partition, self._build_end_reader(shard_context)
+        actions = EntryActions(shard_context.redecider, shard_context.discarded)
         context = ActContext(
-            writer, around.gate, actions, audit=around.audit, outcomes=around.outcomes, now_ms=now_ms, bytes_max=around.bytes_now,
-            end=end, ask=around.ask_parked, passed=around.ask_passed, shards=around.shards,
+            writer, shard_context.admission, actions, audit=shard_context.audit, outcomes=shard_context.outcomes, now_ms=now_ms,
+            bytes_max=shard_context.bytes_now, end=end, ask=shard_context.ask_parked, passed=shard_context.ask_passed,
+            shards=shard_context.shards,
         )  # fmt: skip
         if acted := self._acting.run_slice(context):
             # What was looked at for nulls may be elsewhere now.
@@ -130,22 +131,22 @@ class RequestedMoves:
         if self._cancelling.cancel_batch(moving, *limits, end):
             log.info("shard %d: nulls followed, %s", partition, self._cancelling.describe_progress())
 
-    def _move_context(self, writer: SweepProducer, around: ShardContext, now_ms: int) -> MoveContext:
-        return MoveContext(self._table, writer, self._changelog, around.judge, now_ms)
+    def _move_context(self, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> MoveContext:
+        return MoveContext(self._table, writer, self._changelog, shard_context.redecider, now_ms)
 
-    def _build_end_reader(self, around: ShardContext) -> Callable[[], int]:
+    def _build_end_reader(self, shard_context: ShardContext) -> Callable[[], int]:
         topic, partition = self._changelog
-        return lambda: around.log.fetch_bounds(topic, [partition])[partition].end
+        return lambda: shard_context.log.fetch_bounds(topic, [partition])[partition].end
 
     def entries_moved(self) -> None:
         """Entries have another place, which only the fold tells: nulls are followed when it has come so far."""
         self._cancelling.await_fold()
 
-    def describe(self, judge: Redecider) -> MovesTold:
+    def describe(self, redecider: Redecider) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
-        waits = self._rescheduling.describe_waiting(self._table, judge) or ""
-        return MovesTold(waits, self._acting.describe_waiting(judge.digest))
+        waits = self._rescheduling.describe_waiting(self._table, redecider) or ""
+        return MovesTold(waits, self._acting.describe_waiting(redecider.digest))
 
 
-def _refused_context(writer: SweepProducer, around: ShardContext, now_ms: int) -> RefusedContext:
-    return RefusedContext(writer, around.gate, around.judge, around.discarded, now_ms)
+def _refused_context(writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> RefusedContext:
+    return RefusedContext(writer, shard_context.admission, shard_context.redecider, shard_context.discarded, now_ms)

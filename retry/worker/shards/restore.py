@@ -43,7 +43,7 @@ class ShardContext(NamedTuple):
         letters.
       ask_parked: reads letters that rest.
       ask_passed: asks what consumers have read.
-      codec: reads and writes envelopes; that of `judge`.
+      codec: reads and writes envelopes; that of `redecider`.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
       pace: how many bytes a transaction may have just now; `bytes_max` where nobody looks at that.
       disregarded: is told of changes by name that have no effect; None where nobody counts them.
@@ -51,8 +51,8 @@ class ShardContext(NamedTuple):
 
     log: Log
     tables: TableDirectory
-    gate: Admission
-    judge: Redecider
+    admission: Admission
+    redecider: Redecider
     rows_max: int
     bytes_max: int
     stale_ms: int = DELETE_RETENTION_MS // 2
@@ -83,18 +83,18 @@ class ShardContext(NamedTuple):
             self.pace.note_commit(begun_s, size)
 
 
-def fetch_bounds(changelog: ChangelogPartition, around: ShardContext) -> OffsetBounds:
+def fetch_bounds(changelog: ChangelogPartition, shard_context: ShardContext) -> OffsetBounds:
     """Step 3: the bounds of the partition.
 
     Raises:
       KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
     """
-    return around.log.fetch_bounds(changelog.topic, [changelog.partition])[changelog.partition]
+    return shard_context.log.fetch_bounds(changelog.topic, [changelog.partition])[changelog.partition]
 
 
-def table(changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Table:
+def table(changelog: ChangelogPartition, shard_context: ShardContext, bounds: OffsetBounds) -> Table:
     """Step 2; before or after step 3 is the same, since nobody else writes to the table."""
-    tables, partition = around.tables, changelog.partition
+    tables, partition = shard_context.tables, changelog.partition
     found = tables.open(partition, clock.wall_ms())
     if not is_within(found, bounds):
         lost = ", Kafka lost acknowledged writes" if found.next_offset > bounds.end else ""

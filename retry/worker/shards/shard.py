@@ -79,31 +79,35 @@ class Shard:
             log.info("shard %d: ready, %d waiting", self.changelog.partition, self.table.waiting)
 
     @classmethod
-    def open(cls, changelog: ChangelogPartition, around: ShardContext) -> Shard:
+    def open(cls, changelog: ChangelogPartition, shard_context: ShardContext) -> Shard:
         """Open it; the steps are those of `retry.worker.shards.restore`.
 
         Raises:
           KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
         """
-        bounds = restore.fetch_bounds(changelog, around)
-        table = restore.table(changelog, around, bounds)
-        return cls(changelog, table, around.tables, bounds.end, around.stale_ms, disregarded=around.disregarded)
+        bounds = restore.fetch_bounds(changelog, shard_context)
+        table = restore.table(changelog, shard_context, bounds)
+        return cls(
+            changelog, table, shard_context.tables, bounds.end, shard_context.stale_ms,
+            disregarded=shard_context.disregarded,
+        )  # fmt: skip
 
     @classmethod
-    def stand_by(cls, changelog: ChangelogPartition, around: ShardContext, bounds: OffsetBounds) -> Shard:
+    def stand_by(cls, changelog: ChangelogPartition, shard_context: ShardContext, bounds: OffsetBounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
-        table = restore.table(changelog, around, bounds)
+        table = restore.table(changelog, shard_context, bounds)
         return cls(
-            changelog, table, around.tables, bounds.end, around.stale_ms, owned=False, disregarded=around.disregarded
-        )
+            changelog, table, shard_context.tables, bounds.end, shard_context.stale_ms, owned=False,
+            disregarded=shard_context.disregarded,
+        )  # fmt: skip
 
-    def take_over(self, around: ShardContext) -> bool:
+    def take_over(self, shard_context: ShardContext) -> bool:
         """Own it from now on; False if the table cannot be used, and has to be closed.
 
         Raises:
           KafkaException, TimeoutError: as `open`; it stands by as before.
         """
-        bounds = restore.fetch_bounds(self.changelog, around)
+        bounds = restore.fetch_bounds(self.changelog, shard_context)
         with self._folding:
             self._break_if_stale()
             if self.phase is Phase.STANDBY and not restore.is_within(self.table, bounds):
@@ -294,11 +298,11 @@ class Shard:
         """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
         self.progress.note_rest()
 
-    def is_overlooked(self, gate: Admission, now_ms: int) -> bool:
+    def is_overlooked(self, admission: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
-        lanes = {gate.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in gate.lanes}
+        lanes = {admission.lanes[prefix] for prefix in self.table.due_lanes(now_ms) if prefix in admission.lanes}
         due = {lane for lane in lanes if not lane.calls}
-        return bool(due) and not due <= gate.list_blocked(now_ms).keys()
+        return bool(due) and not due <= admission.list_blocked(now_ms).keys()
 
     def list_probes(self) -> list[HealthProbe]:
         """List what must go on here, for the watchdog; takes no lock, since whoever hangs may hold it."""
@@ -310,9 +314,9 @@ class Shard:
             return []
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
-    def describe_requested(self, around: ShardContext) -> MovesTold:
+    def describe_requested(self, shard_context: ShardContext) -> MovesTold:
         """How far what operators asked for has come, or what it waits for."""
-        return self.moves.describe(around.judge) if self.phase is Phase.READY else NOTHING_ASKED
+        return self.moves.describe(shard_context.redecider) if self.phase is Phase.READY else NOTHING_ASKED
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN

@@ -57,10 +57,10 @@ class Kafka:
         monkeypatch.setattr(actions.start, "start", self.start)
         monkeypatch.setattr(actions.overview, "overviews", lambda _: self.standing)
 
-    def preview(self, _settings: Any, _registry: Any, request: Any, meant: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
+    def preview(self, _settings: Any, _registry: Any, request: Any, selects: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
         each = {"state": "waiting", "name": "1/orders.DLT/0/1", "value": b'{"card": 4711}'}
         letters = [SimpleNamespace(team=team, **each) for team in ("shop", "bank", None)]
-        self.scopes.append([letter.team for letter in letters if meant(letter)])
+        self.scopes.append([letter.team for letter in letters if selects(letter)])
         chosen = Chosen(now_ms)
         chosen.keys = [[b"k"] * self.letters]
         chosen.groups["team"].update(dict.fromkeys(self.teams, self.letters))

@@ -29,8 +29,8 @@ def asked(words: str, teams: list[str]) -> tuple[Any, ...]:
     replica = FakeReplica([letter(1), letter(2, "bank")])
     found = count_new_failures(replica, None, about(words, teams), NOW_MS)  # type: ignore[arg-type]
     assert found is not None
-    ((scope, meant, *_),) = replica.asked
-    return scope, str(meant), found.count
+    ((scope, letter_filter, *_),) = replica.asked
+    return scope, str(letter_filter), found.count
 
 
 def test_they_are_counted_in_whichever_state_and_of_the_teams_of_the_action_alone() -> None:
@@ -48,8 +48,8 @@ def test_where_no_filter_of_the_replica_says_what_it_is_about_there_is_no_count(
 class Waiting:
     """Three letters that wait, of two teams."""
 
-    def find_letters(self, meant: Filter, _after: Cursor) -> Iterator[SimpleNamespace]:
-        assert str(meant) == "exception:*Timeout age:..1m"
+    def find_letters(self, letter_filter: Filter, _after: Cursor) -> Iterator[SimpleNamespace]:
+        assert str(letter_filter) == "exception:*Timeout age:..1m"
         return (SimpleNamespace(team=team) for team in ("payments", "bank", None))
 
 

@@ -11,7 +11,7 @@ from retry.console.folding import notes
 from retry.console.folding.notes import RESOLVED, Resolved
 from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import groups
-from retry.console.reading.groups import Kind, Seen
+from retry.console.reading.groups import GroupsCursor, Kind
 from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
 
 DAY_MS = 86_400_000
@@ -24,7 +24,7 @@ def replica(tmp_path: Path) -> GivenReplica:
     return made
 
 
-def since(replica: GivenReplica, seen: Seen) -> tuple[Seen, list[Kind]]:
+def since(replica: GivenReplica, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
     with replica.readers.reading(0.0) as connection:
         return groups.find_new_kinds(connection, replica.file.id, seen)
 
@@ -35,7 +35,7 @@ def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
 
 def test_only_what_came_since_is_looked_at_and_all_of_another_file(replica: GivenReplica, tmp_path: Path) -> None:
     replica.fold(OWN.changelog, *(entry(n, headers=failure("a.A")) for n in range(9)))
-    seen, kinds = since(replica, Seen())
+    seen, kinds = since(replica, GroupsCursor())
     (first,) = kinds
     assert since(replica, seen) == (seen, [])
     replica.fold(OWN.changelog, entry(10, headers=failure("a.A")), entry(11, headers=failure("b.B")))
@@ -51,7 +51,7 @@ def test_only_what_came_since_is_looked_at_and_all_of_another_file(replica: Give
 def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     key, value = entry(1, headers=failure("a.A"))
     replica.fold(OWN.changelog, (key, value))
-    seen, _ = since(replica, Seen())
+    seen, _ = since(replica, GroupsCursor())
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * DAY_MS)
     monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
     replica.fold(OWN.changelog, (key, None))
@@ -66,7 +66,7 @@ def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplic
             return groups.find_reopened(connection)
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
-    ((_, group),) = since(replica, Seen())[1]
+    ((_, group),) = since(replica, GroupsCursor())[1]
     assert reopened() == {}
     note(replica, RESOLVED + group, Resolved("ann", NOW_MS + 1))
     note(replica, f"{RESOLVED}unknown", Resolved("ann", 1))

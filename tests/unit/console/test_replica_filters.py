@@ -96,12 +96,12 @@ def test_sql_means_what_the_predicate_means(
         found = folded(replica, letters)
         replica.finish()
         seen = [letter for letter in found if scope is None or letter.team in scope]
-        for meant in filters:
-            holds = predicate.predicate(meant, NOW_MS)
-            wanted = {letter.name for letter in seen if letter.state in predicate.list_states(meant) and holds(letter)}
-            page = replica.letters(meant, scope)
-            assert {row.name for row in page.rows} == wanted, str(meant)
-            assert (page.count, page.is_capped) == (len(wanted), False), str(meant)
+        for letter_filter in filters:
+            holds = predicate.predicate(letter_filter, NOW_MS)
+            wanted = {letter.name for letter in seen if letter.state in predicate.list_states(letter_filter) and holds(letter)}
+            page = replica.letters(letter_filter, scope)
+            assert {row.name for row in page.rows} == wanted, str(letter_filter)
+            assert (page.count, page.is_capped) == (len(wanted), False), str(letter_filter)
         replica.file.close()
 
 
@@ -172,10 +172,10 @@ def test_what_most_messages_have_in_common_finds_no_fewer(text: str, tmp_path: P
     replica.fold(OWN.changelog, *(entry(n, headers=failure(message=message)) for n, message in enumerate(told)))
     replica.finish()
     found = {int(name.rpartition("/")[2]) for name in listed(replica, text)}
-    meant = predicate.predicate(parse(text), NOW_MS)
+    letter_filter = predicate.predicate(parse(text), NOW_MS)
     letters = (make_waiting_letter(entry_keys.source(key), envelopes.decode(value), Registry(), "") for key, value in
                (entry(n, headers=failure(message=message)) for n, message in enumerate(told)))  # fmt: skip
-    assert found == {n for n, letter in enumerate(letters) if meant(letter)}
+    assert found == {n for n, letter in enumerate(letters) if letter_filter(letter)}
     assert found
 
 

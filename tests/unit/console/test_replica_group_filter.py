@@ -58,7 +58,7 @@ def change(replica: GivenReplica, n: int, made: Change | None) -> None:
     replica.fold(OWN.notes, (f"{CHANGE}{n}".encode(), value))
 
 
-def meant(replica: GivenReplica, letters: list[FoundLetter], text: str) -> set[str]:
+def select_names(replica: GivenReplica, letters: list[FoundLetter], text: str) -> set[str]:
     """Letters by SQL, and the same by the predicate that actions choose them with."""
     asked = parse(text, groups=True)
     with replica.readers.reading(0.0) as connection:
@@ -99,7 +99,7 @@ def test_a_groups_filter_means_as_many_letters_as_it_counts(changes: list[tuple[
             elif what == "undo" and n:
                 change(replica, first % n, None)
             shown = {group.id: group.count for group in replica.groups()}
-            found = {group: meant(replica, letters, f"group:{group}") for group in shown}
+            found = {group: select_names(replica, letters, f"group:{group}") for group in shown}
             assert {group: len(names) for group, names in found.items()} == shown
             assert sum(shown.values()) == LETTERS == len(set().union(*found.values()))
             seen |= shown.keys()
@@ -107,8 +107,8 @@ def test_a_groups_filter_means_as_many_letters_as_it_counts(changes: list[tuple[
             for group in seen:
                 with replica.readers.reading(0.0) as connection:
                     page = reading_groups.find_group(connection, None, group, NOW_MS)
-                assert len(meant(replica, letters, f"group:{group}")) == (page.count if page else 0)
-                assert len(meant(replica, letters, f"-group:{group}")) == LETTERS - (page.count if page else 0)
+                assert len(select_names(replica, letters, f"group:{group}")) == (page.count if page else 0)
+                assert len(select_names(replica, letters, f"-group:{group}")) == LETTERS - (page.count if page else 0)
         replica.file.close()
 
 

@@ -53,7 +53,7 @@ class Bench:
     """One shard, its changelog, and whoever writes actions there."""
 
     def __init__(self) -> None:
-        self.log, self.gate, self.now_ms = MemoryLog(), Gate(), NOW_MS
+        self.log, self.admission, self.now_ms = MemoryLog(), Gate(), NOW_MS
         self.ask_parked: AskParked = return_slice.nobody
         # As the worker that owns this one knows them.
         self.shards = 1
@@ -110,11 +110,11 @@ class Bench:
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
         """One step, the fold following."""
         end = self.log.fetch_bounds("changelog", [0])[0].end
-        around = ActContext(
-            self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, self.ask_parked,
+        context = ActContext(
+            self.writer, self.admission, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, self.ask_parked,
             shards=self.shards,
         )  # fmt: skip
-        done = self.work.run_slice(around)
+        done = self.work.run_slice(context)
         if fold:
             self.fold()
         return done
@@ -390,9 +390,9 @@ def test_a_shard_that_the_head_does_not_name_has_nothing_to_do(bench: Bench) -> 
 def test_where_its_topics_are_away_an_action_waits_and_no_transaction_is_begun(bench: Bench, topic: str) -> None:
     keys = bench.wait(1)
     bench.ask("discard", at_once(keys))
-    bench.gate.away = {topic: f"{topic}: unknown topic"}
+    bench.admission.away = {topic: f"{topic}: unknown topic"}
     assert bench.finish() == []
-    bench.gate.away = {}
+    bench.admission.away = {}
     assert bench.finish() == []  # It is asked again some time later.
     bench.now_ms += 30_000
     assert bench.finish() == [1]
@@ -544,7 +544,7 @@ def test_a_letter_that_cannot_be_kept_as_it_was_stays_as_it_is_and_the_others_of
 def test_a_letter_that_is_older_than_what_the_topic_of_discarded_letters_takes_is_kept_with_its_time_in_a_header(
     bench: Bench,
 ) -> None:
-    bench.gate.record_limits = RecordLimits(bench.log.limits)
+    bench.admission.record_limits = RecordLimits(bench.log.limits)
     bench.log.age_ms_max[DISCARDED] = HOUR_MS
     bench.log.now_ms = lambda: NOW_MS
     keys = bench.wait(1)

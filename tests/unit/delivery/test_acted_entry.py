@@ -236,8 +236,8 @@ def test_what_would_be_too_large_with_its_mark_is_refused(kind: str) -> None:
 def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     # What is fetched from where it failed is not what an edit made of it.
     key, entry = letter(value=random.Random(1).randbytes(10_000))
-    packer = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
-    actions = EntryActions(Redecider(registry_of(POLICIES), packer, LINEAGES), DISCARDED)
+    entry_builder = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
+    actions = EntryActions(Redecider(registry_of(POLICIES), entry_builder, LINEAGES), DISCARDED)
     parked = actions.act_on_entry(state(action_records.PARK), member(key), packed(entry), NOW_MS)
     assert isinstance(parked, ActedEntry)
     assert parked.entry.value is None

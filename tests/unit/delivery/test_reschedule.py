@@ -57,7 +57,7 @@ QUICK = OLD.replace("1h", "2s")
 PARKED = OLD.replace("'*.Slow', backoff: {kind: constant, delay: 2h, max_delay: 1d}", "'*.Slow', park: true")
 
 
-def judge(policies: str, bytes_max: int = 1_000_000) -> Redecider:
+def redecider(policies: str, bytes_max: int = 1_000_000) -> Redecider:
     return Redecider(registry_of(policies), EntryBuilder("changelog", "parked", {"changelog": bytes_max}), LINEAGES)
 
 
@@ -87,9 +87,9 @@ class Bench:
     ) -> bytes:  # fmt: skip
         """Take in one letter; the key of its entry."""
         registry = registry_of(policies)
-        tracer = AttemptCounter(RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
-        packer = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
-        intake = Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
+        attempt_counter = AttemptCounter(RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
+        entry_builder = EntryBuilder("changelog", "parked", {"changelog": 1_000_000})
+        intake = Intake(registry, attempt_counter, entry_builder, nothing, NAMES, {"changelog": 1, "outcomes": 1, "lineage": 1})
         self.offsets += 1
         letter = Entry(topic, key, b"%d" % self.offsets, headers or [], None, "")
         result = intake.prepare([MemoryRecord(letter, 0, self.offsets, stamp_ms)], NOW_MS, {(topic, 0): incarnation})
@@ -122,7 +122,7 @@ class Bench:
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        context = MoveContext(self.table, self.writer, CHANGELOG, judge(policies), NOW_MS)
+        context = MoveContext(self.table, self.writer, CHANGELOG, redecider(policies), NOW_MS)
         return self.work.reschedule_batch(context, rows_max, bytes_max)
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
@@ -161,9 +161,9 @@ class Bench:
 
     def sweep(self, now_ms: int) -> list[bytes | None]:
         """Values of what goes out at a time, one batch after another, the fold following."""
-        gate = Admission(registry_of(QUICK), {"parked"}, lambda _: {}, lambda: 1.0)
+        admission = Admission(registry_of(QUICK), {"parked"}, lambda _: {}, lambda: 1.0)
         sent: list[bytes | None] = []
-        while swept := sweep(self.table, self.writer, CHANGELOG, gate, now_ms, 100, 1 << 20).sent:
+        while swept := sweep(self.table, self.writer, CHANGELOG, admission, now_ms, 100, 1 << 20).sent:
             self.fold()
             sent += [entry.value for entry in swept]
         return sent
@@ -245,7 +245,7 @@ CHANGES = [
 def test_every_kind_of_change(bench: Bench, policies: str, move: Move, due_ms: int, target: str) -> None:
     bench.take()
     asked = Reschedule(NOW_MS + 1_000, policies=policies)
-    said = rehearse_request(bench.table, judge(policies), asked)
+    said = rehearse_request(bench.table, redecider(policies), asked)
     assert [changed for counts in said.counts.values() for changed in counts.elements()] == [move]
     bench.ask(policies, NOW_MS + 1_000)
     bench.finish(policies)
@@ -316,8 +316,8 @@ def test_what_is_to_be_discarded_or_counted_by_a_ramp_or_was_returned_is_left_al
 
 def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference(bench: Bench) -> None:
     key = acted_on(bench)
-    packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
-    small = Redecider(registry_of(QUICK), packer, LINEAGES)
+    entry_builder = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
+    small = Redecider(registry_of(QUICK), entry_builder, LINEAGES)
     bench.ask(QUICK, acted=True)
     while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass
@@ -359,12 +359,12 @@ def test_the_request_is_deleted_with_the_last_batch_and_batches_are_bounded(benc
     assert not bench.step(QUICK, rows_max=3)
     assert bench.work.seen <= 3
     assert key in bench.table.controls
-    assert bench.work.describe_waiting(bench.table, judge(QUICK)) == "1 entries looked at, 1 moved"
+    assert bench.work.describe_waiting(bench.table, redecider(QUICK)) == "1 entries looked at, 1 moved"
     bench.fold()
     assert bench.finish(QUICK, rows_max=3) >= 7
     assert bench.table.controls == {}
     assert set(bench.due().values()) == {2_000}
-    assert bench.work.describe_waiting(bench.table, judge(QUICK)) is None
+    assert bench.work.describe_waiting(bench.table, redecider(QUICK)) is None
     assert not bench.step(QUICK)
 
 
@@ -404,7 +404,7 @@ def test_without_the_policy_file_that_is_asked_for_nothing_is_done_and_health_sa
     key = bench.ask("asked for")
     assert not bench.step(QUICK)
     assert (bench.due(), list(bench.table.controls)) == ({1: HOUR_MS}, [key])
-    told = bench.work.describe_waiting(bench.table, judge("{}"))
+    told = bench.work.describe_waiting(bench.table, redecider("{}"))
     assert told == "waits for the policy file with sha256 asked for; this worker's has {}"
 
 
@@ -554,7 +554,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     bench.take()
     bench.take("others.DLT")
     bench.ask(QUICK)
-    several = Redecider(registry_of(QUICK), judge(QUICK).packer, lineages)
+    several = Redecider(registry_of(QUICK), redecider(QUICK).entry_builder, lineages)
     while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, several, NOW_MS), 10, 1 << 20):
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
@@ -595,7 +595,7 @@ def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_the
     shard = entry_keys.shard_of(b"key", 4)
     here = ChangelogPartition("shards", (shard + 1) % 4)
     bench.take()
-    moving = Redecider(registry_of(ORDERED), judge(ORDERED).packer, LINEAGES, 4)
+    moving = Redecider(registry_of(ORDERED), redecider(ORDERED).entry_builder, LINEAGES, 4)
     bench.ask(ORDERED)
     while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, here, moving, NOW_MS), 10, 1 << 20):
         pass
@@ -619,15 +619,15 @@ def test_a_letter_stays_where_it_is_while_its_policy_asks_for_no_order(bench: Be
 @pytest.mark.parametrize("policies", [QUICK, PARKED])
 def test_a_letter_stays_one_of_its_topic_of_before_wherever_it_is_moved(bench: Bench, policies: str) -> None:
     key = bench.take(headers=[("exception-class", b"a.Slow")], incarnation=3)
-    moved = judge(policies).redecide_entry(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
+    moved = redecider(policies).redecide_entry(key, bench.live()[key], Reschedule(NOW_MS, policies=policies))
     assert moved is not None
     assert (entry_keys.identity(moved.packed.key), entry_keys.incarnation(key)) == (entry_keys.identity(key), 3)
 
 
 def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Bench) -> None:
     bench.take()
-    packer = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
-    small = Redecider(registry_of(QUICK), packer, LINEAGES)
+    entry_builder = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
+    small = Redecider(registry_of(QUICK), entry_builder, LINEAGES)
     bench.ask(QUICK)
     while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
         pass

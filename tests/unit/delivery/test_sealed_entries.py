@@ -145,7 +145,7 @@ class Shard(Bench):
         super().__init__(codec=file.codec)
         for topic in ("lineage", "orders.retry", "orders.parked"):
             self.log.create(topic, 2)
-        self.judge = acted.entry_actions(codec=file.codec).judge
+        self.redecider = acted.entry_actions(codec=file.codec).redecider
         self.nulls, self.rescheduling = Cancelling(), Rescheduling()
 
     def wait(self, offset: int) -> bytes:
@@ -164,7 +164,7 @@ class Shard(Bench):
     def follow(self, now_ms: int = NOW_MS) -> bool:
         """Follow nulls for a while; whether they were."""
         for _ in range(20):
-            context = MoveContext(self.table, self.writer, CHANGELOG, self.judge, now_ms)
+            context = MoveContext(self.table, self.writer, CHANGELOG, self.redecider, now_ms)
             ended = self.nulls.cancel_batch(context, 100, 1 << 20, lambda: 0)
             self.fold()
             if ended:
@@ -224,11 +224,11 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
     def reschedule(since_ms: int) -> set[bytes]:
         """Have all decided anew; the keys that have moved."""
         request = control_records.reschedule_key(since_ms)
-        asked = control_records.encode(Reschedule(since_ms, policies=shard.judge.digest))
+        asked = control_records.encode(Reschedule(since_ms, policies=shard.redecider.digest))
         shard.write([(request, asked)])
         work = Rescheduling()
         for _ in range(9):
-            if work.reschedule_batch(MoveContext(shard.table, shard.writer, CHANGELOG, shard.judge, NOW_MS), 100, 1 << 20):
+            if work.reschedule_batch(MoveContext(shard.table, shard.writer, CHANGELOG, shard.redecider, NOW_MS), 100, 1 << 20):
                 break
         shard.fold()
         return set(keys) - set(shard.live())

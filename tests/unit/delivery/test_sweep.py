@@ -25,7 +25,7 @@ def bench() -> Bench:
 def test_nothing_due_does_nothing(bench: Bench) -> None:
     bench.put(NOW_MS + 1)
     swept = bench.sweep()
-    assert (swept, bench.gate.asked) == (NOTHING, [])
+    assert (swept, bench.admission.asked) == (NOTHING, [])
     assert len(bench.live()) == 1
 
 
@@ -61,7 +61,7 @@ def test_3_4_a_batch_is_bounded_by_count_and_by_bytes(bench: Bench, limits: dict
 
 
 def test_what_a_closed_destination_is_to_get_waits_where_it_is_and_the_rest_goes_out(bench: Bench) -> None:
-    bench.gate.closed = {"retry": "it is closed"}
+    bench.admission.closed = {"retry": "it is closed"}
     waiting = bench.put(NOW_MS - 1, b"waits")
     bench.put(NOW_MS, b"goes", to="narrow")
     swept = bench.sweep()
@@ -69,7 +69,7 @@ def test_what_a_closed_destination_is_to_get_waits_where_it_is_and_the_rest_goes
     assert ([entry.value for entry in swept.sent], swept.due_at_ms, swept.deferred) == ([b"goes"], [NOW_MS], {})
     assert list(bench.live()) == [waiting]
     assert bench.agrees()
-    bench.gate.closed = {}
+    bench.admission.closed = {}
     assert len(bench.sweep().sent) == 1
     assert (bench.delivered(), bench.live()) == ([b"waits"], {})
 
@@ -77,11 +77,11 @@ def test_what_a_closed_destination_is_to_get_waits_where_it_is_and_the_rest_goes
 def test_no_more_goes_than_the_gate_lets_through(bench: Bench) -> None:
     for n in range(5):
         bench.put(NOW_MS - n)
-    bench.gate.allowed["team"] = 3
+    bench.admission.allowed["team"] = 3
     assert [len(bench.sweep().sent) for _ in range(2)] == [3, 0]
-    bench.gate.allowed["team"] = 10
+    bench.admission.allowed["team"] = 10
     assert len(bench.sweep().sent) == 2
-    assert bench.gate.allowed["team"] == 8  # What was taken and not used was given back.
+    assert bench.admission.allowed["team"] == 8  # What was taken and not used was given back.
 
 
 def test_a_team_with_much_that_is_due_leaves_room_for_the_others(bench: Bench) -> None:
@@ -139,7 +139,7 @@ def test_the_rest_of_a_part_goes_to_the_next_lane_of_the_team(bench: Bench) -> N
 
 
 def test_a_lane_that_is_held_takes_nothing_of_its_team_s_part(bench: Bench) -> None:
-    bench.gate.closed = {"narrow": "it is closed"}
+    bench.admission.closed = {"narrow": "it is closed"}
     for n in range(30):
         bench.put(NOW_MS - 500 + n, team="flood", to="narrow")
         bench.put(NOW_MS - n, team="flood")
@@ -162,27 +162,27 @@ def test_of_many_teams_none_is_left_out_of_a_batch(bench: Bench, limits: dict[st
 
 def test_what_was_not_sent_after_all_is_given_back(bench: Bench) -> None:
     """A topic that is not there, a record that is too large, and an abort that nobody explains."""
-    bench.gate.allowed["team"] = 10
+    bench.admission.allowed["team"] = 10
     bench.put(NOW_MS, to="nowhere")
     assert bench.sweep().sent == []
-    assert bench.gate.allowed["team"] == 10
+    assert bench.admission.allowed["team"] == 10
     for value in (b"a", b"x" * 100, b"b"):
         bench.put(NOW_MS, value, to="narrow")
-    assert (len(bench.sweep().sent), bench.gate.allowed["team"]) == (2, 8)
+    assert (len(bench.sweep().sent), bench.admission.allowed["team"]) == (2, 8)
     bench.put(NOW_MS)
     bench.log.faults.append(Fault.ABORTED)
     with pytest.raises(TransactionAborted):
         bench.sweep()
-    assert bench.gate.allowed["team"] == 8
+    assert bench.admission.allowed["team"] == 8
 
 
 def test_what_may_have_been_sent_is_not_given_back(bench: Bench) -> None:
-    bench.gate.allowed["team"] = 10
+    bench.admission.allowed["team"] = 10
     bench.put(NOW_MS)
     bench.log.faults.append(Fault.DOUBT_COMMITTED)
     with pytest.raises(CommitInDoubt):
         bench.sweep()
-    assert bench.gate.allowed["team"] == 9
+    assert bench.admission.allowed["team"] == 9
 
 
 def test_entries_of_one_record_key_go_in_the_order_of_their_letters_and_none_overtakes(bench: Bench) -> None:
@@ -202,7 +202,7 @@ def test_an_ordered_entry_that_is_put_back_keeps_its_place(bench: Bench) -> None
     assert bench.agrees()
     assert bench.sweep() is NOTHING
     bench.log.create("narrow", 1, bytes_max=500)
-    bench.gate.record_limits.refresh()
+    bench.admission.record_limits.refresh()
     later = NOW_MS + DEFER_MS + 1_000
     assert [[entry.value for entry in bench.sweep(later).sent] for _ in range(2)] == [[b"x" * 100], [b"next"]]
     assert bench.agrees()
@@ -248,7 +248,7 @@ def test_one_record_that_is_too_large_does_not_close_its_topic(bench: Bench) -> 
 def test_what_its_topic_takes_only_compressed_is_sent_so_and_what_it_does_not_take_is_put_back(bench: Bench, told: bool) -> None:
     """As 3 MB of JSON that came compressed, of topics that take 1 MB."""
     if not told:
-        bench.gate.record_limits = RecordLimits(lambda _: {})
+        bench.admission.record_limits = RecordLimits(lambda _: {})
     bench.log.bytes_max["narrow"] = 1_000
     refused = random.Random(1).randbytes(5_000)
     for value in (b"x" * 5_000, b"small", refused):
@@ -270,7 +270,7 @@ def test_what_is_larger_than_what_was_refused_goes_out_of_the_way_without_being_
     bench: Bench, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     if not told:
-        bench.gate.record_limits = RecordLimits(lambda _: {})
+        bench.admission.record_limits = RecordLimits(lambda _: {})
     tries: list[int] = []
     tried = bench.writer._try_records
     monkeypatch.setattr(
@@ -297,7 +297,7 @@ def test_what_was_put_back_for_its_size_goes_once_its_topic_takes_it(bench: Benc
         bench.put(now_ms, b"x" * 100, to="narrow")
         assert bench.sweep(now_ms).deferred == {"narrow": 1}
     bench.log.bytes_max["narrow"] = 1_000
-    bench.gate.record_limits.refresh()
+    bench.admission.record_limits.refresh()
     bench.put(NOW_MS + 2, b"y" * 100, to="narrow")
     assert [entry.value for entry in bench.sweep(NOW_MS + 2).sent] == [b"y" * 100]
     assert len(bench.sweep(NOW_MS + DEFER_MS + 2_000).sent) == 2
@@ -308,7 +308,7 @@ def test_a_missing_topic_is_closed_for_all_that_goes_there_and_they_wait(bench: 
     kept = [bench.put(NOW_MS, to=to) for to in ("nowhere", "retry", "nowhere")]
     swept = bench.sweep()
     assert ([entry.destination for entry in swept.sent], swept.deferred) == (["retry"], {})
-    assert set(bench.gate.closed) == {"nowhere"}
+    assert set(bench.admission.closed) == {"nowhere"}
     assert list(bench.live()) == [kept[0], kept[2]]
     assert bench.agrees()
     assert bench.sweep() is NOTHING
@@ -321,7 +321,7 @@ def test_topics_for_which_transactions_are_refused_whole_are_found_and_the_other
         bench.put(NOW_MS - n, b"%d" % n, to=f"team-{n}", team=f"t{n}")
     bench.log.forbidden |= {"team-3", "team-8"}
     swept = bench.sweep()
-    assert set(bench.gate.closed) == {"team-3", "team-8"}
+    assert set(bench.admission.closed) == {"team-3", "team-8"}
     assert {entry.destination for entry in swept.sent} == {f"team-{n}" for n in range(9)} - bench.log.forbidden
     assert (swept.deferred, len(bench.live())) == ({}, 2)
     assert bench.agrees()
@@ -333,10 +333,11 @@ def test_who_is_guilty_is_asked_before_anything_is_rehearsed(bench: Bench, monke
     bench.log.forbidden.add("gone")
     bench.put(NOW_MS, to="gone")
     bench.put(NOW_MS, to="retry")
-    monkeypatch.setattr(bench.gate, "probe_targets", lambda topics: {"gone": "gone: no WRITE right"} if "gone" in topics else {})
+    missing = {"gone": "gone: no WRITE right"}
+    monkeypatch.setattr(bench.admission, "probe_targets", lambda topics: missing if "gone" in topics else {})
     monkeypatch.setattr(bench.writer, "rehearse_entries", lambda *_: pytest.fail("nothing is to be rehearsed"))
     assert [entry.destination for entry in bench.sweep().sent] == ["retry"]
-    assert bench.gate.closed == {"gone": "gone: no WRITE right"}
+    assert bench.admission.closed == {"gone": "gone: no WRITE right"}
 
 
 def test_what_does_not_arrive_is_not_waited_for_when_its_target_is_gone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,9 +346,10 @@ def test_what_does_not_arrive_is_not_waited_for_when_its_target_is_gone(bench: B
     arriving = iter([False, False, True])
     monkeypatch.setattr(bench.writer, "await_arrival", lambda _: next(arriving))
     told = iter([{}, {"narrow": "narrow: no broker leads its partition 0"}])
-    monkeypatch.setattr(bench.gate, "probe_targets", lambda topics: next(told, {"narrow": "away"} if "narrow" in topics else {}))
+    away = {"narrow": "away"}
+    monkeypatch.setattr(bench.admission, "probe_targets", lambda topics: next(told, away if "narrow" in topics else {}))
     assert [entry.destination for entry in bench.sweep().sent] == ["retry"]
-    assert (set(bench.gate.closed), bench.delivered("narrow"), len(bench.live())) == ({"narrow"}, [], 1)
+    assert (set(bench.admission.closed), bench.delivered("narrow"), len(bench.live())) == ({"narrow"}, [], 1)
     assert bench.agrees()
 
 

@@ -162,7 +162,7 @@ def test_an_entry_of_which_something_beside_is_refused_waits_and_the_others_go(b
     assert (bench.delivered(), swept.deferred) == ([b"goes"], {"retry": 2})
     assert "no " in swept.errors[0]
     assert set(bench.live()) == {entry_keys.make_key_due_at(key, NOW_MS + DEFER_MS) for key in (stays, another)}
-    assert bench.gate.closed == {}
+    assert bench.admission.closed == {}
     bench.fold()
     assert (bench.table.waiting, bench.table.list_superseded(9)) == (2, [])
 
@@ -184,11 +184,11 @@ def test_a_destination_that_refuses_holds_names_where_they_are(bench: Bench) -> 
     bench.named(NOW_MS - 9, 1, to="missing")
     key = bench.named(NOW_MS - 9, 2, to="missing")
     assert bench.sweep().sent == []
-    assert bench.gate.closed.keys() == {"missing"}
+    assert bench.admission.closed.keys() == {"missing"}
     assert bench.sweep().superseded == 1
     assert list(bench.live()) == [key]
     bench.log.create("missing")
-    bench.gate.closed.clear()
+    bench.admission.closed.clear()
     bench.sweep()
     assert bench.delivered("missing") == [b"v"]
     assert ages(bench)

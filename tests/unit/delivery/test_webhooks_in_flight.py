@@ -66,7 +66,7 @@ class World:
         self.bench.log.create("calls", 2)
         self.bench.log.create("parked-timers", 1)
         self.holding: dict[str, str] = {}
-        self.bench.gate.block = lambda lane, _reason, why, _now: self.holding.update({lane.destination: why})  # type: ignore[attr-defined]
+        self.bench.admission.block = lambda lane, _reason, why, _now: self.holding.update({lane.destination: why})  # type: ignore[attr-defined]
         self.limits = Limits(total, per_host, 1_000)
         self.calls = WebhooksInFlight(self.hosts.call, self.limits, NAMES, self.told.extend, lambda _team, _host: False)
 
@@ -96,7 +96,8 @@ class World:
         self.bench.write([source.cancel_row(timer_id, version)])
 
     def step(self, now_ms: int = NOW_MS) -> int:
-        return advance_calls(self.calls, self.bench.table, self.bench.writer, CHANGELOG, self.bench.gate, now_ms, 100).written
+        bench = self.bench
+        return advance_calls(self.calls, bench.table, bench.writer, CHANGELOG, bench.admission, now_ms, 100).written
 
     def under_way(self, count: int) -> None:
         await_that(f"{count} are under way", lambda: self.calls.count() == count == len(self.hosts._open))
@@ -315,10 +316,10 @@ def test_whoever_leaves_begins_no_more_and_waits_for_those_that_end_soon(world: 
 
 def test_paused_calls_are_not_made(world: World) -> None:
     world.put("t1")
-    world.bench.gate.closed = {HOST: "paused"}
+    world.bench.admission.closed = {HOST: "paused"}
     world.step()
     assert world.calls.count() == 0
-    world.bench.gate.closed = {}
+    world.bench.admission.closed = {}
     assert world.turn() == 1
 
 

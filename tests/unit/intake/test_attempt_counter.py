@@ -58,7 +58,7 @@ class Service:
 
     def __init__(self) -> None:
         self.recent = RecentLineages(10_000)
-        self.tracer = AttemptCounter(self.recent, "cluster", REGISTRY.retry_targets_by_team(), self.catch_up)
+        self.attempt_counter = AttemptCounter(self.recent, "cluster", REGISTRY.retry_targets_by_team(), self.catch_up)
         self.late, self.looks = list[bytes](), 0
         self.now_ms = NOW_MS
 
@@ -71,8 +71,8 @@ class Service:
 
     def trace(self, *letters: Letter) -> list[LetterHistory]:
         """One batch, of which nothing is sent."""
-        self.tracer.begin_batch()
-        return [self.tracer.trace(each, REGISTRY.route(each.topic), self.now_ms) for each in letters]
+        self.attempt_counter.begin_batch()
+        return [self.attempt_counter.trace(each, REGISTRY.route(each.topic), self.now_ms) for each in letters]
 
     def send(self, *letters: Letter) -> list[Headers]:
         """One batch; the headers of the retries, empty for what is parked. It is due when this returns."""

@@ -63,9 +63,10 @@ def nothing(wanted: Collection[Any]) -> dict[Any, Any]:
 
 def intake(*through: Fake) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(RecentLineages(100), "cluster", registry.retry_targets_by_team())
-    packer = EntryBuilder("changelog", "parked", {"changelog": 1 << 20})
-    return Intake(registry, tracer, packer, nothing, NAMES, {"changelog": SHARDS, "outcomes": 2, "lineage": 2}, through)
+    attempt_counter = AttemptCounter(RecentLineages(100), "cluster", registry.retry_targets_by_team())
+    entry_builder = EntryBuilder("changelog", "parked", {"changelog": 1 << 20})
+    partitions = {"changelog": SHARDS, "outcomes": 2, "lineage": 2}
+    return Intake(registry, attempt_counter, entry_builder, nothing, NAMES, partitions, through)
 
 
 def message(topic: str, n: int) -> MemoryRecord:
@@ -107,15 +108,15 @@ def test_what_is_read_and_where_it_may_go_is_asked_of_doors_too() -> None:
     taking = intake(source)
     assert [taking.reads_topic(topic) for topic in ("orders.DLT", "schedules", "others")] == [True, True, False]
     assert not intake().reads_topic("schedules")
-    gate = Admission(
+    admission = Admission(
         registry, {"parked"}, lambda topics: dict.fromkeys(topics - {"anywhere"}, "it is not there"), lambda: 1.0, [source]
     )
     open_, elsewhere, calls = (Lane("schedules", "schedules", to) for to in ("anywhere", "else", "https://example.com:443"))
-    permits = [gate.acquire_permits(lane, 7, NOW_MS, {}) for lane in (open_, elsewhere, calls)]
+    permits = [admission.acquire_permits(lane, 7, NOW_MS, {}) for lane in (open_, elsewhere, calls)]
     assert permits == [7, 0, 7], "no topic is asked for a host"
-    assert gate.acquire_permits(open_, 7, NOW_MS, {pause_key("team", "schedules"): b'{"since_ms":1}'}) == 0
-    gate.use(registry)
-    assert gate.acquire_permits(open_, 7, NOW_MS, {}) == 0
+    assert admission.acquire_permits(open_, 7, NOW_MS, {pause_key("team", "schedules"): b'{"since_ms":1}'}) == 0
+    admission.use(registry)
+    assert admission.acquire_permits(open_, 7, NOW_MS, {}) == 0
 
 
 @given(st.integers(-(1 << 63), entry_keys.DUE_MS_MAX), NAME, VERSION, st.integers(0, 99), st.integers(0, (1 << 48) - 1))

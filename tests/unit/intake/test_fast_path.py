@@ -99,9 +99,9 @@ def nothing(wanted: Collection[tuple[str, int, int]]) -> Mapping[tuple[str, int,
 
 def intake(recent: RecentLineages, bytes_max: int = 1_000_000, codec: EnvelopeCodec = PLAIN) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
-    packer = EntryBuilder("changelog", "parked", {"changelog": bytes_max}, codec)
-    return Intake(registry, tracer, packer, nothing, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
+    attempt_counter = AttemptCounter(recent, "cluster", registry.retry_targets_by_team())
+    entry_builder = EntryBuilder("changelog", "parked", {"changelog": bytes_max}, codec)
+    return Intake(registry, attempt_counter, entry_builder, nothing, NAMES, {"changelog": 4, "outcomes": 2, "lineage": 2})
 
 
 def unordered(result: BatchResult) -> list[object]:

@@ -75,10 +75,10 @@ NAMES = TopicNames("changelog", "outcomes", "lineage", "parked", "intake", "tabl
 
 def intake(bytes_max: Mapping[str, int] = ROOMY, shards: int = 4, recent: RecentLineages | None = None, **options: Any) -> Intake:
     registry = registry_of(POLICIES)
-    tracer = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
-    packer = EntryBuilder("changelog", "parked", bytes_max, options.get("codec", PLAIN))
+    attempt_counter = AttemptCounter(recent or RecentLineages(1_000), "cluster", registry.retry_targets_by_team())
+    entry_builder = EntryBuilder("changelog", "parked", bytes_max, options.get("codec", PLAIN))
     partitions = {"changelog": shards, "outcomes": 2, "lineage": 2}
-    return Intake(registry, tracer, packer, options.get("fetch", nothing), NAMES, partitions)
+    return Intake(registry, attempt_counter, entry_builder, options.get("fetch", nothing), NAMES, partitions)
 
 
 def nothing(wanted: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], Any]:

@@ -11,7 +11,7 @@ from retry.settings import from_environment
 
 
 def test_lost_connections_are_told_now_and_then_and_everything_else_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sparing, clock = client_config.Sparing("FAIL", "TXNERR"), [100.0]
+    sparing, clock = client_config.RepeatedLineFilter("FAIL", "TXNERR"), [100.0]
     monkeypatch.setattr(client_config, "monotonic_s", lambda: clock[0])
 
     def said(text: str) -> bool:

@@ -262,7 +262,7 @@ def test_a_changelog_that_has_grown_meanwhile_is_not_written_to() -> None:
         start.start(Shards(2), request.renew_action(ASKED), [[]], NOW_MS)  # type: ignore[arg-type]
 
 
-class Standing:
+class ShardRecords:
     """Controls of two shards."""
 
     def __init__(self, *controls: dict[bytes, bytes]) -> None:
@@ -277,10 +277,10 @@ def test_an_action_is_told_of_all_shards_together() -> None:
     head = {action_records.head_key(action_id): action_records.encode(asked)}
     tallies = [Tally(1, 400, 1, {"parks": 2}), Tally(1, 499, 1, {"parks": 1})]
     both = [{**head, action_records.tally_key(action_id): action_records.encode(tally)} for tally in tallies]
-    (about,) = overview.overviews(Standing(*both))  # type: ignore[arg-type]
+    (about,) = overview.overviews(ShardRecords(*both))  # type: ignore[arg-type]
     assert (about.tally, about.left, about.status) == (Tally(2, 899, 2, {"parks": 3}), [1], "running")
     held = {action_records.held_key(action_id): action_records.encode(Order("ann", NOW_MS))}
-    (about,) = overview.overviews(Standing(*({**each, **held} for each in both)))  # type: ignore[arg-type]
+    (about,) = overview.overviews(ShardRecords(*({**each, **held} for each in both)))  # type: ignore[arg-type]
     assert about.status == "held"
     assert overview.find([about], "00") is about
     with pytest.raises(ActionRefused, match="there is no action 1f"):
@@ -289,7 +289,7 @@ def test_an_action_is_told_of_all_shards_together() -> None:
         overview.find([about, about], "0")
 
 
-class Asking(Standing):
+class Asking(ShardRecords):
     """The same, for whoever gives orders."""
 
     def now_ms(self) -> int:

@@ -131,16 +131,16 @@ def test_what_a_filter_asks_of_a_letter(text: str, states_of: str) -> None:
 
 
 @given(filters)
-def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(meant: Filter) -> None:
+def test_a_state_that_is_not_looked_at_has_no_letter_that_is_meant(letter_filter: Filter) -> None:
     for each in (waiting(LETTER), parked(LETTER)):
-        assert each.state in list_states(meant) or not predicate(meant, NOW_MS)(each)
+        assert each.state in list_states(letter_filter) or not predicate(letter_filter, NOW_MS)(each)
 
 
 @given(filters, st.integers(0, 253_402_300_799_999) | st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS))
 @example(parse("due:<10m or due:<20m team:*"), NOW_MS + 1_200_000)
 @example(parse("-due:<10m"), NOW_MS + HOUR_MS)
-def test_what_is_due_too_late_to_be_looked_at_is_not_meant(meant: Filter, due_ms: int) -> None:
-    assert due_ms <= latest_due_ms(meant, NOW_MS) or not predicate(meant, NOW_MS)(waiting(LETTER, due_ms))
+def test_what_is_due_too_late_to_be_looked_at_is_not_meant(letter_filter: Filter, due_ms: int) -> None:
+    assert due_ms <= latest_due_ms(letter_filter, NOW_MS) or not predicate(letter_filter, NOW_MS)(waiting(LETTER, due_ms))
 
 
 @pytest.mark.parametrize(

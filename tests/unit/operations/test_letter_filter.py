@@ -71,10 +71,10 @@ filters: st.SearchStrategy[Filter] = st.recursive(
 
 
 @given(filters)
-def test_a_filter_is_read_back_from_what_it_is_written_as(meant: Filter) -> None:
-    written = str(meant)
+def test_a_filter_is_read_back_from_what_it_is_written_as(letter_filter: Filter) -> None:
+    written = str(letter_filter)
     assume(len(written.encode("utf-8", "surrogatepass")) <= BYTES_MAX)
-    assert parse(written) == meant
+    assert parse(written) == letter_filter
 
 
 @given(st.text(max_size=60) | WRITTEN | st.lists(PIECES, max_size=20).map("".join))
@@ -95,7 +95,7 @@ def test_a_text_is_a_filter_or_a_mistake_in_a_column_that_it_has(text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "letter_filter"),
     [
         ("", EVERYTHING),
         (" \t\n", EVERYTHING),
@@ -133,8 +133,8 @@ def test_a_text_is_a_filter_or_a_mistake_in_a_column_that_it_has(text: str) -> N
         ("due:3600000..1h", Term("due", "", Range(Moment(HOUR_MS, False), Moment(HOUR_MS, True)))),
     ],
 )
-def test_what_a_filter_means(text: str, meant: Filter) -> None:
-    assert parse(text) == meant
+def test_what_a_filter_means(text: str, letter_filter: Filter) -> None:
+    assert parse(text) == letter_filter
 
 
 @pytest.mark.parametrize(

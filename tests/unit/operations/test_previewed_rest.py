@@ -14,7 +14,7 @@ from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import ActionRefused
 from retry.operations import found_letter
 from retry.operations.act import choose, preview
-from retry.operations.act.choose import Chosen, EditedResting, RestingExample, edit_resting
+from retry.operations.act.choose import Chosen, EditedParkedLetter, RestingExample, edit_resting
 from retry.operations.act.preview import ExampleChange
 from retry.operations.act.request import Edit, Request
 from retry.operations.explain.search import LetterLocation
@@ -53,7 +53,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> Example
     return preview._return_example(Request(asked.id, asked.action), example, NOW_MS)
 
 
-def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting | Refusal:
+def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLetter | Refusal:
     """An edit of that letter, as a preview works it out."""
     (letter,) = rests.iterate_resting(None)
     back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
@@ -67,7 +67,7 @@ def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedResting |
 def test_an_edit_of_a_letter_that_rests_names_the_record_and_does_what_the_worker_does() -> None:
     rests = Rest()
     made = edited(Edit(b'{"a":2}', {"trace": None, "who": "anna"}), rests)
-    assert isinstance(made, EditedResting)
+    assert isinstance(made, EditedParkedLetter)
     (letter,) = rests.iterate_resting(None)
     assert made.member.key == rests.resolve_place(letter.place).encode()
     assert returns().find_edit_refusal(letter.record, made.member.digest) is None
@@ -86,7 +86,7 @@ def test_a_framed_value_of_a_letter_that_rests_is_edited_as_json() -> None:
 
     framed = b"\0\0\0\0\7" + b'{"a":1}'
     made = edited(edit := Edit(b'{"a": 2}', framing=Registry()), Rest(dead(value=framed)))
-    assert isinstance(made, EditedResting)
+    assert isinstance(made, EditedParkedLetter)
     assert made.after.entry.value == b"\0\0\0\0\7" + b'{"a":2}'
     diff = preview._edit_example(edit, "", made).diff
     assert ('-  "a": 1' in diff, '+  "a": 2' in diff) == (True, True)

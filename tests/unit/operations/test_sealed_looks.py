@@ -97,11 +97,11 @@ def test_explain_says_that_it_is_held_and_why() -> None:
     assert "has a name" not in told
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, meant: Any = lambda _: True) -> choose.Chosen:
+def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, selects: Any = lambda _: True) -> choose.Chosen:
     monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: iter([(0, table(*rows(), *rows(held=True, offset=8)))]))
     asked = request.renew_action(action_records.Action(action_records.RETRY, "anna", NOW_MS, [], 0))
     actions = acted.entry_actions(codec=codec)
-    return choose.choose(Settings(), Registry(), meant, actions, asked.build_initial_state(), NOW_MS)
+    return choose.choose(Settings(), Registry(), selects, actions, asked.build_initial_state(), NOW_MS)
 
 
 def test_only_what_can_be_opened_and_is_not_held_is_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.sweep import ChangelogPartition, Swept
+from retry.delivery.sweep import ChangelogPartition, SweepResult
 from retry.errors import EntryUnreadable, TableUnreadable
 from retry.kafka.transaction_pace import TransactionPace
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
@@ -29,12 +29,12 @@ class World:
     """Some shards that are ready, over one log."""
 
     def __init__(self, shards: int) -> None:
-        self.log, self.gate, unused = MemoryLog(), Door(), None
+        self.log, self.admission, unused = MemoryLog(), Door(), None
         self.log.create("changelog", shards)
         for topic in ("retry", "other"):
             self.log.create(topic)
         nobody: Any = unused
-        self.around = ShardContext(nobody, nobody, self.gate, nobody, ROWS_MAX, 1 << 20)  # type: ignore[arg-type]
+        self.shard_context = ShardContext(nobody, nobody, self.admission, nobody, ROWS_MAX, 1 << 20)  # type: ignore[arg-type]
         self.shards = [self._ready(number) for number in range(shards)]
         self.writer = MemoryTransactionalProducer(self.log, "sweep")
         self.writer.open()
@@ -50,10 +50,10 @@ class World:
         rows = [(entry_keys.build_key(NOW_MS, stem, first + n, lane), envelope) for n in range(entries)]
         table.apply_records(rows, first + entries, NOW_MS)
 
-    def sweep(self) -> list[Swept]:
+    def sweep(self) -> list[SweepResult]:
         """One, of all shards, those first that were swept longest ago."""
         in_turn = sorted(self.shards, key=lambda shard: shard.progress.last_sweep)
-        return joint_sweep(in_turn, self.writer, self.around, NOW_MS)
+        return joint_sweep(in_turn, self.writer, self.shard_context, NOW_MS)
 
     def sent(self) -> Counter[int]:
         """Nulls in the changelog, by shard."""
@@ -92,7 +92,7 @@ def test_few_letters_of_all_shards_go_in_one_transaction(world: World) -> None:
 def test_where_much_is_due_each_sweep_takes_half_of_the_shards_and_the_same_of_each(world: World) -> None:
     for shard in range(4):
         world.put(shard, 100)
-    assert is_full(world.sweep(), world.around)
+    assert is_full(world.sweep(), world.shard_context)
     assert world.sent() == {0: 40, 1: 40}
     world.sweep()
     assert world.sent() == dict.fromkeys(range(4), 40)
@@ -201,9 +201,9 @@ def test_a_target_that_is_refused_is_left_out_of_every_shard(world: World) -> No
         world.put(shard, 1, to="other")
     world.log.forbidden.add("other")
     world.sweep()
-    assert (world.waiting(), set(world.gate.closed)) == ([1] * 4, {"other"})
+    assert (world.waiting(), set(world.admission.closed)) == ([1] * 4, {"other"})
     world.log.forbidden.clear()
-    world.gate.closed.clear()
+    world.admission.closed.clear()
     world.sweep()
     assert (world.waiting(), len(world.log.read("other"))) == ([0] * 4, 4)
 
@@ -213,7 +213,7 @@ def test_a_transaction_that_runs_out_of_time_is_tried_again_with_half_as_much_an
 ) -> None:
     stepped_clock.now_s = NOW_MS / 1_000
     pace = TransactionPace("deliveries", 1 << 20)
-    world.around = world.around._replace(pace=pace)
+    world.shard_context = world.shard_context._replace(pace=pace)
     world.put(0, 40, value=b"x" * 10_000)
     arrived = world.writer.await_arrival
 

@@ -42,7 +42,7 @@ class Opened:
 
 
 class World:
-    """One shard that is ready, with a real gate and real policies, over a log in memory."""
+    """One shard that is ready, with a real admission and real policies, over a log in memory."""
 
     def __init__(self, keys: str = "", told: bool = True) -> None:
         self.log, nobody = MemoryLog(lambda: self.now_ms), None
@@ -54,14 +54,14 @@ class World:
         registry = parse(POLICIES % keys, "policies.yaml", digest="")
         builder = EntryBuilder("changelog", "parked", {})
         through: Any = [Opened()]
-        self.gate = Admission(
+        self.admission = Admission(
             registry, {"parked", "discarded"}, lambda _: {}, lambda: 1.0, through,
             record_limits=RecordLimits(self.log.limits if told else lambda _: {}),
         )
         unused: Any = nobody
-        judge = Redecider(registry, builder, LineageTopic("lineage", 1))
-        self.around = ShardContext(
-            MemoryCluster(self.log, "app", "w"), unused, self.gate, judge, 100, 1 << 20, discarded="discarded",
+        redecider = Redecider(registry, builder, LineageTopic("lineage", 1))
+        self.shard_context = ShardContext(
+            MemoryCluster(self.log, "app", "w"), unused, self.admission, redecider, 100, 1 << 20, discarded="discarded",
         )
         self.writer = MemoryTransactionalProducer(self.log, "sweep")
         self.writer.open()
@@ -70,7 +70,7 @@ class World:
     def open(self) -> None:
         """Take over from whoever had the shard: with an empty table, and without what that one remembered."""
         unused: Any = None
-        self.gate.refused_entries.__init__()  # type: ignore[misc]
+        self.admission.refused_entries.__init__()  # type: ignore[misc]
         self.shard = Shard(CHANGELOG, MemoryTable(), unused, end_offset=0)
         self.fold()
 
@@ -112,7 +112,7 @@ class World:
         self.now_ms += later_ms
         sent = []
         for _ in range(8):
-            swept = joint_sweep([self.shard], self.writer, self.around, self.now_ms)
+            swept = joint_sweep([self.shard], self.writer, self.shard_context, self.now_ms)
             assert not self.shard.progress.failing, self.shard.progress.failing
             self.fold()
             sent += [entry.value for each in swept for entry in each.sent]
@@ -124,7 +124,7 @@ class World:
 
     def refused(self) -> dict[str, str]:
         """What health says."""
-        return worker_status.name_refused_letters(worker_status.list_refused_letters([self.shard], self.gate, self.now_ms))
+        return worker_status.name_refused_letters(worker_status.list_refused_letters([self.shard], self.admission, self.now_ms))
 
     def waiting(self) -> dict[bytes, bytes]:
         """The fold of the changelog, which the table agrees with."""
@@ -159,7 +159,7 @@ def test_what_is_refused_is_put_back_then_parked_with_the_reason_and_all_others_
     good = [value for value in values if value != b"bad"]
     assert world.sweep() == good
     assert set(world.refused()) == {"orders.DLT/0/3", "orders.DLT/0/11"}
-    assert not world.gate.list_blocked(world.now_ms)
+    assert not world.admission.list_blocked(world.now_ms)
     assert world.sweep(DEFER_MS - 1) == []
     assert world.sweep(1) == [b"bad", b"bad"]
     parked = world.read("parking")
@@ -189,7 +189,7 @@ def test_no_letter_is_parked_for_the_fault_of_another() -> None:
         world.put(value)
     # As if nobody had been told apart in time.
     for key in world.waiting():
-        world.gate.refused_entries.note_refusal(key, "retry", "both", NOW_MS - DEFER_MS)
+        world.admission.refused_entries.note_refusal(key, "retry", "both", NOW_MS - DEFER_MS)
     assert sorted(world.sweep()) == [b"bad", b"good"]
     assert ([r.value() for r in world.read("retry")], [r.value() for r in world.read("parking")]) == ([b"good"], [b"bad"])
 
@@ -265,7 +265,8 @@ def test_a_topic_that_refuses_the_time_of_now_refuses_everything() -> None:
     world.log.age_ms_max["retry"] = OLD_MS - 1
     world.put(b"v")
     assert world.sweep() == []
-    assert (next(iter(world.gate.list_blocked(world.now_ms).values())).startswith("it refuses"), world.refused()) == (True, {})
+    (blocked,) = world.admission.list_blocked(world.now_ms).values()
+    assert (blocked.startswith("it refuses"), world.refused()) == (True, {})
 
 
 def test_an_ordered_letter_leaves_its_place_to_the_next_one_only_once_it_is_parked() -> None:

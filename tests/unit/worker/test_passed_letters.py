@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retry import clock
-from retry.delivery.slice_work import Passing
+from retry.delivery.slice_work import ConsumerProgress
 from retry.errors import RightMissing
 from retry.kafka.offset_ranges import Span
 from retry.worker.passed_letters import PassedLetters
@@ -45,16 +45,16 @@ def cluster() -> Cluster:
 
 def test_a_group_has_passed_what_lay_there_when_that_was_asked_first(cluster: Cluster) -> None:
     look = lambda: cluster.letters.measure_progress(b"a/0", ["orders.retry"])  # noqa: E731
-    assert look() == Passing(reached=False, silent=[])
+    assert look() == ConsumerProgress(reached=False, silent=[])
     cluster.end[PLACE] = 20
     # The record at 8 is read, and at 9 lies the end of its transaction.
     cluster.committed["billing"][PLACE] = 9
-    assert look() == Passing(reached=True, silent=[])
-    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
+    assert look() == ConsumerProgress(reached=True, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == ConsumerProgress(reached=True, silent=[])
     cluster.records.add(("orders.retry", 0, 15))
-    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=False, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == ConsumerProgress(reached=False, silent=[])
     cluster.committed["billing"][PLACE] = 20
-    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == Passing(reached=True, silent=[])
+    assert cluster.letters.measure_progress(b"a/1", ["orders.retry"]) == ConsumerProgress(reached=True, silent=[])
 
 
 def test_a_group_that_has_committed_nothing_has_passed_nothing(cluster: Cluster) -> None:
@@ -73,10 +73,10 @@ def test_each_group_that_is_named_must_have_passed(cluster: Cluster) -> None:
 
 
 def test_topics_without_a_group_and_those_that_may_not_be_read_are_silent(cluster: Cluster) -> None:
-    assert cluster.letters.measure_progress(b"a/0", ["slow.retry"]) == Passing(reached=True, silent=["slow.retry"])
+    assert cluster.letters.measure_progress(b"a/0", ["slow.retry"]) == ConsumerProgress(reached=True, silent=["slow.retry"])
     cluster.refuses = True
     both = cluster.letters.measure_progress(b"a/1", ["orders.retry", "slow.retry"])
-    assert both == Passing(reached=True, silent=["orders.retry", "slow.retry"])
+    assert both == ConsumerProgress(reached=True, silent=["orders.retry", "slow.retry"])
 
 
 def test_whoever_asks_does_not_wait_and_is_told_later(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,12 @@ def test_whoever_asks_does_not_wait_and_is_told_later(cluster: Cluster, monkeypa
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
     ask: Any = lambda: cluster.letters.request_progress(b"a/0", ["orders.retry"])  # noqa: E731
     assert ask() is None
-    await_that("it is known", lambda: ask() == Passing(reached=False, silent=[]))
+    await_that("it is known", lambda: ask() == ConsumerProgress(reached=False, silent=[]))
     cluster.committed["billing"][PLACE] = 10
 
     def later() -> bool:
         now_s[0] += 2.0
-        return ask() == Passing(reached=True, silent=[])
+        return ask() == ConsumerProgress(reached=True, silent=[])
 
     await_that("it is passed", later)
     cluster.committed.clear()

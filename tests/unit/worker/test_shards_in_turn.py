@@ -40,8 +40,8 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Shards:
     for partition in range(len(SIZES)):
         writer.write(TOPIC, partition, [{"key": key, "value": value} for key, value in entries(partition)])
     writer.commit()
-    around = ShardContext(cluster, MemoryTables(1 << 60), UNUSED, UNUSED, 10, 1_000)
-    return Shards("group", TOPIC, around, map, "sweep-a")
+    shard_context = ShardContext(cluster, MemoryTables(1 << 60), UNUSED, UNUSED, 10, 1_000)
+    return Shards("group", TOPIC, shard_context, map, "sweep-a")
 
 
 def folding(shards: Shards) -> set[int]:

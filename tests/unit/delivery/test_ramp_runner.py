@@ -12,7 +12,7 @@ from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery import ramp
 from retry.delivery.act import ActContext
 from retry.delivery.orphaned_rows import ORPHAN_MS
-from retry.delivery.slice_work import Passing
+from retry.delivery.slice_work import ConsumerProgress
 from retry.intake import attempts
 from retry.intake.attempts import RampedLineages
 from tests.support.acted import ACTION, HOUR_MS, NOW_MS, entry_actions
@@ -36,8 +36,8 @@ class Ramped(Bench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate: Tripping = Tripping()  # type: ignore[mutable-override]
-        self.says: Passing | None = Passing(reached=True, silent=[])
+        self.admission: Tripping = Tripping()  # type: ignore[mutable-override]
+        self.says: ConsumerProgress | None = ConsumerProgress(reached=True, silent=[])
         self.asked: list[bytes] = []
 
     def climb(self, *steps: list[Member], keep: float = 0.9) -> None:
@@ -51,12 +51,12 @@ class Ramped(Bench):
     def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
         end = self.log.fetch_bounds("changelog", [0])[0].end
 
-        def passed(name: bytes, _targets: object) -> Passing | None:
+        def passed(name: bytes, _targets: object) -> ConsumerProgress | None:
             self.asked.append(name)
             return self.says
 
         context = ActContext(
-            self.writer, self.gate, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, passed=passed
+            self.writer, self.admission, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, passed=passed
         )
         done = self.work.run_slice(context)
         if fold:
@@ -105,10 +105,10 @@ def test_the_next_step_waits_until_the_one_before_was_sent_and_passed(ramped: Ra
     ramped.later(HOUR_MS)
     assert (ramped.asked, ramped.opened().step) == ([], 0), "it still waits to be sent"
     assert ramped.send() == [ACTION.hex().encode() + b"/0"]
-    ramped.says = Passing(reached=False, silent=[])
+    ramped.says = ConsumerProgress(reached=False, silent=[])
     ramped.later(HOUR_MS)
     assert (ramped.tally.steps, ramped.opened().step) == ([StepTally(1, 1, 1)], 0), "nobody has read it"
-    ramped.says = Passing(reached=True, silent=[])
+    ramped.says = ConsumerProgress(reached=True, silent=[])
     ramped.later(1)
     ramped.later(SETTLE_MS - 1)
     assert ramped.opened().step == 0
@@ -125,7 +125,7 @@ def test_without_a_consumer_group_silence_is_waited_for_from_the_last_failure_on
     climb(ramped, 2, 1, keep=0.1)
     ramped.finish()
     ramped.send()
-    ramped.says = Passing(reached=True, silent=["orders.retry"])
+    ramped.says = ConsumerProgress(reached=True, silent=["orders.retry"])
     ramped.later(1)
     ramped.later(SILENCE_MS - 1)
     ramped.fail(0, 7)
@@ -189,12 +189,12 @@ def test_a_large_step_that_was_held_in_its_midst_goes_on_with_the_rest_of_it(
 def test_a_ramp_is_held_where_a_breaker_is_open_and_the_step_is_judged_once_it_is_resumed(ramped: Ramped) -> None:
     climb(ramped, 1, 1)
     ramped.finish()
-    ramped.gate.open = ("orders.slow", "orders.retry")
+    ramped.admission.open = ("orders.slow", "orders.retry")
     ramped.later(1)
     held = ramped.state().held
     assert held is not None
     assert held.reason == "the breaker of orders.retry is open"
-    ramped.gate.open = ()
+    ramped.admission.open = ()
     ramped.order(action_records.resumed_key, hold=held.at_ms)
     ramped.send()
     ramped.later(1)

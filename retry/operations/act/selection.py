@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from retry.delay_queue.entry_keys import source_from_text
-from retry.operations.act.choose import Meant
+from retry.operations.act.choose import Selects
 from retry.operations.explain.search import parse_location
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
@@ -20,16 +20,16 @@ _OF_PLACE = 2
 _NAMES_SHOWN = 20
 
 
-class Meaning(NamedTuple):
+class Selection(NamedTuple):
     """The letters that a person asks for.
 
     Attributes:
-      fits: whether a letter is selected.
+      selects: whether a letter is selected.
       states: the states that a selected letter may have.
       words: the filter and the names, as a person wrote them.
     """
 
-    fits: Meant
+    selects: Selects
     states: frozenset[str]
     words: str
 
@@ -38,19 +38,19 @@ class Meaning(NamedTuple):
         """Whether letters that are parked or discarded may be meant."""
         return bool(self.states.intersection(RESTING))
 
-    def of_teams(self, teams: frozenset[str] | None) -> Meaning:
+    def of_teams(self, teams: frozenset[str] | None) -> Selection:
         """Return a selection of the letters of these teams alone; None stands for all teams."""
         if teams is None:
             return self
-        fits = self.fits
+        selects = self.selects
 
         def theirs(letter: FoundLetter) -> bool:
-            return letter.team in teams and fits(letter)
+            return letter.team in teams and selects(letter)
 
-        return self._replace(fits=theirs)
+        return self._replace(selects=theirs)
 
 
-def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup | None = None) -> Meaning:
+def select_letters(words: str, names: Collection[str], now_ms: int, in_group: InGroup | None = None) -> Selection:
     """Build the selection of letters that a filter matches and, where names are given, that have one of the names.
 
     Args:
@@ -63,11 +63,15 @@ def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup |
       FilterInvalid: `words` are no filter.
       ValueError: a name does not name a letter; the name is the error's argument.
     """
-    meant = parse(words, groups=in_group is not None)
+    letter_filter = parse(words, groups=in_group is not None)
     for each in names:
         _demand_name(each)
     # Whoever names a letter means it wherever it rests.
-    fits, named, of = predicate(meant, now_ms, in_group), frozenset(names), list_states(meant, discarded=bool(names))
+    fits, named, of = (
+        predicate(letter_filter, now_ms, in_group),
+        frozenset(names),
+        list_states(letter_filter, discarded=bool(names)),
+    )
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"
@@ -79,16 +83,16 @@ def meaning(words: str, names: Collection[str], now_ms: int, in_group: InGroup |
         def is_named(letter: FoundLetter) -> bool:
             return letter.name in named or (letter.state in by_source and str(letter.source) in named)
 
-        return Meaning(lambda letter: letter.state in of and is_named(letter) and fits(letter), of, shown)
-    if of.issuperset({"waiting", "parked"}) and not says_states(meant):
+        return Selection(lambda letter: letter.state in of and is_named(letter) and fits(letter), of, shown)
+    if of.issuperset({"waiting", "parked"}) and not says_states(letter_filter):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
-    return Meaning(lambda letter: letter.state in of and fits(letter), of, shown)
+    return Selection(lambda letter: letter.state in of and fits(letter), of, shown)
 
 
-def says_states(meant: Filter) -> bool:
+def says_states(letter_filter: Filter) -> bool:
     """Whether a filter says that letters are meant that are parked, besides those that wait."""
-    return names_state(meant, "parked")
+    return names_state(letter_filter, "parked")
 
 
 def _demand_name(name: str) -> None:

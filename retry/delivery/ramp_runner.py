@@ -24,7 +24,7 @@ from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry
 from retry.delivery.ramp import StepCounts, count_steps, too_few
 from retry.delivery.returned_letter import ReturnedLetter
-from retry.delivery.slice_work import ActContext, Passing, SliceWork
+from retry.delivery.slice_work import ActContext, ConsumerProgress, SliceWork
 from retry.intake import attempts
 
 # Transactions of letters that are counted as sent at a time.
@@ -53,7 +53,7 @@ class _Marks:
     offset: int
 
 
-class Climbing:
+class RampRunner:
     """How far one shard has come with ramps."""
 
     def __init__(self, shard: int, table: Table) -> None:
@@ -186,13 +186,13 @@ class Climbing:
         at_ms = context.now_ms if state.resumed is None else max(context.now_ms, state.resumed.hold + 1)
         if why := too_few(ramp, counts, step):
             return self._hold_ramp(state, Order("worker", at_ms, why), msgspec.structs.replace(step, held_ms=at_ms))
-        if tripped := context.gate.list_tripped(targets, context.now_ms):
+        if tripped := context.admission.list_tripped(targets, context.now_ms):
             return self._hold_ramp(state, Order("worker", at_ms, f"the breaker of {', '.join(tripped)} is open"), step)
         return None
 
     def _read_passing(
         self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
-    ) -> Passing | None:
+    ) -> ConsumerProgress | None:
         """Return what consumers say of a step that was sent, once that has held for long enough; None before."""
         now_ms, step = context.now_ms, state.step.step
         waiting = self._waiting.get(state.id)
@@ -202,7 +202,7 @@ class Climbing:
             waiting.counts, waiting.changed_ms = counts, now_ms
         targets = sorted({target for tally in (state.tally, *state.others) for target in tally.targets})
         if not counts[step].put:
-            return Passing(reached=True, silent=[])
+            return ConsumerProgress(reached=True, silent=[])
         passing = context.passed(ramp_records.mark(state.id, step), targets)
         if passing is None or (passing.silent and now_ms - waiting.changed_ms < ramp.silence_ms):
             return None
