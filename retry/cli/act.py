@@ -153,6 +153,7 @@ def act(
     from retry import settings as environment
     from retry.errors import ActionRefused
     from retry.operations.act import start
+    from retry.operations.act.letter_source import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.control_requests import ShardNumbers
@@ -172,8 +173,8 @@ def act(
         now_ms = shards.now_ms() if yes else clock.wall_ms()
         selection = _parse_selection(words, letters, now_ms)
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
-        resting = (where, shards) if selection.rests else None
-        found = preview(settings, registry, asked, selection.selects, now_ms, resting, waits="waiting" in selection.states)
+        source = AllLetters(shards, where if selection.rests else None, waits="waiting" in selection.states)
+        found = preview(settings, registry, asked, selection.selects, now_ms, source)
         found = found.with_ramp(ramp(kind, options, found.chosen.count), registry.list_group_topics())
         if not as_json or not yes:
             act_output.print_preview(found, as_json=as_json)

@@ -135,6 +135,7 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.audit import Audit
+    from retry.operations.act.letter_source import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.act.start import undoing
     from retry.policies.registry import Registry
@@ -142,7 +143,7 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     try:
         start.demand_readiness(shards.admin, settings.app_id)
         asked = undoing(Audit(settings, shards.admin), about, by, reason)
-        found = preview(settings, Registry(), asked.request, asked.selects, shards.now_ms())
+        found = preview(settings, Registry(), asked.request, asked.selects, shards.now_ms(), AllLetters(shards))
         if told := asked.too_late(found.chosen.count):
             say(told, err=True)
         sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)

@@ -82,6 +82,7 @@ def _preview(
 ) -> Preview:
     """Preview the letters to erase; the time is the brokers' if `asked`, which writes a record, else this machine's."""
     from retry import clock
+    from retry.operations.act.letter_source import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.listing import Listing
@@ -89,7 +90,7 @@ def _preview(
     now_ms = shards.now_ms() if asked else clock.wall_ms()
     where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))
     request = erasing.request(by, reason, registry.digest)
-    return preview(shards.settings, registry, request, erasing.matches, now_ms, (where, shards))
+    return preview(shards.settings, registry, request, erasing.matches, now_ms, AllLetters(shards, where))
 
 
 def _do(

@@ -26,7 +26,7 @@ FetchedRecords = dict[int, Message | str]
 
 GONE = "source_gone"
 # Rather read over so many records than ask the broker anew.
-_HOLE_RECORDS = 200
+HOLE_RECORDS = 200
 _RECORDS_MAX = 1_000
 
 
@@ -80,7 +80,7 @@ class OffsetRun:
             self.results[self.missing.popleft()] = GONE
 
 
-def runs(offsets: list[int]) -> Iterator[list[int]]:
+def runs(offsets: list[int], hole_records: int = HOLE_RECORDS) -> Iterator[list[int]]:
     """Sorted offsets, cut at large holes.
 
     >>> list(runs([1, 2, 100, 5_000]))
@@ -88,7 +88,7 @@ def runs(offsets: list[int]) -> Iterator[list[int]]:
     """
     run: list[int] = []
     for offset in offsets:
-        if run and offset - run[-1] > _HOLE_RECORDS:
+        if run and offset - run[-1] > hole_records:
             yield run
             run = []
         run.append(offset)
@@ -116,9 +116,11 @@ class RecordFetcher:
 
     Args:
       config: of a reader, see `retry.kafka.client_config.reader_config`.
+      hole_records: how many records are read over rather than the broker asked anew.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, hole_records: int = HOLE_RECORDS) -> None:
+        self._hole_records = hole_records
         self._config = {**config, **_DEMANDED}
         self._client: Consumer | None = None
         self._errors, self._refused = ErrorLog(), RefusedHeaders(config)
@@ -162,7 +164,7 @@ class RecordFetcher:
         except KafkaException as error:
             return dict.fromkeys(offsets, self._reason(error.args[0]))
         results: FetchedRecords = {offset: GONE for offset in offsets if offset < low}
-        for run in runs([offset for offset in offsets if offset not in results]):
+        for run in runs([offset for offset in offsets if offset not in results], self._hole_records):
             try:
                 self._read(OffsetRun(topic, partition, decided, deque(run), results), deadline)
             finally:

@@ -136,7 +136,7 @@ class Listing(NamedTuple):
                 if behind is None or readable[:2] >= behind[:2]:
                     first = behind.offset + 1 if behind and readable[:2] == behind[:2] else 0
                     for letters in self._partition(readable, first):
-                        self._look_for_references(letters, deadline)
+                        self.prove_references(letters, deadline)
                         yield from letters
 
     def _rest_in(self, states: Collection[str]) -> dict[str, int]:
@@ -162,7 +162,7 @@ class Listing(NamedTuple):
             for batch in offset_ranges.read_batches(self.cluster.reader, [span]):
                 yield [make_parked_letter(message, self.registry, discarded=is_discarded) for message in batch]
 
-    def _look_for_references(self, letters: Sequence[FoundLetter], deadline: clock.Deadline) -> None:
+    def prove_references(self, letters: Sequence[FoundLetter], deadline: clock.Deadline) -> None:
         """Find out which of those that say so were parked by reference, as far as the time goes."""
         references = [letter for letter in letters if letter.is_reference and letter.state == "parked" and letter.mark is None]
         if not references:
@@ -195,5 +195,5 @@ class Listing(NamedTuple):
         there = (message for message in found if message.offset() == where.offset)
         is_discarded = where.topic == self.cluster.names.discarded
         letters = [make_parked_letter(message, self.registry, discarded=is_discarded) for message in there]
-        self._look_for_references(letters, clock.Deadline(_PROVE_S))
+        self.prove_references(letters, clock.Deadline(_PROVE_S))
         return next(iter(letters), None)

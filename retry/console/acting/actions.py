@@ -15,6 +15,7 @@ from retry.console.acting import standing_actions
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
 from retry.console.acting.standing_actions import load_shard_numbers as shards_of
+from retry.console.reading.selected_letters import SelectedLetters
 from retry.console.web import filters
 from retry.console.web.app import Console
 from retry.console.web.rights import Role, Viewer
@@ -22,6 +23,7 @@ from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
 from retry.operations.act import options, overview, start
 from retry.operations.act.audit import Audit
+from retry.operations.act.letter_source import AllLetters
 from retry.operations.act.options import ActOptions, AskedBy
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
@@ -90,8 +92,11 @@ def _make_preview(
     now_ms = shards.now_ms()
     selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
-    resting = (listing, shards) if selection.rests else None
-    found = preview(settings, registry, request, selection.selects, now_ms, resting, waits="waiting" in selection.states)
+    scope = viewer.sight().acts
+    letters = SelectedLetters(console.replica.payloads, listing, selection, scope, shards.count, kept.note_progress)
+    if behind := console.replica.freshness().lag_records:
+        kept.notes.append(f"What this page shows is {behind:,} records behind: letters among those are left alone")
+    found = preview(settings, registry, request, selection.selects, now_ms, letters)
     ramp = options.ramp(asked.kind, asked.options, found.chosen.count)
     return _reveal_payloads(console, viewer, found.with_ramp(ramp, registry.list_group_topics()))
 
@@ -230,7 +235,7 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
     def compute_preview(kept: KeptPreview) -> Preview:
-        found = preview(console.settings, Registry(), asked.request, asked.selects, shards.now_ms())
+        found = preview(console.settings, Registry(), asked.request, asked.selects, shards.now_ms(), AllLetters(shards))
         if told := asked.too_late(found.chosen.count):
             kept.notes.append(told)
         return found

@@ -170,6 +170,7 @@ def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
     told = {
         "id": kept.id, "state": state, "kind": kept.kind, "filter": kept.words, "made": iso(kept.made_ms),
         "expires": iso(kept.made_ms + PREVIEW_MS_MAX), "fault": str(kept.fault) if kept.fault else None, "notes": kept.notes,
+        "letters_read": kept.letters_read,
     }  # fmt: skip
     return {**told, **(_found_object(kept.found, registry) if kept.found else {})}
 

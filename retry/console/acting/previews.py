@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _OF_ONE_MAX, _KEPT_MAX = 20, 200
 # Each takes some hundred bytes.
 _MEMBERS_MAX = 2_000_000
-# Each reads the changelog, beside what is there to follow it.
+# Each reads records of letters, beside what is there to follow the topics.
 _AT_ONCE, _WAITING_MAX, _WAITING_OF_ONE_MAX = 2, 20, 5
 _FORGOTTEN_MAX = 10_000
 
@@ -36,6 +36,8 @@ class KeptPreview:
       found: what would be done; None while it is worked out, or where that failed.
       fault: why it failed.
       notes: what was not looked at, in words.
+      letters_read: how many letters were looked at, while it is worked out.
+      is_dropped: whether nobody wants it any more.
       starting: held by whoever starts it.
       is_spent: whether a start was tried: what is there since then the changelog says.
       is_started: whether that is known to have succeeded.
@@ -50,9 +52,21 @@ class KeptPreview:
     fault: RetryError | None = None
     notes: list[str] = field(default_factory=list)
     starting: threading.Lock = field(default_factory=threading.Lock)
+    letters_read: int = 0
+    is_dropped: bool = False
     is_spent: bool = False
     is_started: bool = False
     done: threading.Event = field(default_factory=threading.Event)
+
+    def note_progress(self, letters_read: int) -> None:
+        """Note how many letters were looked at.
+
+        Raises:
+          ActionRefused: nobody wants the preview any more.
+        """
+        self.letters_read = letters_read
+        if self.is_dropped:
+            raise ActionRefused("the preview was dropped")
 
     @property
     def members(self) -> int:
@@ -147,6 +161,7 @@ class Previews:
     def _remove_preview(self, action_id: str) -> None:
         kept = self._kept.pop(action_id, None)
         if kept is not None:
+            kept.is_dropped = True
             self._forgotten[action_id] = kept.by
             while len(self._forgotten) > _FORGOTTEN_MAX:
                 self._forgotten.popitem(last=False)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from sqlite3 import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from retry import clock
 from retry.clock import Deadline
@@ -19,7 +19,7 @@ from retry.delay_queue.envelope_codec import make_codec
 from retry.errors import EntryUnreadable, FilterInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
-from retry.kafka.record_fetch import UNREADABLE, RecordFetcher
+from retry.kafka.record_fetch import HOLE_RECORDS, UNREADABLE, RecordFetcher
 from retry.operations.found_letter import FoundLetter, make_parked_letter, make_waiting_letter
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.syntax import EVERYTHING, AllOf, Filter, Not, Term, all_of, any_of, negate
@@ -29,6 +29,9 @@ from retry.settings import Settings
 
 LETTERS_MAX, SCAN_S = 10_000, 10.0
 _BATCH, _BATCH_BYTES, _FETCH_S, _LEAST_S = 1_000, 16 << 20, 5.0, 0.1
+# Of many letters that are selected most lie close together: to read over others costs less than to ask again.
+_HOLE_RECORDS = 2_000
+_Answer = TypeVar("_Answer")
 
 
 class Scanned(NamedTuple):
@@ -86,8 +89,8 @@ class _Look:
 class _Fetcher:
     """Reads records for one thread after another."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings, self._lock = settings, threading.Lock()
+    def __init__(self, settings: Settings, hole_records: int = HOLE_RECORDS) -> None:
+        self._settings, self._hole_records, self._lock = settings, hole_records, threading.Lock()
         self._fetcher: RecordFetcher | None = None
 
     def fetch(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
@@ -96,7 +99,7 @@ class _Fetcher:
         if not self._lock.acquire(timeout=within_s):
             return {}
         try:
-            self._fetcher = self._fetcher or RecordFetcher(client_config.reader_config(self._settings))
+            self._fetcher = self._fetcher or RecordFetcher(client_config.reader_config(self._settings), self._hole_records)
             return self._fetcher.fetch(list(places), max(_LEAST_S, deadline.remaining_s()))
         finally:
             self._lock.release()
@@ -120,7 +123,7 @@ class Payloads:
         self._in_group = in_group
         self._own, self._codec = topics.build_topic_names(settings.app_id), make_codec(settings)
         # Whoever looks at one letter does not wait for those who look through thousands.
-        self._single, self._many = _Fetcher(settings), _Fetcher(settings)
+        self._single, self._many, self._selected = _Fetcher(settings), _Fetcher(settings), _Fetcher(settings, _HOLE_RECORDS)
 
     def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
         """The letter with headers and payload: from the changelog where it waits, from its topic where it rests.
@@ -132,6 +135,21 @@ class Payloads:
         if there is None or (scope is not None and there[0].team not in scope):
             return None
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
+
+    def select(self, question: Callable[[Connection], _Answer]) -> _Answer:
+        """Ask the replica a question."""
+        with self._reading() as connection:
+            return question(connection)
+
+    def fetch_selected(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
+        """The records of letters that were selected for an action, or why there is none; nothing where nobody answers in time."""
+        return self._selected.fetch(places, within_s)
+
+    def find_returned_bitmap(self, block: bytes) -> bytes | None:
+        """The bitmap with this key: what was returned from a parking topic; see `retry.delay_queue.returned_offsets`."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT bitmap FROM returned WHERE block = ?", (block,)).fetchone()
+        return None if found is None else bytes(found[0])
 
     def position(self, scope: Scope, letter_filter: Filter, after: str | None) -> tuple[str, Position | None]:
         """Return the question of a scan as text, and the position where it goes on: None at the beginning.
@@ -175,6 +193,7 @@ class Payloads:
         """Let go of the clients."""
         self._single.close()
         self._many.close()
+        self._selected.close()
 
     def _scan_known(
         self, scope: Scope, letter_filter: Filter, position: Position | None, limit: int, question: str, now_ms: int

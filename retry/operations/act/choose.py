@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -19,13 +19,11 @@ from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions, Refusal
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter, record_digest
 from retry.errors import ActionRefused
-from retry.operations import waiting_entries
+from retry.operations.act.letter_source import LetterSource, WaitingRow
 from retry.operations.act.request import Edit, Request
 from retry.operations.found_letter import FoundLetter, make_waiting_letter
-from retry.operations.listing import Cursor, Listing, ReturnedRecords
 from retry.policies.registry import Registry
 from retry.record import Record
-from retry.settings import Settings
 
 EXAMPLES_MAX = 20
 # Their keys are held in memory, at some hundred bytes each.
@@ -66,10 +64,10 @@ class Chosen:
       orders: of these, how many have which record key of which topic; None stands for keys beyond `ORDERS_MAX`, and unknown ones.
     """
 
-    def __init__(self, now_ms: int = 0) -> None:
+    def __init__(self, now_ms: int = 0, shards: int = 1) -> None:
         self.ordered, self._now_ms = 0, now_ms
         self.orders: Counter[tuple[str, bytes | None]] = Counter()
-        self.keys: list[list[bytes]] = []
+        self.keys: list[list[bytes]] = [[] for _ in range(shards)]
         self.resting: list[bytes] = []
         self.sources = array("q")
         self.parking: dict[str, str] = {}
@@ -82,12 +80,12 @@ class Chosen:
         """Return how many members there are, waiting and resting."""
         return sum(map(len, self.keys)) + len(self.resting)
 
-    def add_member(self, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
-        """Another member, of the shard that was begun last."""
+    def add_member(self, shard: int, key: bytes, envelope: bytes, letter: FoundLetter) -> None:
+        """Another member that waits."""
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
+        self.keys[shard].append(key)
         self.count_in(letter, key)
-        self.keys[-1].append(key)
 
     def count_in(self, letter: FoundLetter, key: bytes) -> None:
         """Count another member by what it has in common with others.
@@ -112,35 +110,32 @@ def _age(failed_ms: int | None, now_ms: int) -> str:
 
 
 def choose(
-    settings: Settings, registry: Registry, selects: Selects, actions: EntryActions, state: ActionState, now_ms: int,
-    *, waits: bool = True,
-) -> Chosen:
+    letters: Iterable[WaitingRow], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
+    state: ActionState, now_ms: int,
+) -> Chosen:  # fmt: skip
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
 
     Args:
+      shards: how many partitions the changelog has.
       state: of the action that is asked for; of an edit, of a retry in its place: what it makes is known of one letter alone.
 
     Raises:
       TopicsInvalid: the changelog cannot be read.
       ActionRefused: they are too many for one action.
     """
-    chosen, codec = Chosen(now_ms), actions.redecider.entry_builder.codec
-    for _, table in waiting_entries.load_shard_tables(settings):
-        chosen.keys.append([])
-        if not waits:
+    chosen, codec = Chosen(now_ms, shards), actions.redecider.entry_builder.codec
+    for shard, key, envelope in letters:
+        if entry_keys.lane_of(key) in _UNSEEN:
             continue
-        for key, envelope in waiting_entries.scan_rows(table):
-            if entry_keys.lane_of(key) in _UNSEEN:
-                continue
-            letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")
-            if not selects(letter):
-                continue
-            result = actions.act_on_entry(state, Member(key, now_ms), envelope, now_ms)
-            if isinstance(result, Refusal):
-                chosen.refused[result.reason] += 1
-            else:
-                chosen.add_member(key, envelope, letter)
-        refuse_too_many(chosen)
+        letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")
+        if not selects(letter):
+            continue
+        result = actions.act_on_entry(state, Member(key, now_ms), envelope, now_ms)
+        if isinstance(result, Refusal):
+            chosen.refused[result.reason] += 1
+        else:
+            chosen.add_member(shard, key, envelope, letter)
+            refuse_too_many(chosen)
     return chosen
 
 
@@ -181,7 +176,7 @@ class RestingExample(NamedTuple):
 
 
 def choose_resting(
-    listing: Listing, selects: Selects, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
+    letters: LetterSource, selects: Selects, returns: LetterReturns, state: ActionState, now_ms: int, chosen: Chosen
 ) -> list[RestingExample]:
     """Add letters that rest and are meant, less those for which a worker would do nothing; some of them in full.
 
@@ -189,11 +184,11 @@ def choose_resting(
       TopicsInvalid: a topic is missing, or cannot be read.
       ActionRefused: they are too many for one action.
     """
-    gone, examples = ReturnedRecords(listing.cluster), list[RestingExample]()
-    for letter in _iterate_resting(listing, selects):
-        place = gone.resolve_place(letter.place)
+    returned, examples = letters.build_returned_records(), list[RestingExample]()
+    for letter in filter(selects, letters.iterate_resting()):
+        place = returned.resolve_place(letter.place)
         chosen.parking[place.topic.hex()] = letter.place.topic
-        result = Refusal(RETURNED) if gone.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
+        result = Refusal(RETURNED) if returned.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
         if isinstance(result, Refusal):
             chosen.refused[result.reason] += 1
             continue
@@ -213,10 +208,6 @@ def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionSt
     as_it_is = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
     result = _result(letter, returns, as_it_is, now_ms)
     return None if isinstance(result, Refusal) else result
-
-
-def _iterate_resting(listing: Listing, selects: Selects) -> Iterator[FoundLetter]:
-    return filter(selects, listing.iterate_resting(Cursor()))
 
 
 def _result(

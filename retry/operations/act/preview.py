@@ -20,11 +20,18 @@ from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
 from retry.operations import reschedule_dry_run
-from retry.operations.act import choose as act_choose
-from retry.operations.act.choose import EXAMPLES_MAX, Chosen, EditedParkedLetter, RestingExample, Selects, choose, edit_resting
+from retry.operations.act.choose import (
+    EXAMPLES_MAX,
+    Chosen,
+    EditedParkedLetter,
+    RestingExample,
+    Selects,
+    choose,
+    choose_resting,
+    edit_resting,
+)
+from retry.operations.act.letter_source import LetterSource
 from retry.operations.act.request import Edit, Request
-from retry.operations.control_requests import ShardNumbers
-from retry.operations.listing import Listing
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
@@ -148,18 +155,16 @@ class Preview(NamedTuple):
 
 
 def preview(
-    settings: Settings, registry: Registry, request: Request, selects: Selects, now_ms: int,
-    resting: tuple[Listing, ShardNumbers] | None = None, *, waits: bool = True,
+    settings: Settings, registry: Registry, request: Request, selects: Selects, now_ms: int, letters: LetterSource
 ) -> Preview:
     """Choose the members, as of `now_ms`.
 
     Args:
-      resting: where letters that are parked or discarded are looked for; None where none is meant.
-      waits: whether letters that wait are meant.
+      letters: among which they are chosen.
 
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
-      ActionRefused: nothing like that can be done, as an edit of two letters.
+      ActionRefused: records cannot be read, or nothing like that can be done, as an edit of two letters.
     """
     redecider = reschedule_dry_run.redecider(settings, registry)
     actions = EntryActions(redecider, topics.build_topic_names(settings.app_id).discarded)
@@ -167,13 +172,12 @@ def preview(
     if request.edit is not None:
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
-    chosen = choose(settings, registry, selects, actions, state, now_ms, waits=waits)
+    chosen = choose(letters.iterate_waiting(), letters.shards, registry, selects, actions, state, now_ms)
     examples, edited = list[ExampleChange](), None
-    at_rest: list[RestingExample] = []
-    if resting is not None:
-        listing, shards = resting
-        returns = LetterReturns(redecider.registry, redecider.entry_builder, shards.count, actions.discarded)
-        at_rest = act_choose.choose_resting(listing, selects, returns, state, now_ms, chosen)
+    returns = LetterReturns(redecider.registry, redecider.entry_builder, letters.shards, actions.discarded)
+    at_rest = choose_resting(letters, selects, returns, state, now_ms, chosen)
+    if letters.gone:
+        chosen.refused["gone"] += letters.gone
     if request.edit is not None and chosen.count > 1:
         raise ActionRefused(f"{chosen.count:,} letters are like this, and an edit is of one: name it with --letter")
     if request.edit is not None and at_rest:

@@ -12,7 +12,7 @@ from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import InGroup, list_states, predicate
 from retry.operations.letter_filter.predicate import mentions_state as names_state
-from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 RESTING = ("parked", "discarded")
 # Slashes in topic/partition/offset; the name of a letter that waits begins with its due time.
@@ -27,11 +27,15 @@ class Selection(NamedTuple):
       selects: whether a letter is selected.
       states: the states that a selected letter may have.
       words: the filter and the names, as a person wrote them.
+      letter_filter: what the filter asks for; names of single letters come on top.
+      names: of single letters, one of which a letter must have; empty for all.
     """
 
     selects: Selects
     states: frozenset[str]
     words: str
+    letter_filter: Filter = EVERYTHING
+    names: frozenset[str] = frozenset()
 
     @property
     def rests(self) -> bool:
@@ -83,11 +87,12 @@ def select_letters(words: str, names: Collection[str], now_ms: int, in_group: In
         def is_named(letter: FoundLetter) -> bool:
             return letter.name in named or (letter.state in by_source and str(letter.source) in named)
 
-        return Selection(lambda letter: letter.state in of and is_named(letter) and fits(letter), of, shown)
+        selects = lambda letter: letter.state in of and is_named(letter) and fits(letter)  # noqa: E731
+        return Selection(selects, of, shown, letter_filter, named)
     if of.issuperset({"waiting", "parked"}) and not says_states(letter_filter):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
-    return Selection(lambda letter: letter.state in of and fits(letter), of, shown)
+    return Selection(lambda letter: letter.state in of and fits(letter), of, shown, letter_filter)
 
 
 def says_states(letter_filter: Filter) -> bool:

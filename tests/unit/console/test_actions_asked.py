@@ -50,7 +50,7 @@ class Kafka:
         self.starting = threading.Event()
         self.starting.set()
         monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
-        monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, now_ms=lambda: NOW_MS))
+        monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, count=1, now_ms=lambda: NOW_MS))
         monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
         monkeypatch.setattr(actions, "preview", self.preview)

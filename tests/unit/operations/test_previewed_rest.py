@@ -28,13 +28,14 @@ from tests.support.rested import TOPIC_HASH, dead, parked, returns
 class Rest:
     """One parking topic with one letter in it, that nobody has returned."""
 
-    cluster = None
-
     def __init__(self, letter: Record | None = None, bytes_max: int = 1_000_000) -> None:
         self._record = parked(letter, made=3 if bytes_max == 1_000_000 else 0, bytes_max=bytes_max)
 
-    def iterate_resting(self, _after: object) -> Iterator[FoundLetter]:
+    def iterate_resting(self, _after: object = None) -> Iterator[FoundLetter]:
         yield found_letter.make_parked_letter(self._record, registry_of(POLICIES))
+
+    def build_returned_records(self) -> Rest:
+        return self
 
     def is_record_returned(self, _record: LetterLocation) -> bool:
         return False
@@ -43,10 +44,9 @@ class Rest:
         return ParkedPlace(TOPIC_HASH, record.partition, record.offset)
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, kind: str, **more: object) -> ExampleChange:
+def shown(kind: str, **more: object) -> ExampleChange:
     """The one example of an action on that letter."""
     rest, asked = Rest(), state(kind, **more)
-    monkeypatch.setattr(choose, "ReturnedRecords", lambda _cluster: rest)
     chosen = Chosen(NOW_MS)
     (example,) = choose.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
     assert chosen.count == 1
@@ -102,9 +102,9 @@ def test_of_a_reference_nothing_can_be_edited() -> None:
     assert edited(Edit(b"2"), Rest(dead(value=b"v" * 5_000), bytes_max=1_000)) == Refusal("reference")
 
 
-def test_the_preview_of_a_patch_shows_what_changes_in_a_letter_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = shown(monkeypatch, "patch", patch=HEADER_PATCH)
+def test_the_preview_of_a_patch_shows_what_changes_in_a_letter_that_rests() -> None:
+    change = shown("patch", patch=HEADER_PATCH)
     assert (change.letter, change.target) == ("orders.parked/0/4", "orders.retry")
     # What the service marks a returned letter with is no change of the letter.
     assert [line for line in change.diff if line[0] in "+-"] == ["--- before", "+++ after", "-trace: 1", "+who: anna"]
-    assert shown(monkeypatch, "retry").diff == []
+    assert shown("retry").diff == []
