@@ -295,6 +295,14 @@ def java_home() -> str | None:
     return os.environ.get("JAVA_HOME")
 
 
+def set_spark_address(address: str) -> None:
+    """Name the address of Spark's driver, unless `SPARK_LOCAL_IP` names one.
+
+    Else Spark looks up this machine's own name, which in a container or behind a company's name server may have no address.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", address)
+
+
 def is_submitted() -> bool:
     """Whether `spark-submit` runs this process, which then has a Java process, a cluster and a configuration already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from retry.analytics.spark_kafka_options import SECRETS_PATTERN
 from retry.errors import RetryError
 from retry.jars import demand_java_of_spark, jars, locate_java, read_release
-from retry.settings import cache_dir, is_submitted
+from retry.settings import cache_dir, is_submitted, set_spark_address
 
 # Spark's classes as Java has them once they are loaded, in a file: with it a session starts in half the time.
 #
@@ -122,8 +122,7 @@ def session(
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         demand_java_of_spark()
-        # Spark asks for the address of this machine's own name, which in a container or behind a company's DNS may have none.
-        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+        set_spark_address(_LOOPBACK)
         with chdir(_scratch().name), failing_as("Spark did not start"):
             spark = _configure_session(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:

@@ -153,7 +153,7 @@ def act(
     from retry import settings as environment
     from retry.errors import ActionRefused
     from retry.operations.act import start
-    from retry.operations.act.letter_source import AllLetters
+    from retry.operations.act.choose import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.control_requests import ShardNumbers

@@ -135,7 +135,7 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.audit import Audit
-    from retry.operations.act.letter_source import AllLetters
+    from retry.operations.act.choose import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.act.start import undoing
     from retry.policies.registry import Registry

@@ -82,7 +82,7 @@ def _preview(
 ) -> Preview:
     """Preview the letters to erase; the time is the brokers' if `asked`, which writes a record, else this machine's."""
     from retry import clock
-    from retry.operations.act.letter_source import AllLetters
+    from retry.operations.act.choose import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.listing import Listing

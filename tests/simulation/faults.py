@@ -75,16 +75,6 @@ def _expiry(world: World, host: Host) -> None:
         partition.compact(partition.end, world.now_ms, RETENTION_MS)
 
 
-def _lag(world: World, host: Host) -> None:
-    """A worker reads so slowly that it does not come to the end before deletes expire, and then it starts anew."""
-    world.fault("worker lags", host.name)
-    host.lags = True
-    for _ in range(2):
-        _expiry(world, host)
-    host.lags = False
-    host.crash(0)
-
-
 def _start_moves(world: World, _host: Host) -> None:
     """The log begins later: whatever is before is dead, and was read by whoever reads just now."""
     partition = world.log.topics[world.own.changelog][world.random.randrange(SHARDS)]
@@ -199,8 +189,7 @@ def _lose_offsets(world: World, _host: Host) -> None:
 
 KINDS: dict[str, Callable[[World, Host], None]] = {
     "kill": _kill, "stop": _stop, "outage": _long_outage, "jump": _jump, "compaction": _compaction, "expiry": _expiry,
-    "lag": _lag, "start": _start_moves,
-    "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
+    "start": _start_moves, "rewrite": _rewrite, "copy": _copy, "put back": _put_back, "lose": _lose, "corrupt": _corrupt,
     "skew": _skew, "close": _close, "rebalance": _share_out, "open": _leave_open, "open again": _leave_open,
     "offsets": _lose_offsets, "offsets again": _lose_offsets,
 }  # fmt: skip

@@ -15,7 +15,7 @@ what operators ask for are in `action_mutants`, those of keys in `key_mutants`.
 | versions-unkept | whoever reads on does not know the last version that was given in a partition |
 | positions-unread | nobody waits for the newest positions before reading begins |
 | back-is-news | what a client brings again, when it goes back by itself, is taken in |
-| stale-tables | a table is trusted at any age |
+| stale-tables | a table is trusted at any age, when it is opened and from then on |
 | folded-is-current | whatever is taken in makes a table current |
 | beyond-the-end | a table is trusted though its offset lies beyond the end of the log |
 | doubt-is-success | a commit in doubt counts as one that was made |
@@ -47,8 +47,8 @@ from weakref import WeakKeyDictionary
 
 from retry import clock
 from retry.delay_queue.entry_keys import ORDERED
-from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import ChangelogRow, UnreadableRow
+from retry.delay_queue.table.table_state import Freshness
 from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delivery import move_entries, sweep
 from retry.delivery.cancel import Cancelling
@@ -198,7 +198,8 @@ def _back_is_news() -> Patches:
 
 def _stale_tables() -> Patches:
     original = MemoryTables.__init__
-    return [patch.object(MemoryTables, "__init__", lambda tables, _: original(tables, _FAR))]
+    at_any_age = patch.object(MemoryTables, "__init__", lambda tables, _: original(tables, _FAR))
+    return [at_any_age, patch.object(Freshness, "is_stale", lambda _: False)]
 
 
 def _folded_is_current() -> Patches:

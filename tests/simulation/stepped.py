@@ -27,8 +27,8 @@ _FAULTS = list(Fault)
 class SteppedLog:
     """See `retry.kafka.interface.Log`."""
 
-    def __init__(self, world: World, host: Host) -> None:
-        self._host, self._world, self._log = host, world, MemoryCluster(world.log, APP, host.name)
+    def __init__(self, world: World, name: str) -> None:
+        self.name, self._world, self._log = name, world, MemoryCluster(world.log, APP, name)
 
     def writer(self, name: str, *, compressing: bool = False) -> SteppedWriter:
         """See `Log.writer`."""
@@ -37,7 +37,7 @@ class SteppedLog:
 
     def follower(self) -> SteppedFollower:
         """See `Log.follower`."""
-        return SteppedFollower(self._world, self._log.follower(), self._host)
+        return SteppedFollower(self._world, self._log.follower())
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
@@ -149,8 +149,8 @@ class SteppedWriter:
 class SteppedFollower:
     """See `retry.kafka.interface.PartitionReader`; it may bring nothing, little, or what it brought before."""
 
-    def __init__(self, world: World, follower: MemoryPartitionReader, host: Host) -> None:
-        self._world, self._follower, self._host = world, follower, host
+    def __init__(self, world: World, follower: MemoryPartitionReader) -> None:
+        self._world, self._follower = world, follower
         self.unfollow_partition, self.close = follower.unfollow_partition, follower.close
         self._begun: dict[tuple[str, int], int] = {}
 
@@ -165,10 +165,6 @@ class SteppedFollower:
         world.at("follower read, before")
         # Little is no fault but a rhythm; only, in the end all must be read.
         records_max = records_max if world.calm and world.random.random() < 0.3 else min(records_max, world.plan.portion)
-        if self._host.lags and any(topic == world.own.changelog for topic, _ in self._begun):
-            if world.random.random() < 0.9:
-                return []
-            records_max = 1
         if world.chance(world.plan.hiccup):
             kind = world.random.choice(("reads nothing", "reads little", "reads again"))
             world.fault(f"follower {kind}")

@@ -33,7 +33,7 @@ FAULTS = {
     "ramp held, and resumed": 20, "letter of a topic that is made anew": 400, "action without a head": 80,
     "action held": 400, "action cancelled": 200, "held as incomplete, by a worker": 80, "held, by a worker": 10,
     "policy file changed": 100, "held for its policies, by a worker": 10,
-    "worker lags": 100, "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30,
+    "key changed": 500, "key lost": 500, "key found": 500, "entry held": 30,
     "topic refuses a letter": 100, "topic takes none without a key": 50, "parked as refused": 60, "entry forged": 30,
     "producer that compresses": 50, "ends not told": 50, "moved to another shard": 5, "block put": 300, "block exploded": 80,
 }  # fmt: skip

@@ -62,7 +62,6 @@ class Host:
       skew_ms: of its clock.
       copies: of tables, made some time ago.
       heard_ms: when brokers last heard of its process.
-      lags: whether it reads the changelog slowly.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -71,7 +70,6 @@ class Host:
         self.copies: list[tuple[int, MemoryTable]] = []
         self.process: Process | None = None
         self.down_until_ms = self.heard_ms = 0
-        self.lags = False
 
     def crash(self, down_ms: int | None = None) -> None:
         """End its process, as kill -9 does."""
@@ -110,7 +108,7 @@ class Process:
         from tests.simulation.stepped import SteppedLog, SteppedTables
 
         world, own = self.world, self.world.own
-        log, partitions = SteppedLog(world, self.host), {t: len(p) for t, p in world.log.topics.items()}
+        log, partitions = SteppedLog(world, self.host.name), {t: len(p) for t, p in world.log.topics.items()}
         self.policies = _Policies(world)
         registry = self.policies.registry
         codec = world.keys.codec(self.host.name)

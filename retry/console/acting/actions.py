@@ -23,7 +23,7 @@ from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
 from retry.operations.act import options, overview, start
 from retry.operations.act.audit import Audit
-from retry.operations.act.letter_source import AllLetters
+from retry.operations.act.choose import AllLetters
 from retry.operations.act.options import ActOptions, AskedBy
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview

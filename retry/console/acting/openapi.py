@@ -156,6 +156,7 @@ DOCUMENT: dict[str, Any] = {
             "Preview": _schema({
                 "id": _TEXT, "state": {"type": "string", "enum": ["working", "ready", "refused", "started"]}, "kind": _TEXT,
                 "filter": _TEXT, "expires": _TEXT, "letters": _COUNT, "takes_ms": _COUNT, "count_is_asked": {"type": "boolean"},
+                "letters_read": {"type": "integer", "description": "how many letters were looked at, while it is worked out"},
             }, "id", "state", "kind", "filter", "expires"),
             "Action": _schema({
                 "action": _TEXT, "kind": _TEXT, "by": _TEXT, "members": _COUNT, "done": _COUNT, "gone": _COUNT,

@@ -24,7 +24,7 @@ from retry.delay_queue import blocks, entry_keys
 from retry.errors import ActionRefused, EntryUnreadable
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import UNREADABLE
-from retry.operations.act.letter_source import WaitingRow
+from retry.operations.act.choose import WaitingRow
 from retry.operations.act.selection import RESTING, Selection
 from retry.operations.explain.search import parse_location
 from retry.operations.found_letter import FoundLetter, make_parked_letter
@@ -59,7 +59,7 @@ class _Candidate(NamedTuple):
 
 
 class SelectedLetters:
-    """See `retry.operations.act.letter_source.LetterSource`.
+    """The letters of one selection, each read from the place where the replica says it lies; a `LetterSource`.
 
     Args:
       listing: looks up whether a letter that says so was parked by reference.

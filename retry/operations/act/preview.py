@@ -24,13 +24,13 @@ from retry.operations.act.choose import (
     EXAMPLES_MAX,
     Chosen,
     EditedParkedLetter,
+    LetterSource,
     RestingExample,
     Selects,
     choose,
     choose_resting,
     edit_resting,
 )
-from retry.operations.act.letter_source import LetterSource
 from retry.operations.act.request import Edit, Request
 from retry.policies.registry import Registry
 from retry.settings import Settings

@@ -20,10 +20,10 @@ from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
-from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.delay_queue.table.table_directory import RocksTables
+from retry.delay_queue.table.table_state import Freshness
 from retry.errors import EntryForeign, RetryError
 from retry.kafka.interface import Message, OffsetBounds
 from retry.kafka.reading_loop import KafkaPartitionReader

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from retry import clock
 from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.table.changelog_records import before_newer
-from retry.delay_queue.table.freshness import Freshness
 from retry.delay_queue.table.interface import DueEstimate, Table, TableDirectory, UnreadableRow
+from retry.delay_queue.table.table_state import Freshness
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges, SentNames
 from retry.delivery.sweep import ChangelogPartition
