@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # What fails is said once, in words of ours.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
 
-_WAIT_MS, _BYTES_MAX, _ASK_S = 1_000, 1 << 20, 20.0
+_WAIT_MS, _BYTES_MAX, _ASK_S, _READ_COMMITTED = 1_000, 1 << 20, 20.0, 1
 _FOUND_MAX = 100
 # What a strange broker, a connection that breaks, or a login of a kind that aiokafka does not know come to.
 _FAULTS = (KafkaError, OSError, ValueError, TypeError, KeyError, NotImplementedError, TimeoutError)
@@ -44,6 +44,8 @@ class Writer(NamedTuple):
       producer_id, epoch: what brokers call the producer; both are -1 where it had neither transactions nor idempotence.
       batch_offset: of the first record that was written with it.
       was_undone: whether brokers have marked its transaction as undone: no reader of committed records should be given it.
+      is_listed: whether the partition's leader tells such readers so, who go by that list and not by the mark.
+      leader: the node that was asked.
     """
 
     transactional_id: str
@@ -51,13 +53,18 @@ class Writer(NamedTuple):
     epoch: int
     batch_offset: int
     was_undone: bool = False
+    is_listed: bool = False
+    leader: int = -1
 
     def __str__(self) -> str:
         if self.producer_id < 0:
             return f"a producer without transactions, batch at {self.batch_offset}"
         name = self.transactional_id or "a producer without a known name"
-        undone = ", which was undone" if self.was_undone else ""
-        return f"{name}, producer {self.producer_id}, epoch {self.epoch}, batch at {self.batch_offset}{undone}"
+        told = f"{name}, producer {self.producer_id}, epoch {self.epoch}, batch at {self.batch_offset}"
+        if not self.was_undone:
+            return told
+        says = "says so to readers" if self.is_listed else "does not say so to readers"
+        return f"{told}, which was undone, and its leader, node {self.leader}, {says}"
 
 
 class RecordWriters:
@@ -93,16 +100,19 @@ class RecordWriters:
             await client.bootstrap()
             await client.set_topics([partition.topic])
             wanted = [(partition.topic, [(partition.partition, offset, _BYTES_MAX)])]
-            answer = await client.send(
-                client.cluster.leader_for_partition(partition), FetchRequest(_WAIT_MS, 1, _BYTES_MAX, 0, wanted)
-            )
-            content = answer.topics[0][1][0][-1]
+            leader = client.cluster.leader_for_partition(partition)
+            request = FetchRequest(_WAIT_MS, 1, _BYTES_MAX, _READ_COMMITTED, wanted)
+            about = (await client.send(leader, request)).topics[0][1][0]
+            content = about[-1]
             batch = _find_batch(content, offset)
             if batch is None:
                 return None
             name = await _find_name(client, batch.producer_id) if batch.producer_id >= 0 else ""
             was_undone = batch.is_transactional and _is_undone(content, batch)
-            return Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset, was_undone)
+            writer = Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset)
+            if was_undone:
+                return writer._replace(was_undone=True, is_listed=_is_listed(about, batch), leader=leader)
+            return writer
         finally:
             await client.close()
 
@@ -140,6 +150,12 @@ def _is_undone(content: bytes, batch: Any) -> bool:
     later = (each for each in _list_batches(content) if each.base_offset >= batch.next_offset)
     mark = next((each for each in later if each.is_control_batch and each.producer_id == batch.producer_id), None)
     return mark is not None and ControlRecord.parse(next(iter(mark)).key) == ABORT_MARKER
+
+
+def _is_listed(about: tuple[Any, ...], batch: Any) -> bool:
+    """Whether a leader lists the transaction of a batch among those of a partition that were undone."""
+    listed = next((part for part in about if isinstance(part, list)), None) or []
+    return any(producer_id == batch.producer_id and first <= batch.base_offset for producer_id, first in listed)
 
 
 def _list_batches(content: bytes) -> Iterator[Any]:

@@ -63,7 +63,9 @@ def test_a_record_of_a_transaction_that_was_undone_is_told_apart(broker: LocalBr
     writers = RecordWriters({"bootstrap.servers": broker.bootstrap_servers})
     found = [writer for offset in (0, 2, 4) if (writer := writers.find(topic, 0, offset)) is not None]
     assert [writer.was_undone for writer in found] == [True, False, True]
-    assert [str(writer).endswith(", which was undone") for writer in found] == [True, False, True]
+    assert [writer.is_listed for writer in found] == [True, False, True]
+    told = f", which was undone, and its leader, node {found[0].leader}, says so to readers"
+    assert [str(writer).endswith(told) for writer in found] == [True, False, True]
 
 
 def test_who_wrote_without_transactions_is_said(broker: LocalBroker) -> None:
