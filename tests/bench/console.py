@@ -12,7 +12,6 @@ a few people look at pages and ask the API, a webhook is told of what is new, an
 | page … | of all answers to one question, as the console says in `Server-Timing`; each asks for 50 rows with their count |
 | at the client | the same of all, with what the client takes, which has the same cores |
 | caught up | seconds until it stays behind by less than its target, with letters that come and go; only then do people look |
-| preview … | seconds from the request to the preview of an action on letters of one key, and on those of two teams |
 | lag | how old what is shown is, by the console's own word, asked four times a second |
 | memory | VmHWM of the console's processes together, from their start to the end |
 """
@@ -22,7 +21,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,7 +45,6 @@ from .service import Service
 from .worker import ROOT
 
 PAGE_MS, LAG_S, MEMORY_MIB, REBUILD_PER_S = 200, 5, 400, 10_000
-PREVIEW_ONE_S, PREVIEW_S = 0.5, 5
 _PER_S, _TURNS_PER_S = 1_000, 10
 _PEOPLE, _THINK_S = 4, 0.05
 _READY_S, _ANSWER_S, _COMMIT_S, _END_S = 3_600.0, 30.0, 60.0, 20.0
@@ -167,20 +164,6 @@ def lag_s(client: http.client.HTTPConnection) -> float:
     return time.time() - made.moment_s(told["freshness"]["as_of"])
 
 
-def preview_s(client: http.client.HTTPConnection, words: str, letters: int) -> float:
-    """Seconds until the preview of a retry of so many letters is there."""
-    began = time.perf_counter()
-    body = json.dumps({"kind": "retry", "filter": words, "reason": "a measurement"})
-    client.request("POST", "/api/actions", body, {"Content-Type": "application/json"})
-    told = json.loads(client.getresponse().read())
-    while told.get("state") == "working":
-        time.sleep(0.01)
-        told = json.loads(asked(client, f"/api/actions/{told['id']}")[1])
-    if told.get("letters") != letters:
-        raise Incorrect(f"the preview of {letters:,} letters with {words} is {str(told)[:500]}")
-    return time.perf_counter() - began
-
-
 class People:
     """Some who look at pages one after another, and what each answer took."""
 
@@ -276,8 +259,6 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
             ready_s = console.until_ready()
             built_mib = console.memory_mib()
             _warm(console)
-            of_one = statistics.median(preview_s(console.client(), f"key:order-{n:09}", 1) for n in range(17, 24))
-            of_many = preview_s(console.client(), "team:team3 or team:team4", size // len(_TEAMS) * 2)
             people = People(console)
             with Churn(service, size) as churn:
                 caught_up_s, cpu_s = console.until_caught_up(), console.cpu_s()
@@ -293,8 +274,6 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
     return [
         Figure("rebuild", (size + size // 10) / ready_s, "letters/s"),
         Figure("until the first page", ready_s, "s"),
-        Figure("preview of one letter", of_one, "s", most=PREVIEW_ONE_S),
-        Figure("preview of a tenth of all", of_many, "s", most=PREVIEW_S),
         Figure("caught up", caught_up_s, "s"),
         Figure("memory while it is built", built_mib, "MiB", most=MEMORY_MIB),
         Figure("memory at the most", memory_mib, "MiB", most=MEMORY_MIB),
