@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
+from retry import clock
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable, destroy_database
@@ -156,12 +157,16 @@ def test_a_corrupt_manifest_is_wiped(path: Path, damage: str) -> None:
     assert is_empty(opened(path))
 
 
-def test_an_open_table_is_written_once_a_minute(tmp_path: Path) -> None:
+def test_an_open_table_is_written_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a killed worker has little to fold again, and an idle table does not look older than it is."""
+    now_s = 1_000.0
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
     table = opened(tmp_path / "table")
     table.apply_records(rows(10), 10, NOW_MS)
+    now_s += 59
     table.apply_records(rows(20)[10:], 20, NOW_MS + 59_000)
     assert on_disk(tmp_path) == 10
+    now_s += 1
     table.apply_records([], 20, NOW_MS + 60_000)
     assert on_disk(tmp_path) == 20
     table.close()

@@ -44,7 +44,8 @@ class RocksTable:
         self.path, self._identity = path, identity
         self._db = Database(path, memory)
         self._lock = threading.Lock()
-        self._flushing, self._in_bulk = Interval(_FLUSH_EVERY_S), False
+        # The first records at once: a table on disk without a state is one that nobody can look at, and a killed worker restores.
+        self._flushing, self._in_bulk = Interval(_FLUSH_EVERY_S, at_once=True), False
         try:
             self._state = table_state.read(self._db, identity)
             self._watermarks = _lowest_of_each_lane(self._db)
