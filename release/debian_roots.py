@@ -23,7 +23,7 @@ PROGRAMS = ("git", "mmdebstrap", "unshare")
 PROJECT = "root/project"
 _PACKAGES = "ca-certificates,git,make,procps,python3,python3-venv"
 # What this machine trusts and asks for names, as a company's proxy needs it; roots are thrown away.
-_ASKED = ("etc/resolv.conf", "etc/pip.conf")
+_TRUSTED = ("etc/ssl/certs/ca-certificates.crt", "etc/resolv.conf", "etc/pip.conf")
 _CERTIFICATES = "usr/local/share/ca-certificates"
 # A mirror may be older than what a suite that changes daily says of its own age.
 _OPTIONS = ("--quiet", "--variant=minbase", "--aptopt=Acquire::Check-Valid-Until false")
@@ -94,13 +94,13 @@ def _make_root(root: Path, suite: Suite) -> None:
     root.parent.mkdir(parents=True, exist_ok=True)
     java = f"{suite.java}-jre-headless"
     run(["mmdebstrap", *_OPTIONS, f"--include={_PACKAGES},{java}", suite.name, str(root)])
-    for name in _ASKED:
-        if Path("/", name).exists():
-            shutil.copy(Path("/", name), root / name)
     if Path("/", _CERTIFICATES).exists():
         # Java has a store of its own, which this writes, too.
         shutil.copytree(Path("/", _CERTIFICATES), root / _CERTIFICATES, dirs_exist_ok=True)
         run(_enter(root, "update-ca-certificates"))
+    for trusted in _TRUSTED:
+        if Path("/", trusted).exists():
+            shutil.copy(Path("/", trusted), root / trusted)
     if suite.spark_java_suite:
         _install_from(root, suite, f"{suite.spark_java}-jre-headless")
     (root / ".made").touch()

@@ -1,4 +1,4 @@
-"""Climbing: the owner's side of a ramp, which is an action that goes on in steps. See `retry.delay_queue.ramp_records`.
+"""The owner's side of a ramp, which is an action that goes on in steps. See `retry.delay_queue.ramp_records`.
 
 Each owner works off slices of the steps that are open, and writes down, in the same transaction, under which keys their letters
 wait to be sent (`list_puts`). Once none of those waits any more they are counted as sent (`count_sent`). The owner of shard 0

@@ -98,7 +98,7 @@ class AlikeLettersWriter:
         """Add what is to be written for these letters.
 
         Raises:
-          Unfit: some of them need a closer look; nothing is added.
+          NeedsSlowPath: some of them need a closer look; nothing is added.
         """
         template = letters.template
         histories, times = self._histories(letters), _times(letters, now_ms)
@@ -134,7 +134,7 @@ class AlikeLettersWriter:
         """Put the entries under the shards where they may wait, or into blocks where any shard will do.
 
         Raises:
-          Unfit: some of them are too large; nothing is added.
+          NeedsSlowPath: some of them are too large; nothing is added.
         """
         template = letters.template
         shards = self._find_spread(template.team, template.target)

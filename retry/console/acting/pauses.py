@@ -26,7 +26,7 @@ from retry.operations import pauses
 from retry.operations.moments import moment_ms
 from retry.policies.registry import Registry
 
-ShardRecords = Mapping[tuple[str, str], Pause]
+StandingPauses = Mapping[tuple[str, str], Pause]
 
 
 def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
@@ -40,14 +40,14 @@ def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
     return set()
 
 
-def select_visible(found: ShardRecords, registry: Registry, scope: Scope) -> ShardRecords:
+def select_visible(found: StandingPauses, registry: Registry, scope: Scope) -> StandingPauses:
     """The pauses that hold back deliveries of teams in a scope; what holds back everything concerns everybody."""
     if scope is None:
         return found
     return {named: pause for named, pause in found.items() if named[0] == "all" or teams_of(registry, *named) & scope}
 
 
-def list_visible_pauses(console: Console, controls: Iterable[Mapping[bytes, bytes]], scope: Scope) -> ShardRecords:
+def list_visible_pauses(console: Console, controls: Iterable[Mapping[bytes, bytes]], scope: Scope) -> StandingPauses:
     """Select the pauses of this moment that a viewer of the teams in `scope` may see."""
     return select_visible(list_pauses(controls, console.clock_ms()), console.registry(), scope)
 

@@ -70,7 +70,7 @@ class LetterSearch:
         if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
             letter_filter = with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
         filter_sql.refuse_unkept(letter_filter, set(select_column(connection, "name", "FROM long_headers")))
-        self._connection, self._meant = connection, letter_filter
+        self._connection = connection
         self._exact = _all(
             build_scope_condition(scope, predicate.list_states(letter_filter)), filter_sql.condition(letter_filter, now_ms)
         )

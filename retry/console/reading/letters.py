@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import orjson
 from xxhash import xxh3_64_hexdigest
 
 from retry.console.folding.letter_record import WAITING, LogPlace, resting_place
-from retry.console.folding.sql import select_rows
+from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import filter_sql
 from retry.console.reading.letter_search import LetterSearch, Position
 from retry.console.rows import LetterRow, LineageEvent, Page, Scope
 from retry.delay_queue.entry_keys import source_from_text
 from retry.delivery.act_records import DONE
 from retry.errors import CursorStale
-from retry.operations.explain.search import parse_location
+from retry.operations.explain.search import is_location, parse_location
 from retry.operations.letter_filter.syntax import Filter, all_of
 
 # Where a page goes on, as text that says which list it belongs to.
@@ -93,7 +92,7 @@ def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position
 
 def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
     """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
-    ids = orjson.dumps([letter for _, letter in positions]).decode()
+    ids = bind_ids(letter for _, letter in positions)
     found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
     ordered = sorted(found, key=lambda row: (row[1], row[0]))
     return [(_build_letter_row(row), LogRecord(row[31], row[29], row[30])) for row in ordered]
@@ -104,7 +103,7 @@ def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, L
     if not name.isascii():
         return None
     try:
-        row = _find_resting(connection, name) if name.count("/") == 2 else _find_waiting(connection, name)
+        row = _find_resting(connection, name) if is_location(name) else _find_waiting(connection, name)
     except ValueError:
         return None
     return None if row is None else (_build_letter_row(row), LogRecord(row[31], row[29], row[30]))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from sqlite3 import Connection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from retry import clock
 from retry.clock import Deadline
@@ -31,7 +31,6 @@ LETTERS_MAX, SCAN_S = 10_000, 10.0
 _BATCH, _BATCH_BYTES, _FETCH_S, _LEAST_S = 1_000, 16 << 20, 5.0, 0.1
 # Of many letters that are selected most lie close together: to read over others costs less than to ask again.
 _HOLE_RECORDS = 2_000
-_Answer = TypeVar("_Answer")
 
 
 class Scanned(NamedTuple):
@@ -51,7 +50,7 @@ class Scanned(NamedTuple):
     unread: int = 0
 
 
-_Candidate = tuple[Position, LetterRow, LogRecord]
+Candidate = tuple[Position, LetterRow, LogRecord]
 
 
 class _Look:
@@ -68,7 +67,7 @@ class _Look:
         self.looked_at, self.unread, self.why_ended = 0, 0, ""
 
     def through(
-        self, batch: Sequence[_Candidate], answers: Mapping[RecordLocation, Message | str],
+        self, batch: Sequence[Candidate], answers: Mapping[RecordLocation, Message | str],
         fits: Callable[[Message | str, str], bool], *, is_over: bool,
     ) -> None:
         """Look at the next letters. Where the time is over, those that nobody has answered for come first the next time."""
@@ -136,10 +135,15 @@ class Payloads:
             return None
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
-    def select(self, question: Callable[[Connection], _Answer]) -> _Answer:
-        """Ask the replica a question."""
+    def load_named(
+        self, find_positions: Callable[[Connection], list[Position]], letters_max: int
+    ) -> Iterator[list[tuple[LetterRow, LogRecord]]]:
+        """Load the letters at the positions that are found, some at a time, each with the place of its record."""
         with self._reading() as connection:
-            return question(connection)
+            positions = find_positions(connection)
+        for start in range(0, len(positions), letters_max):
+            with self._reading() as connection:
+                yield letters.with_records(connection, positions[start : start + letters_max])
 
     def fetch_selected(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
         """The records of letters that were selected for an action, or why there is none; nothing where nobody answers in time."""
@@ -171,7 +175,8 @@ class Payloads:
             return known
         fits, cheap = predicate.predicate(letter_filter, now_ms, self._in_group), without_payload(letter_filter)
         look = _Look(limit, position)
-        for batch, behind in self._iterate_candidates(scope, cheap, position, now_ms):
+        batches = self.iterate_candidates(scope, cheap, position, now_ms, letters_max=_BATCH, bytes_max=_BATCH_BYTES)
+        for batch, behind in batches:
             if is_cancelled() or deadline.has_passed():
                 look.why_ended = "cancelled" if is_cancelled() else "time"
             else:
@@ -208,17 +213,23 @@ class Payloads:
         ended = "all" if found.looked_to is None else "page" if len(rows) >= limit else "time"
         return Scanned(rows, len(rows), ended, letters.encode_cursor(self._file_id(), question, found.looked_to))
 
-    def _iterate_candidates(
-        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
-    ) -> Iterator[tuple[list[_Candidate], Position | None]]:
-        """Letters that may be meant, some at a time, and the position behind them."""
-        size = _BATCH
+    def iterate_candidates(
+        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int, *, letters_max: int, bytes_max: int
+    ) -> Iterator[tuple[list[Candidate], Position | None]]:
+        """Letters that may be meant, some at a time, and the position behind them.
+
+        Args:
+          cheap: a filter that asks for no payloads, see `without_payload`.
+          position: behind which letter to begin; None at the beginning.
+          letters_max, bytes_max: how many letters, and about how many bytes of their records, come at once.
+        """
+        size = letters_max
         while True:
             with self._reading() as connection:
                 found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, size)
                 read = letters.with_records(connection, found.letters)
                 batch = [(at, *each) for at, each in zip(found.letters, read, strict=True)]
-            if size > 1 and sum(row.size_bytes for _, row, _ in batch) > _BATCH_BYTES:
+            if size > 1 and sum(row.size_bytes for _, row, _ in batch) > bytes_max:
                 # What is read is held at once.
                 size //= 2
                 continue

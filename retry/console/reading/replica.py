@@ -220,7 +220,7 @@ class Replica:
             return groups.splits(connection, scope, group_id)
 
     def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
-        """Kinds of failures of what came since then; of all teams. Begin with `Seen()`."""
+        """Kinds of failures of what came since then; of all teams. Begin with `GroupsCursor()`."""
         with self._reading() as connection:
             return groups.find_new_kinds(connection, self._readers.file_id, seen)
 

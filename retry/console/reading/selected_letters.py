@@ -6,27 +6,24 @@ yet is no part of the action, as little as what comes later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property, partial
 from sqlite3 import Connection
-from typing import NamedTuple
-
-import orjson
 
 from retry import clock
 from retry.console.folding.letter_record import LogPlace, resting_place
-from retry.console.folding.sql import select_rows
-from retry.console.reading.letter_search import LetterSearch, Position, build_scope_condition
+from retry.console.folding.sql import bind_ids, select_rows
+from retry.console.reading.letter_search import Position, build_scope_condition
 from retry.console.reading.letters import LogRecord
 from retry.console.reading.payloads import Payloads, without_payload
-from retry.console.rows import Scope
+from retry.console.rows import LetterRow, Scope
 from retry.delay_queue import blocks, entry_keys
 from retry.errors import ActionRefused, EntryUnreadable
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import UNREADABLE
 from retry.operations.act.choose import WaitingRow
 from retry.operations.act.selection import RESTING, Selection
-from retry.operations.explain.search import parse_location
+from retry.operations.explain.search import is_location, parse_location
 from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.syntax import Filter, Term, all_of, any_of, glob
 from retry.operations.listing import Listing, ReturnedRecords
@@ -34,28 +31,10 @@ from retry.operations.listing import Listing, ReturnedRecords
 # Records of so many letters, or of so many bytes, are asked for at once, and held in memory meanwhile.
 _BATCH, _BATCH_BYTES, _FETCH_S, _PROVE_S = 10_000, 64 << 20, 60.0, 30.0
 _WAITING = frozenset({"waiting"})
-_COLUMNS = (
-    "l.sort", "l.id", "l.due_ms", "c.topic", "l.partition", 'l."offset"', "l.size", "t.name", "l.log_partition", "l.log_offset",
-)  # fmt: skip
 _FAILED_AT = "c.topic || '/' || l.partition || '/' || l.\"offset\""
 _NAME, _RESTS_AT = f"l.due_ms || '/' || {_FAILED_AT}", "t.name || '/' || l.log_partition || '/' || l.log_offset"
-# Slashes in topic/partition/offset; the name of a letter that waits begins with its due time.
-_OF_PLACE, _GIVEN = 2, "(SELECT value FROM json_each(?))"
+_GIVEN = "(SELECT value FROM json_each(?))"
 _FROM = "FROM letters l JOIN cells c ON c.id = l.cell JOIN topics t ON t.number = l.log"
-
-
-class _Candidate(NamedTuple):
-    """A letter that may be selected.
-
-    Attributes:
-      name: of one that waits, as `str` of its source.
-      record: where it lies in Kafka.
-    """
-
-    position: Position
-    name: str
-    size: int
-    record: LogRecord
 
 
 class SelectedLetters:
@@ -76,31 +55,32 @@ class SelectedLetters:
 
     def iterate_waiting(self) -> Iterator[WaitingRow]:
         for batch, records in self._iterate_batches(_WAITING & self._selection.states):
-            opened: dict[LogRecord, dict[str, tuple[bytes, bytes]]] = {}
-            for each in batch:
-                if (record := records[each.record]) is not None:
-                    rows = opened.get(each.record) or opened.setdefault(each.record, _open_rows(record))
-                    if (row := rows.get(each.name)) is not None:
-                        yield WaitingRow(each.record.partition, *row)
+            # Letters of one block have one record.
+            opened = {place: _open_rows(record) for place, record in records.items() if record is not None}
+            for letter, place in batch:
+                if (row := opened.get(place, {}).get(letter.name)) is not None:
+                    yield WaitingRow(place.partition, *row)
 
     def iterate_resting(self) -> Iterator[FoundLetter]:
         deadline, discarded = clock.Deadline(_PROVE_S), self._listing.cluster.names.discarded
         for batch, records in self._iterate_batches(self._selection.states & frozenset(RESTING)):
-            found = [record for each in batch if (record := records[each.record]) is not None]
+            found = [record for _, place in batch if (record := records[place]) is not None]
             registry = self._listing.registry
             letters = [make_parked_letter(each, registry, discarded=each.topic() == discarded) for each in found]
             self._listing.prove_references(letters, deadline)
             yield from letters
 
-    def build_returned_records(self) -> ReturnedRecords:
-        return ReturnedRecords(self._listing.cluster, self._payloads.find_returned_bitmap)
+    @cached_property
+    def returned(self) -> ReturnedRecords:
+        # A block of them is asked for once, and not for each of its letters.
+        return ReturnedRecords(self._listing.cluster, cache(self._payloads.find_returned_bitmap))
 
     def _iterate_batches(
         self, states: frozenset[str]
-    ) -> Iterator[tuple[list[_Candidate], Mapping[LogRecord, Message | None]]]:
+    ) -> Iterator[tuple[list[tuple[LetterRow, LogRecord]], Mapping[LogRecord, Message | None]]]:
         """Letters in these states with their records; None for a record that is gone."""
         for batch in self._iterate_candidates(states) if states else ():
-            places = list(dict.fromkeys(each.record for each in batch))
+            places = list(dict.fromkeys(place for _, place in batch))
             answers = self._payloads.fetch_selected(places, _FETCH_S)
             if unread := sum(answers.get(place, UNREADABLE) == UNREADABLE for place in places):
                 raise ActionRefused(
@@ -108,40 +88,22 @@ class SelectedLetters:
                     " missing; ask again, or see `retry acls`"
                 )
             records = {place: None if isinstance(found := answers[place], str) else found for place in places}
-            self.gone += sum(records[each.record] is None for each in batch)
+            self.gone += sum(records[place] is None for _, place in batch)
             self._read += len(batch)
             self._note_progress(self._read)
             yield batch, records
 
-    def _iterate_candidates(self, states: frozenset[str]) -> Iterator[list[_Candidate]]:
+    def _iterate_candidates(self, states: frozenset[str]) -> Iterator[list[tuple[LetterRow, LogRecord]]]:
         if self._selection.names:
-            positions = self._payloads.select(lambda connection: _find_named(connection, self._scope, states, self._selection))
-            for start in range(0, len(positions), _BATCH):
-                yield self._payloads.select(partial(_load, positions=positions[start : start + _BATCH]))
+            find = partial(_find_named, scope=self._scope, states=states, selection=self._selection)
+            yield from self._payloads.load_named(find, _BATCH)
             return
         wanted = all_of([without_payload(self._selection.letter_filter), any_of([_state(each) for each in sorted(states)])])
-        position, size = None, _BATCH
-        while True:
-
-            def find_page(connection: Connection, behind: Position | None = position, limit: int = size) -> _Page:
-                found = LetterSearch(connection, self._scope, wanted, clock.wall_ms()).find_page(behind, limit)
-                return _Page(_load(connection, found.letters), found.looked_to)
-
-            page = self._payloads.select(find_page)
-            if size > 1 and sum(each.size for each in page.letters) > _BATCH_BYTES:
-                # What is read is held at once.
-                size //= 2
-                continue
-            if page.letters:
-                yield page.letters
-            if page.looked_to is None:
-                return
-            position = page.looked_to
-
-
-class _Page(NamedTuple):
-    letters: list[_Candidate]
-    looked_to: Position | None
+        batches = self._payloads.iterate_candidates(
+            self._scope, wanted, None, clock.wall_ms(), letters_max=_BATCH, bytes_max=_BATCH_BYTES
+        )
+        for batch, _ in batches:
+            yield [(row, record) for _, row, record in batch]
 
 
 def _state(state: str) -> Filter:
@@ -161,16 +123,7 @@ def _open_rows(record: Message) -> dict[str, tuple[bytes, bytes]]:
     return {str(entry_keys.source(each)): (each, envelope) for each, envelope in rows if envelope is not None}
 
 
-def _load(connection: Connection, positions: Sequence[Position]) -> list[_Candidate]:
-    ids = orjson.dumps([letter for _, letter in positions]).decode()
-    found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
-    return [
-        _Candidate((sort, letter), f"{due}/{topic}/{partition}/{offset}", size, LogRecord(log, log_partition, log_offset))
-        for sort, letter, due, topic, partition, offset, size, log, log_partition, log_offset in sorted(found)
-    ]
-
-
-def _find_named(connection: Connection, scope: Scope, states: frozenset[str], selection: Selection) -> list[Position]:
+def _find_named(connection: Connection, *, scope: Scope, states: frozenset[str], selection: Selection) -> list[Position]:
     """The letters that are named by due time and where they failed, by where they rest, or only by where they failed."""
     among = build_scope_condition(scope, states)
 
@@ -179,19 +132,15 @@ def _find_named(connection: Connection, scope: Scope, states: frozenset[str], se
         found = select_rows(connection, ("l.sort", "l.id", _RESTS_AT), rest, (*among.parameters, *parameters))
         return [((sort, letter), place) for sort, letter, place in found]
 
-    due = sorted({entry_keys.source_from_text(name).due_at_ms for name in selection.names if name.count("/") > _OF_PLACE})
-    found = find_positions(f"l.sort IN {_GIVEN} AND {_NAME} IN {_GIVEN}", _json(due), _json(selection.names)) if due else []
-    if places := {name for name in selection.names if name.count("/") == _OF_PLACE}:
+    due = sorted({entry_keys.source_from_text(name).due_at_ms for name in selection.names if not is_location(name)})
+    found = find_positions(f"l.sort IN {_GIVEN} AND {_NAME} IN {_GIVEN}", bind_ids(due), bind_ids(selection.names)) if due else []
+    if places := set(filter(is_location, selection.names)):
         numbers = dict(connection.execute("SELECT name, number FROM topics").fetchall())
         logs = [parse_location(place) for place in sorted(places)]
         at_rest = [resting_place(LogPlace(numbers[log.topic], log.partition, log.offset)) for log in logs if log.topic in numbers]
-        found += (there := find_positions(f"l.place IN {_GIVEN}", _json(at_rest)))
+        found += (there := find_positions(f"l.place IN {_GIVEN}", bind_ids(at_rest)))
         if failed_at := places - {place for _, place in there}:
             # No index has the offsets at which letters failed: all are walked over.
-            offsets = {log.offset for log in logs}
-            found += find_positions(f'l."offset" IN {_GIVEN} AND {_FAILED_AT} IN {_GIVEN}', _json(offsets), _json(failed_at))
+            offsets = bind_ids({log.offset for log in logs})
+            found += find_positions(f'l."offset" IN {_GIVEN} AND {_FAILED_AT} IN {_GIVEN}', offsets, bind_ids(failed_at))
     return sorted({position for position, _ in found})
-
-
-def _json(values: Iterable[object]) -> str:
-    return orjson.dumps(list(values)).decode()

@@ -18,12 +18,11 @@ from retry.errors import TopicsInvalid
 from retry.format_versions import Number, json_decoder
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
+from retry.operations.explain.search import is_location
 from retry.settings import Settings
 from retry.telemetry.unreadable_records import UNREADABLE
 
 PERSON_KEY, NO_SHARD = b"console", -1
-# Slashes in the name of a letter that rests.
-_OF_PLACE = 2
 
 
 class AuditLetter(msgspec.Struct, frozen=True):
@@ -117,7 +116,7 @@ def by_person(
 
 
 def _parse_letter_name(name: str) -> AuditLetter:
-    if name.count("/") == _OF_PLACE:
+    if is_location(name):
         return AuditLetter(DONE, parked=name)
     due_ms, _, letter = name.partition("/")
     return AuditLetter(DONE, letter, int(due_ms))

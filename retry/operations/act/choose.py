@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -136,10 +137,14 @@ class LetterSource(Protocol):
     Attributes:
       shards: how many partitions the changelog has.
       gone: how many letters were to be given whose records are there no more.
+      returned: says which of the letters that rest were returned before; made when the first of them is there.
     """
 
     shards: int
     gone: int
+
+    @property
+    def returned(self) -> ReturnedRecords: ...
 
     def iterate_waiting(self) -> Iterator[WaitingRow]:
         """Letters that wait, or may.
@@ -152,10 +157,6 @@ class LetterSource(Protocol):
 
     def iterate_resting(self) -> Iterator[FoundLetter]:
         """Letters that are parked or discarded, also those that were returned; raises as `iterate_waiting`."""
-        ...
-
-    def build_returned_records(self) -> ReturnedRecords:
-        """Build what knows which letters that rest were returned before."""
         ...
 
 
@@ -178,7 +179,8 @@ class AllLetters:
     def iterate_resting(self) -> Iterator[FoundLetter]:
         return iter(()) if self._listing is None else self._listing.iterate_resting(Cursor())
 
-    def build_returned_records(self) -> ReturnedRecords:
+    @cached_property
+    def returned(self) -> ReturnedRecords:
         return ReturnedRecords(Cluster(self._numbers.settings))
 
 
@@ -268,11 +270,12 @@ def choose_resting(
       TopicsInvalid: a topic is missing, or cannot be read.
       ActionRefused: they are too many for one action.
     """
-    returned, examples = letters.build_returned_records(), list[RestingExample]()
+    examples = list[RestingExample]()
     for letter in filter(selects, letters.iterate_resting()):
-        place = returned.resolve_place(letter.place)
+        place = letters.returned.resolve_place(letter.place)
         chosen.parking[place.topic.hex()] = letter.place.topic
-        result = Refusal(RETURNED) if returned.is_record_returned(letter.place) else _result(letter, returns, state, now_ms)
+        is_returned = letters.returned.is_record_returned(letter.place)
+        result = Refusal(RETURNED) if is_returned else _result(letter, returns, state, now_ms)
         if isinstance(result, Refusal):
             chosen.refused[result.reason] += 1
             continue

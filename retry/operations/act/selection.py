@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from retry.delay_queue.entry_keys import source_from_text
 from retry.operations.act.choose import Selects
-from retry.operations.explain.search import parse_location
+from retry.operations.explain.search import is_location, parse_location
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import InGroup, list_states, predicate
@@ -15,8 +15,6 @@ from retry.operations.letter_filter.predicate import mentions_state as names_sta
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 RESTING = ("parked", "discarded")
-# Slashes in topic/partition/offset; the name of a letter that waits begins with its due time.
-_OF_PLACE = 2
 _NAMES_SHOWN = 20
 
 
@@ -71,24 +69,21 @@ def select_letters(words: str, names: Collection[str], now_ms: int, in_group: In
     for each in names:
         _demand_name(each)
     # Whoever names a letter means it wherever it rests.
-    fits, named, of = (
-        predicate(letter_filter, now_ms, in_group),
-        frozenset(names),
-        list_states(letter_filter, discarded=bool(names)),
-    )
+    fits, named = predicate(letter_filter, now_ms, in_group), frozenset(names)
+    of = list_states(letter_filter, discarded=bool(named))
     shown = " ".join(filter(None, (words, *(f"--letter {each}" for each in [*names][:_NAMES_SHOWN]))))
     if len(named) > _NAMES_SHOWN:
         shown += f" and {len(named) - _NAMES_SHOWN} more"
     if named:
-        if not any(each.count("/") == _OF_PLACE for each in named):
+        if not any(map(is_location, named)):
             of &= {"waiting"}
         by_source = of if of == {"discarded"} else of - {"discarded"}
 
-        def is_named(letter: FoundLetter) -> bool:
-            return letter.name in named or (letter.state in by_source and str(letter.source) in named)
+        def is_selected(letter: FoundLetter) -> bool:
+            is_named = letter.name in named or (letter.state in by_source and str(letter.source) in named)
+            return letter.state in of and is_named and fits(letter)
 
-        selects = lambda letter: letter.state in of and is_named(letter) and fits(letter)  # noqa: E731
-        return Selection(selects, of, shown, letter_filter, named)
+        return Selection(is_selected, of, shown, letter_filter, named)
     if of.issuperset({"waiting", "parked"}) and not says_states(letter_filter):
         # Whoever names no state does not mean what was given up.
         of = frozenset({"waiting"})
@@ -102,6 +97,6 @@ def says_states(letter_filter: Filter) -> bool:
 
 def _demand_name(name: str) -> None:
     try:
-        parse_location(name) if name.count("/") == _OF_PLACE else source_from_text(name)
+        parse_location(name) if is_location(name) else source_from_text(name)
     except ValueError:
         raise ValueError(name) from None

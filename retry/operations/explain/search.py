@@ -44,6 +44,11 @@ class LetterLocation(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+def is_location(text: str) -> bool:
+    """Whether a text names a place, and not a letter that waits, whose name begins with its due time."""
+    return text.count("/") == 2
+
+
 def parse_location(text: str) -> LetterLocation:
     """The place that `topic/partition/offset` names.
 

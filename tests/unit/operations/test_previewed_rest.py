@@ -34,7 +34,8 @@ class Rest:
     def iterate_resting(self, _after: object = None) -> Iterator[FoundLetter]:
         yield found_letter.make_parked_letter(self._record, registry_of(POLICIES))
 
-    def build_returned_records(self) -> Rest:
+    @property
+    def returned(self) -> Rest:
         return self
 
     def is_record_returned(self, _record: LetterLocation) -> bool:
