@@ -96,7 +96,8 @@ _QUICK_START = " ".join((
 _DRIVER_MEMORY = "1g"
 _REASON_CHARS_MAX = 300
 _LOOPBACK = "127.0.0.1"
-_JAVA_ENDS_S = 300
+# It writes an archive of its classes in the end: a minute on a quiet core.
+_JAVA_ENDS_S = 900
 
 
 @contextmanager

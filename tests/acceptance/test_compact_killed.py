@@ -88,14 +88,14 @@ def _felled(ingesting: Ingesting, point: str) -> int:
     with ingesting.log().open("a") as log:
         return subprocess.run(
             [sys.executable, "-m", "tests.acceptance.felled_compaction", str(ingesting.data), point],
-            cwd=ROOT, env=ingesting.environ, stdout=log, stderr=log, start_new_session=True, timeout=280, check=False,
+            cwd=ROOT, env=ingesting.environ, stdout=log, stderr=log, start_new_session=True, timeout=900, check=False,
         ).returncode  # fmt: skip
 
 
 def _compact(ingesting: Ingesting) -> dict[str, dict[str, int]]:
     done = subprocess.run(
         [sys.executable, "-m", "retry", "analytics", "compact", str(ingesting.data), "--keep", "1ms"],
-        cwd=ROOT, env=ingesting.environ, capture_output=True, text=True, timeout=280, check=False,
+        cwd=ROOT, env=ingesting.environ, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

@@ -22,6 +22,7 @@ from tests.support.foreign import ForeignRecords, write_foreign
 from tests.support.lateness import find_percentiles_ms, list_lateness_ms
 from tests.support.letters import Letter, Sender
 from tests.support.process import let_pass
+from tests.support.quotas import limit_producer
 from tests.support.reading import QUIET, Record, Tail
 from tests.support.topics import configure
 
@@ -34,6 +35,8 @@ WIPED_EACH, FROZEN_EACH, FROZEN_S = 10, 20, 9.0
 DELAY_MS = 3_000
 MANY_TEAMS = 14_156
 FOREIGN = 10
+# What the service may write in a second: twice what it does on average, and less than after a kill.
+QUOTA = 500_000
 AGE_MS_MAX, TOO_OLD_MS = 3_600_000, 7_200_000
 # More than there can be of one kind, so that what verify finds of neighbours hides nothing.
 EVERY_FINDING = "--sample", "1000000"
@@ -55,7 +58,7 @@ class Teams(Deployment):
         self.policy_file.write_text(self._policies(DEFAULTS, "", more))
 
 
-@pytest.mark.fault("workers killed, wiped, frozen beside refused letters, foreign records, open transactions, a flood, new teams")
+@pytest.mark.fault("workers killed, wiped, frozen beside refused letters, foreign records, open transactions, a flood, new teams, a quota")
 def test_two_teams_get_each_letter_back_once_and_on_time_beside_all_that_neighbours_do(
     broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,7 +161,8 @@ def kill_workers(deployment: Deployment, count: int, draw: random.Random) -> Non
 
 @contextmanager
 def neighbours(deployment: Teams) -> Iterator[None]:
-    """Do all that neighbours do, again and again, until the end of the block."""
+    """Do all that neighbours do, again and again, until the end of the block, behind a quota that all of the service share."""
+    limit_producer(deployment.bootstrap_servers, deployment.app_id, QUOTA)
     ended, failed = Event(), list[BaseException]()
     turns: list[Callable[[], None]] = [
         Refused(deployment).send, Foreigners(deployment).write, Hung(deployment).hold, Crowd(deployment).load,

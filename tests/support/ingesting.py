@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.process import ROOT
 from tests.support.topics import create_all
 
-_RUN_S = 280
+_RUN_S = 900
 
 
 class Ingesting:
