@@ -47,8 +47,11 @@ def actions(service: Service, letters: int) -> list[Figure]:
 
 def _returned(service: Service, letters: int) -> list[Figure]:
     service.headers = [*service.headers, *_PARKED]
+    sent = service.worker.metric("retry_entries_sent_total")
     fill(service.bootstrap, service.letters, range(letters), now_ms(), headers=service.headers)
-    service.until_committed(60 + letters / _FILLED_PER_S)
+    # Taken in they are due at once, and rest in their parking topic when they are sent there.
+    parked = lambda: service.worker.metric("retry_entries_sent_total") >= sent + letters  # noqa: E731
+    service.worker.until(f"{letters:,} parked letters", parked, 60 + letters / _FILLED_PER_S, 0.05)
     return _measured(service, letters, "returned", "retry", "state:parked", *_LATER)
 
 

@@ -91,11 +91,9 @@ class Worker:
         return self.metric("retry_entries_waiting")
 
     def metric(self, name: str) -> int:
-        """One of its metrics; -1 where it does not answer."""
-        for line in (self._get("/metrics") or "").splitlines():
-            if line.startswith(f"{name} "):
-                return int(float(line.split()[1]))
-        return -1
+        """One of its metrics, summed over its labels; -1 where it does not answer, or has none of that name."""
+        lines = [line for line in (self._get("/metrics") or "").splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        return int(sum(float(line.rpartition(" ")[2]) for line in lines)) if lines else -1
 
     def until_waiting(self, entries: int, timeout_s: float) -> float:
         """When its metrics first show so many waiting entries."""
