@@ -315,11 +315,13 @@ class Freshness:
     """How old the data is.
 
     Attributes:
-      state: `rebuilding` until all that was there at the start is read; `live`; `old` where the brokers do not answer.
+      state: `rebuilding` until all that was there at the start is read; `live`; `catching_up` where the brokers answer and more
+        is there than is folded for more than a moment; `old` where the brokers do not answer.
       progress: of a rebuild, from 0 to 1.
       as_of_ms: when the replica last was at the end of every partition, or nearly; None where it never was.
       lag_records: offsets that are there and not folded.
       trouble: why it does not go on, in a sentence; empty where it does.
+      remaining_ms: about how long it takes until it has caught up; None where that cannot be told yet, or it has.
     """
 
     state: str
@@ -327,6 +329,7 @@ class Freshness:
     as_of_ms: int | None
     lag_records: int
     trouble: str = ""
+    remaining_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: 
     page.get_by_label("Note").fill("the gateway is down")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".note")).to_have_text("the gateway is down")
-    page.get_by_role("link", name="Act on all of them").click()
+    page.locator("[data-act=all]").click()
     page.get_by_text("In steps, a few letters first").click()
     page.locator("#ramp").select_option("yes")
     page.locator("#settle").fill("200ms")
@@ -261,7 +261,7 @@ def test_a_payload_is_shown_to_who_reveals_it_and_the_audit_says_so(opened: Open
 def test_a_letters_page_tells_why_it_is_where_it_is(opened: Open) -> None:
     page = opened(f"/letters?q=exception%3A{DATABASE}").page
     page.locator("tr[data-row] th a").first.click()
-    expect(page.get_by_role("heading", name="Why it is where it is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Where it goes, and why")).to_be_visible()
     expect(page.locator(".timeline")).to_contain_text("failed")
 
 

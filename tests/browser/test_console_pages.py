@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from retry.clock import wall_ms
+from retry.console.web.rights import Granted, Role, make_token
 from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
 from tests.support.incident import DATABASE, DECLINED, GATEWAY, PARKED, WAITING, Incident
 
@@ -73,6 +75,31 @@ def test_a_page_that_is_not_kept_fresh_any_more_says_so(browser: Browser, incide
     incident.console.start("-m", "retry", "console", RETRY_CONSOLE_ADDR=f"127.0.0.1:{port}").await_ready()
     expect(told.locator(".badge")).to_have_text("Live")
     watched.close()
+
+
+def test_a_page_whose_reader_signs_out_elsewhere_is_not_called_live_any_more(
+    browser: Browser, incident: Incident, tmp_path: Path
+) -> None:
+    token, line = make_token("ada", Granted({"payments": Role.VIEWER}))
+    (tmp_path / "tokens").write_text(line + "\n")
+    port = incident.console.port()
+    address, tokens = f"127.0.0.1:{port}", str(tmp_path / "tokens")
+    incident.console.kill()
+    incident.console.start("-m", "retry", "console", RETRY_CONSOLE_ADDR=address, RETRY_CONSOLE_TOKENS=tokens).await_ready()
+    watched = Watched(browser, incident.url)
+    page, told = watched.page, watched.page.locator("#freshness")
+    page.goto("/failures")
+    page.get_by_label("Token").fill(token)
+    page.keyboard.press("Enter")
+    expect(told.locator(".badge")).to_have_text("Live")
+    elsewhere = page.context.new_page()
+    elsewhere.goto(f"{incident.url}/failures")
+    elsewhere.get_by_role("button", name="Sign out").click()
+    expect(told).to_contain_text(re.compile(r"Not live As of .*\): you are signed out"))
+    assert float(page.locator("#live").evaluate("each => getComputedStyle(each).opacity")) < 1
+    watched.close()
+    incident.console.kill()
+    incident.console.start("-m", "retry", "console", RETRY_CONSOLE_ADDR=address).await_ready()
 
 
 def test_a_page_whose_scripts_come_slowly_is_kept_fresh(browser: Browser, incident: Incident) -> None:

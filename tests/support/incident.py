@@ -181,10 +181,19 @@ teams:
         self.deployment.close()
 
 
+# What calls every listener of Spring.
+_CONTAINER = (
+    "org.springframework.kafka.listener.adapter.HandlerAdapter.invoke(HandlerAdapter.java:78)",
+    "org.springframework.kafka.listener.KafkaMessageListenerContainer$ListenerConsumer.run(KafkaMessageListenerContainer.java:1413)",
+    "java.base/java.lang.Thread.run(Thread.java:840)",
+)
+
+
 def spring(topic: str, exception: str, message: str, n: int) -> Headers:
     """Headers of a letter as Spring Kafka writes them, with a stack whose top is where the exception was raised."""
     calls = ("Gateway.capture" if n % 3 else "Gateway.refund", "Checkout.pay", "Listener.onMessage")
     frames = "\n".join(f"\tat com.acme.{call}({call.partition('.')[0]}.java:{40 + n % 2})" for call in calls)
+    frames += "".join(f"\n\tat {call}" for call in _CONTAINER)
     return [
         (f"{_WORD}original-topic", topic.removesuffix(".DLT").encode()),
         (f"{_WORD}original-partition", (0).to_bytes(4, "big")),

@@ -30,7 +30,6 @@ from starlette.routing import Route
 from backoff import PolicyInvalid, duration_ms
 from retry.console.acting import actions, api_answers, standing_actions
 from retry.console.acting.actions import Ask
-from retry.console.acting.previews import KeptPreview
 from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
@@ -241,7 +240,8 @@ def preview(request: Request) -> Response:
     """Show a preview: what the action would do, and to how many letters."""
     console = console_of(request)
     kept = actions.find_preview(console, viewer_of(request), action_id(request))
-    return _preview(request, kept)
+    found = api_answers.kept_object(kept, console.registry())
+    return render_page(request, "preview.html", found=found, fault=kept.refusal, as_of_ms=kept.made_ms)
 
 
 @needs(Role.OPERATOR, "expect")
@@ -254,7 +254,9 @@ def start(request: Request) -> Response:
         kept = console.previews.find_preview(found, viewer.name)
         if kept is None:
             raise
-        return _preview(request, kept, str(refused), HTTPStatus.CONFLICT)
+        # By an address of its own, so that whoever goes back or loads it again does not send the form once more.
+        kept.refusal = str(refused)
+        return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
     standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), found) is not None)
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
@@ -325,8 +327,3 @@ def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, P
         return {state: console.replica.list_letters(scope, those, None, 1) for state, those in each.items()}
     except FilterInvalid:
         return None
-
-
-def _preview(request: Request, kept: KeptPreview, fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
-    found = api_answers.kept_object(kept, console_of(request).registry())
-    return render_page(request, "preview.html", status, found=found, fault=fault, as_of_ms=kept.made_ms)

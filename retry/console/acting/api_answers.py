@@ -150,7 +150,7 @@ def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
     """How old the data is; what is wrong may name a topic, and is told to who sees every team."""
     return {
         "state": fresh.state, "progress": fresh.progress, "as_of": _iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
-        "trouble": (fresh.trouble or None) if scope is None else None,
+        "trouble": (fresh.trouble or None) if scope is None else None, "remaining_ms": fresh.remaining_ms,
     }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class KeptPreview:
       starting: held by whoever starts it.
       is_spent: whether a start was tried: what is there since then the changelog says.
       is_started: whether that is known to have succeeded.
+      refusal: why the last start was refused, in a sentence; empty where none was.
     """
 
     id: str
@@ -56,6 +57,7 @@ class KeptPreview:
     is_dropped: bool = False
     is_spent: bool = False
     is_started: bool = False
+    refusal: str = ""
     done: threading.Event = field(default_factory=threading.Event)
 
     def note_progress(self, letters_read: int) -> None:

@@ -32,7 +32,9 @@ _AGAIN_S, _AGAIN_MAX_S, _END_S = 1.0, 30.0, 10.0
 _OLD_S = 15.0
 # How much of a rebuild is done when everything is read, and indexes are built.
 _READ = 0.99
-REBUILDING, LIVE, OLD = "rebuilding", "live", "old"
+REBUILDING, LIVE, CATCHING_UP, OLD = "rebuilding", "live", "catching_up", "old"
+# In a steady stream the end that was asked for is folded within a second or two.
+_BEHIND_MS, _RATE_S = 5_000, 2.0
 
 
 class FoldingProcess:
@@ -53,7 +55,7 @@ class FoldingProcess:
         self._settings, self._path, self._show, self._registry = settings, path.absolute(), show, registry
         self._changelog = topics.build_topic_names(settings.app_id).changelog
         self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
-        self._fault = ""
+        self._fault, self._pace = "", _Pace()
         self.unreadable: Sequence[UnreadableTopic] = ()
         self._told = threading.Condition()
         self._closing, self._talking = threading.Event(), threading.Lock()
@@ -110,10 +112,12 @@ class FoldingProcess:
         report, progress = self._report, self.progress
         silent = monotonic_s() - report.answered_s > _OLD_S and progress != _READ
         is_old = silent or report.is_stopped or bool(self._fault)
-        state = REBUILDING if not report.file_id else OLD if is_old else LIVE
+        lag = report.lag_records
+        is_behind = lag > 0 and (report.as_of_ms is None or clock.wall_ms() - report.as_of_ms > _BEHIND_MS)
+        state = REBUILDING if not report.file_id else OLD if is_old else CATCHING_UP if is_behind else LIVE
         trouble = report.trouble or (f"nothing was heard of brokers for {_OLD_S:.0f} s" if silent else "")
-        lag = sum(max(0, place.end - place.next_offset) for place in report.places)
-        return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))))
+        remaining_ms = self._pace.remaining_ms if state == CATCHING_UP else None
+        return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))), remaining_ms)
 
     def list_shard_positions(self) -> list[tuple[int, int, int]]:
         """Return (partition, next offset to fold, last known end offset) for each partition of the changelog, in order."""
@@ -181,6 +185,7 @@ class FoldingProcess:
         if report.file_id and report.file_id == self._corrupt:
             report = replace(report, file_id="")
         self._show(report.file_id or "")
+        self._pace.note_lag(report.lag_records)
         with self._told:
             self._report = report
             # One that was started again counts from nothing.
@@ -191,6 +196,30 @@ class FoldingProcess:
         with self._talking, suppress(OSError):
             if self._connection is not None:
                 self._connection.send_bytes(word)
+
+
+class _Pace:
+    """How fast the replica catches up, by how far it was behind a while ago and is now; written by one thread, read by any.
+
+    Attributes:
+      remaining_ms: until nothing is left; None while that is not known, as where it falls further behind.
+    """
+
+    def __init__(self) -> None:
+        self.remaining_ms: int | None = None
+        self._before: tuple[float, int] | None = None
+
+    def note_lag(self, lag_records: int) -> None:
+        """Note how many records are there and not folded."""
+        now_s = monotonic_s()
+        if not lag_records:
+            self.remaining_ms = self._before = None
+        elif self._before is None:
+            self._before = now_s, lag_records
+        elif (passed_s := now_s - self._before[0]) >= _RATE_S:
+            caught_up = self._before[1] - lag_records
+            self.remaining_ms = int(lag_records * passed_s / caught_up * 1_000) if caught_up > 0 else None
+            self._before = now_s, lag_records
 
 
 def _wait_for_end(process: Tethered) -> int:

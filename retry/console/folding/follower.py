@@ -69,8 +69,10 @@ class Follower:
             Place(topic, n, begun, self._positions.get((topic, n), begun), self._ends.get((topic, n), 0))
             for (topic, n), begun in self._begun.items()
         ]
+        # After a restart the file has at least what it had when it was current last.
+        as_of_ms = self._as_of_ms or (file.current_at_ms if shown else None) or None
         return Report(
-            file_id=shown, generation=self._generation, as_of_ms=self._as_of_ms, answered_s=self._answered_s,
+            file_id=shown, generation=self._generation, as_of_ms=as_of_ms, answered_s=self._answered_s,
             trouble="; ".join(filter(None, troubles)), is_stopped=bool(self._trouble), places=places,
             retention_ms=self._retention_ms, unreadable=unreadable,
         )  # fmt: skip

@@ -65,6 +65,11 @@ class Report(msgspec.Struct, frozen=True):
     retention_ms: dict[str, int] = {}
     unreadable: list[UnreadableTopic] = []
 
+    @property
+    def lag_records(self) -> int:
+        """How many offsets are there that are not folded."""
+        return sum(max(0, place.end - place.next_offset) for place in self.places)
+
 
 def send_begin(connection: Connection, begin: Begin) -> None:
     """Say what is to be folded."""

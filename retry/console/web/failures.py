@@ -16,6 +16,7 @@ from retry.console.reading.replica import Replica
 from retry.console.rows import Group, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
+from retry.console.web.letter import find_example
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
@@ -102,8 +103,10 @@ def build_group_routes(console: Console) -> list[Route]:
 def render_group(request: Request) -> Response:
     """One kind of failures."""
     wanted = request.path_params["id"]
-    parts = _build_group_page(console_of(request), viewer_of(request).sight(), wanted)
-    return render_page(request, "group.html", live=(GROUP_PART, wanted), **parts)
+    console, sight = console_of(request), viewer_of(request).sight()
+    parts = _build_group_page(console, sight, wanted)
+    example = find_example(console, sight.scope, parse(parts["letters_q"], groups=True))
+    return render_page(request, "group.html", live=(GROUP_PART, wanted), example=example, **parts)
 
 
 def _build_group_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:

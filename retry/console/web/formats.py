@@ -40,6 +40,15 @@ def format_count(value: int | None, *, capped: bool = False) -> str:
     return "unknown" if value is None else f"{value:,}{'+' if capped else ''}"
 
 
+def count_letters(count: int) -> str:
+    """So many letters, in words.
+
+    >>> count_letters(1), count_letters(1814)
+    ('1 letter', '1,814 letters')
+    """
+    return f"{count:,} letter{'' if count == 1 else 's'}"
+
+
 def duration(ms: int) -> str:
     """How long, in its largest unit and the next: `2 h 5 min`.
 
@@ -56,11 +65,16 @@ def duration(ms: int) -> str:
     return "0 s"
 
 
-def ago(at_ms: int | None, now_ms: int) -> str:
-    """When that is from now on: `3 min ago`, `in 2 h`."""
+def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
+    """When that is from now on: `3 min ago`, `in 2 h 5 min`; briefly in its largest unit alone.
+
+    >>> ago(0, 7_500_000), ago(0, 7_500_000, brief=True), ago(7_500_000, 0)
+    ('2 h 5 min ago', '2 h ago', 'in 2 h 5 min')
+    """
     if at_ms is None:
         return "unknown"
     apart = duration(abs(now_ms - at_ms) // 1_000 * 1_000)
+    apart = " ".join(apart.split()[:2]) if brief else apart
     if apart == "0 s":
         return "now"
     return f"{apart} ago" if at_ms < now_ms else f"in {apart}"
@@ -136,7 +150,7 @@ def percent(part: int | None, whole: int | None) -> str:
 
 FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
-    "duration": duration, "ago": ago,
+    "duration": duration, "ago": ago, "count_letters": count_letters,
     "moment": moment, "brief": brief, "size": format_bytes, "percent": percent,
     "picked": format_for_picker,
 }  # fmt: skip

@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from retry.console.rows import LetterRow
+from retry.console.rows import LetterRow, Scope
 from retry.console.web.app import Console, console_of, render_page, viewer_of
-from retry.console.web.payload_views import shape, views
+from retry.console.web.payload_views import read_header, shape, views
 from retry.console.web.rights import Role, needs
+from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
 from retry.dead_letters import retry_headers
 from retry.dead_letters.dead_letter import read
 from retry.dead_letters.frameworks.detection import KNOWN
@@ -32,7 +33,7 @@ from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explain_evidence
 from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.found_letter import FoundLetter
-from retry.operations.letter_filter.syntax import Term, all_of, glob
+from retry.operations.letter_filter.syntax import Filter, Term, all_of, glob
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
 from retry.record import Record
@@ -124,6 +125,8 @@ def _delivery(row: LetterRow, found: FoundLetter) -> Delivery | None:
 
 
 _HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000
+# What an engineer asks first of all that is known of a letter.
+_FIRST, _SENTENCES = ("now", "due", "next", "policy", "letter"), 5
 
 
 def build_routes(console: Console) -> list[Route]:
@@ -160,11 +163,14 @@ def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *
     console, viewer = console_of(request), viewer_of(request)
     found, trouble = _find_record(console, viewer.scope(), row)
     value = found.value if found else None
+    stack_header, stack = _find_stack(found, is_revealed) if found else ("", "")
+    sentences = explain_letter(console, row, found) if found else {}
     framed_json = framed.decode_json(value) if framed and value else None
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
-        "sentences": explain_letter(console, row, found) if found else {},
+        "stack_header": stack_header, "stack": stack, "errors": parse_stack_trace(stack), "sentences": sentences,
+        "main_sentences": [line for section in _FIRST for line in sentences.get(section, ())][:_SENTENCES],
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
         "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
@@ -186,12 +192,31 @@ def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLet
     return None, "its record cannot be read now: no broker gave it in time"
 
 
+def find_example(console: Console, scope: Scope, letter_filter: Filter) -> dict[str, Any] | None:
+    """What a page shows of the first letter that a filter means, its payload hidden; None where there is no such letter."""
+    rows = console.replica.list_letters(scope, letter_filter, None, 1).rows
+    if not rows:
+        return None
+    found, trouble = _find_record(console, scope, rows[0])
+    _, stack = _find_stack(found, is_revealed=False) if found else ("", "")
+    value = found.value if found else None
+    return {
+        "row": rows[0], "trouble": trouble, "stack": stack, "errors": parse_stack_trace(stack),
+        "value_bytes": None if value is None else len(value), "shape": shape(value)[0].says if found else "",
+    }  # fmt: skip
+
+
+def _find_stack(found: FoundLetter, is_revealed: bool) -> tuple[str, str]:
+    """The header that has the stack trace, and its text; empty where there is none, or it is hidden as payloads are."""
+    return find_stack_header([header for header in found.headers if is_revealed or header[0] in KNOWN]) or ("", "")
+
+
 def _group_headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
     """Group headers by who writes them; each has its name, its value where that is shown, and its length in bytes."""
     groups: dict[str, list[tuple[str, str | None, int]]] = {"of the service": [], "of the framework": [], "others": []}
     for name, value in found.headers[:_HEADERS_MAX]:
         of = "of the service" if name in OURS else "of the framework" if name in KNOWN else "others"
-        text = None if value is None else value[:_HEADER_CHARS_MAX].decode("utf-8", "backslashreplace")
+        text = None if value is None else read_header(name, value[:_HEADER_CHARS_MAX], is_known=of == "of the framework")
         shown = text if is_revealed or of != "others" else None
         groups[of].append((name, shown, len(value or b"")))
     return [(of, held) for of, held in groups.items() if held]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from retry.clock import iso
 from retry.printable import escape_unprintable, visible_json
 
 # What a payload looks like without what it says: names, types and lengths.
@@ -129,6 +130,21 @@ def views(value: bytes | None, framed_json: bytes | None = None) -> list[Payload
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
     return found
+
+
+def read_header(name: str, value: bytes, *, is_known: bool) -> str:
+    """The value of a header as text; a number where a framework wrote one as bytes, as Spring does.
+
+    Args:
+      is_known: whether a framework is known to write headers of this name.
+
+    >>> read_header("kafka_dlt-original-offset", bytes([0, 0, 0, 0, 0, 0, 7, 94]), is_known=True)
+    '1,886'
+    """
+    if is_known and len(value) in (4, 8) and not value.isalnum() and not value.decode("latin-1").isprintable():
+        number = int.from_bytes(value, "big", signed=True)
+        return f"{number:,}{f' ({iso(number)})' if 'timestamp' in name.lower() else ''}"
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _pretty(text: bytes) -> str | None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from retry import clock
 from retry.console.folding import folding_process
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.reports import Begin, read_begin, send_begin
+from retry.console.folding.reports import Begin, Place, Report, read_begin, send_begin
 from retry.kafka import topics
 from retry.policies.registry import Registry
 from retry.process.policy_reload import load_policies
@@ -22,6 +23,7 @@ from retry.settings import Settings
 from tests.support.process import await_that
 from tests.unit.kafka.test_child_process import alive
 
+NOW_MS = 1_790_000_000_000
 OWN = topics.build_topic_names("retry")
 # Says that a file is live, and the next one that it does not know yet; of a corrupt file, that there is another one.
 SAYS = f"""
@@ -81,7 +83,7 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     made: Callable[[str], tuple[FoldingProcess, list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     process, shown = made(SAYS)
-    await_that("a file is live", lambda: process.freshness().state == "live")
+    await_that("a file is shown", lambda: process.freshness().state == "catching_up")
     assert shown == ["first"]
     assert (process.as_of_ms, process.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
     assert process.list_shard_positions() == [(0, 5, 5), (1, 7, 9)]
@@ -94,10 +96,44 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     assert (process.freshness().state, process.as_of_ms, shown[-1]) == ("old", 17, "first"), "what was known stays known"
     before = process.generation
     process.found_corrupt("first")
-    await_that("another file is live", lambda: process.freshness().state == "live")
+    await_that("another file is shown", lambda: process.freshness().state == "catching_up")
     assert "the process that folds has ended with 1, and is started again" in caplog.text
     assert [each for n, each in enumerate(shown) if shown[:n][-1:] != [each]] == ["first", "", "second"]
     assert process.generation > before
+
+
+@pytest.mark.parametrize(("as_of_ms", "left", "state"), [
+    (None, 1, "catching_up"), (NOW_MS - 5_001, 1, "catching_up"), (NOW_MS - 5_000, 1, "live"), (NOW_MS - 60_000, 0, "live"),
+])  # fmt: skip
+def test_only_who_has_all_or_had_it_a_moment_ago_is_live(
+    as_of_ms: int | None, left: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS)
+    process = FoldingProcess(Settings(policies=tmp_path / "policies.yaml"), tmp_path / "replica.sqlite", lambda _: None)
+    places = [Place(OWN.changelog, 0, 0, 100 - left, 100)]
+    process._accept_report(Report("file", 1, as_of_ms, clock.monotonic_s(), places=places))
+    assert (process.freshness().state, process.freshness().lag_records) == (state, left)
+
+
+def test_who_is_behind_says_for_how_long_by_how_fast_it_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(folding_process, "monotonic_s", lambda: now_s)
+    process = FoldingProcess(Settings(policies=tmp_path / "policies.yaml"), tmp_path / "replica.sqlite", lambda _: None)
+
+    def remaining_ms(left: int) -> int | None:
+        places = [Place(OWN.changelog, 0, 0, 100_000 - left, 100_000)]
+        process._accept_report(Report("file", 1, None, now_s, places=places))
+        return process.freshness().remaining_ms
+
+    assert remaining_ms(98_000) is None
+    now_s += 2
+    assert remaining_ms(90_000) == 22_500
+    now_s += 1
+    assert remaining_ms(88_000) == 22_500, "told for a while, so that it does not jump"
+    now_s += 1
+    assert remaining_ms(92_000) is None, "it falls further behind"
+    now_s += 2
+    assert (remaining_ms(0), process.freshness().state) == (None, "live")
 
 
 def test_the_real_one_tells_what_is_in_its_way_is_started_again_and_ends_though_it_hangs(
@@ -146,5 +182,5 @@ def test_one_that_cannot_be_started_is_tried_again(
         full.setattr(folding_process, "Tethered", refused)
         process, _ = made(SAYS)
         await_that("that is told", lambda: "no more processes" in process.freshness().trouble)
-    await_that("it runs", lambda: process.freshness().state == "live")
+    await_that("it runs", lambda: process.freshness().state == "catching_up")
     assert process.freshness().trouble == ""

@@ -44,6 +44,18 @@ def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeyp
     assert ("Read so far" in answer.text) == (path != "/policies")
 
 
+@pytest.mark.parametrize(("remaining_ms", "told"), [(None, "98,365 behind; as of "), (25_000, "98,365 behind, about 25 s; ")])
+def test_a_page_that_is_behind_is_not_called_live_and_acting_warns(remaining_ms: int | None, told: str) -> None:
+    behind = Freshness("catching_up", 1.0, NOW_MS - 60_000, 98_365, remaining_ms=remaining_ms)
+    browser = shown(FakeReplica([letter()], [group()], behind)).browser()
+    for path in ("/", "/failures", "/letters"):
+        html = browser.get(path).text
+        assert (">Catching up</span> " + told in html, ">Live<" in html) == (True, False), path
+    assert "The console is 98,365 records behind" in browser.get("/act").text
+    fresh = browser.get("/api/now").json()["freshness"]
+    assert (fresh["state"], fresh["lag_records"], fresh["remaining_ms"]) == ("catching_up", 98_365, remaining_ms)
+
+
 def test_a_list_that_is_not_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = FakeReplica([letter()], [group()])
     for rows, count in (([group()], 1), ([], 0)):

@@ -240,7 +240,14 @@
     tellAges();
   }
 
-  document.addEventListener("htmx:sse:error", () => toldOld("the console does not answer; this page is tried to be kept fresh again."));
+  const SIGNED_OUT = "you are signed out; load this page again to sign in.";
+  document.addEventListener("htmx:sse:error", (event) => toldOld(
+    event.detail.status === 401 ? SIGNED_OUT : "the console does not answer; this page is tried to be kept fresh again.",
+  ));
+  // Whatever has ended a stream: until the next one has said how old the page is, nobody knows.
+  document.addEventListener("htmx:sse:before:connection", (event) => {
+    if (event.detail.connection.attempt > 0) toldOld("what kept it fresh has ended; this page is tried to be kept fresh again.");
+  });
   // Where the first connection fails, nothing tries again.
   for (const failed of ["htmx:error", "htmx:response:error"]) {
     document.addEventListener(failed, (event) => { if (event.target.id === "stream") toldOld("load this page again."); });
@@ -272,6 +279,14 @@
       toldCompletions();
     });
   }
+
+  // ---- Copy what stands in an element, where the browser lets a page do that.
+  if (navigator.clipboard) for (const button of all("[data-copy]")) button.hidden = false;
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    navigator.clipboard.writeText(find(`#${button.dataset.copy}`).textContent).then(() => { button.textContent = "Copied"; });
+  });
 
   // ---- Once.
   const again = find("[data-reload-s]");
