@@ -55,12 +55,11 @@ def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> 
 
 
 def lacking(*rights: Right) -> RightMissing:
-    """The error that says so of rights."""
+    """The error that names rights which are missing, and the commands that grant them."""
     return RightMissing(", ".join(map(str, rights)), " && ".join(command(rights, "User:…", "…")))
 
 
 def is_denied(error: KafkaException) -> bool:
-    """Whether a broker said that this user may not."""
     return error.args[0].code() in _REFUSALS
 
 
@@ -70,10 +69,9 @@ def of_group(error: KafkaError) -> bool:
 
 
 def advice(error: KafkaError, operation: str, **names: str) -> str:
-    """Return the text of an error; where it is a refusal, also the right that is missing and the command that grants it.
+    """Return the text of an error; of a refusal also the right that is missing and the command that grants it.
 
-    Args:
-      names: by resource, what was asked about: `topic`, `group`, `transactional_id`.
+    `names` say what was asked about, by resource: `topic`, `group`, `transactional_id`.
     """
     resource = _REFUSALS.get(error.code(), "")
     name = names.get(resource.replace("-", "_"))

@@ -19,23 +19,14 @@ _KEY = b"\x10clock"
 
 
 class BrokerClock:
-    """Writes a null to the changelog, since a broker tells its time only where it appends something.
-
-    Args:
-      config: of a producer without transactions.
-      topic: has the broker's time on every record.
-    """
+    """Writes a null to a topic that has the broker's time on every record: a broker tells its time only where it appends."""
 
     def __init__(self, config: Config, topic: str) -> None:
         self._config, self._topic = config, topic
         self._producer: Producer | None = None
 
     def now_ms(self) -> int:
-        """Write a record, and return the time that a broker gave it, in milliseconds since 1970.
-
-        Raises:
-          KafkaException, TimeoutError: no broker took the record within 4 s.
-        """
+        """Return the time a broker gives a record, ms since 1970; KafkaException or TimeoutError where none takes it in 4 s."""
         self._producer = self._producer or client_config.producer(self._config)
         timestamp_ms: Future[int] = Future()
 
@@ -50,10 +41,8 @@ class BrokerClock:
         return timestamp_ms.result(0)
 
 
-# Whether the wall clock can be believed: nothing is delivered by one that is wrong.
-#
-# Steps show beside the monotonic clock. After one, and at the start, the brokers' clock decides, which stamps every record of
-# the changelog: while the two are further apart than the tolerance, all that is due waits.
+# Steps of the wall clock show beside the monotonic clock. After one, and at the start, the brokers' clock decides, which stamps
+# every record of the changelog: while the two are further apart than the tolerance, all that is due waits.
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +53,7 @@ _ANSWER_S = 5.0
 
 
 class TrustedClock:
-    """Asked by every sweep for the time; `check_skew` belongs to one thread.
-
-    Args:
-      brokers_ms: asks a broker for its time, milliseconds since 1970.
-    """
+    """Tells every sweep the time while it agrees with `brokers_ms`, which asks a broker; `check_skew` belongs to one thread."""
 
     def __init__(self, brokers_ms: Callable[[], int]) -> None:
         self._brokers_ms = brokers_ms

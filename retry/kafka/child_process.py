@@ -19,20 +19,13 @@ _BECOME = 'echo $$ >&0 && exec "$@" </dev/null'
 class Tethered(subprocess.Popen[bytes]):
     """A process with nothing to read, and its output in a file; None leaves it where this process's goes.
 
-    Args:
-      own_session: whether what a terminal sends to this process's group is kept from it.
-      pass_fds: files that it has, too.
+    `own_session` keeps from it what a terminal sends to this process's group.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        output: IO[bytes] | None,
-        environ: Mapping[str, str] | None = None,
-        *,
-        own_session: bool = False,
-        pass_fds: Collection[int] = (),
-    ) -> None:
+        self, command: Sequence[str], output: IO[bytes] | None, environ: Mapping[str, str] | None = None,
+        *, own_session: bool = False, pass_fds: Collection[int] = (),
+    ) -> None:  # fmt: skip
         reads, self._alive = os.pipe()
         try:
             self._watch = subprocess.Popen(  # noqa: S603

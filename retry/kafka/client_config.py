@@ -22,18 +22,12 @@ from retry.settings import Settings
 
 log = logging.getLogger(__name__)
 _LOG_AGAIN_S = 5.0
-
-
 # A connection is lost, the transaction coordinator refuses a partition or a producer, a transaction can only be undone.
 _OFTEN = ("FAIL", "ADDPARTS", "TXNERR", "GETPID")
 
 
 class RepeatedLineFilter(logging.Filter):
-    """Lets one line of each of some kinds through every few seconds; ten clients, say, log it twenty times a second each.
-
-    Args:
-      kinds: the first words of their lines.
-    """
+    """Lets one line of each kind (its first word) through every few seconds; ten clients, say, log it 20 times a second each."""
 
     def __init__(self, *kinds: str) -> None:
         super().__init__()
@@ -116,11 +110,7 @@ def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_
 
 
 def consumer(config: Config) -> Consumer:
-    """A consumer, not connected.
-
-    Raises:
-      SettingsInvalid: a property is unknown, or cannot be used as it is.
-    """
+    """A consumer, not connected; raises SettingsInvalid where a property is unknown, or cannot be used as it is."""
     return _make_client(Consumer, config)
 
 
@@ -175,11 +165,7 @@ def consumer_config(settings: Settings, group_id: str, instance_id: str) -> Conf
 
 
 def reader_config(settings: Settings, isolation_level: str = "read_committed", preferred: Config | None = None) -> Config:
-    """A reader outside every group: it assigns itself partitions and commits nothing.
-
-    Args:
-      preferred: what this reader is better off with, unless the settings say otherwise.
-    """
+    """A reader outside every group: it assigns itself partitions and commits nothing. Settings overrule `preferred`."""
     demanded = {
         "group.id": f"{settings.app_id}-reader",
         "enable.auto.commit": False,
@@ -195,8 +181,7 @@ def reader_config(settings: Settings, isolation_level: str = "read_committed", p
 def producer_config(settings: Settings, transactional_id: str, compression: str = "none") -> Config:
     """A transactional producer that partitions keys as the Java client does, unless it is told otherwise.
 
-    Args:
-      compression: of all that it writes: none, where teams read any of it, since stock KafkaJS and aiokafka cannot read lz4.
+    `compression` is none where teams read any of what it writes, since stock KafkaJS and aiokafka cannot read lz4.
     """
     preferred = {
         "compression.type": compression,
@@ -236,8 +221,7 @@ def compresses(config: Config) -> bool:
 def records_config(settings: Settings, batch_bytes_max: int = 1_000_000) -> Config:
     """A producer of single records that come once each, soon, or are refused within ten seconds.
 
-    Args:
-      batch_bytes_max: what their topic takes: brokers refuse a larger batch whole, while each record is to have its own answer.
+    Brokers refuse a batch of more than their topic's `batch_bytes_max` whole, while each record is to have its own answer.
     """
     preferred = {
         "compression.type": "lz4",

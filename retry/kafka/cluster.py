@@ -25,9 +25,7 @@ from retry.settings import Settings
 class KafkaCluster:
     """The topics and consumer groups of real brokers, as `retry.kafka.interface.Log` wants them.
 
-    Args:
-      instance: the stable name of this worker in its groups.
-      changelog: the changelog that the worker began with.
+    `instance` is the stable name of this worker in its groups, `changelog` the one that it began with.
     """
 
     def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
@@ -63,7 +61,6 @@ class KafkaCluster:
         return {n: OffsetBounds(starts[n], ends[n]) for n in numbers}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
         asked = list(partitions)
         starts, ends = offset_ranges.firsts(self._admin, asked), offset_ranges.lasts(self._admin, asked)
         return {each: OffsetBounds(starts[each], ends[each]) for each in asked if each in starts and each in ends}
@@ -93,8 +90,7 @@ SILENT_S_MAX = 300.0
 class RenewedAdmin:
     """Does whatever an `AdminClient` does, for several threads.
 
-    Args:
-      make: a new client that has just heard from a broker; raises `BrokersUnreachable` where none answers.
+    `make` gives a new client that has just heard from a broker, and raises `BrokersUnreachable` where none answers.
     """
 
     def __init__(self, client: AdminClient, make: Callable[[], AdminClient]) -> None:

@@ -60,11 +60,7 @@ class IsolatedAdminClient(AdminClient):
 
     @contextmanager
     def count_call(self) -> Iterator[None]:
-        """Count a call as long as it takes.
-
-        Raises:
-          KafkaException: it is closed, and the process has not ended for long.
-        """
+        """Count a call as long as it takes; KafkaException where the client is closed, and the process has not ended for long."""
         with self._calling:
             is_closed = self._is_closed
             self._calls += not is_closed
@@ -125,11 +121,7 @@ for _name, _ask in inspect.getmembers(AdminClient, callable):
 
 
 class _Questions:
-    """Keeps the questions that one process is asked, until each is answered.
-
-    Attributes:
-      has_ended: whether it answers nothing any more.
-    """
+    """Keeps the questions that one process is asked, until each is answered or the process `has_ended`."""
 
     def __init__(self, sends: IO[bytes]) -> None:
         self._sends, self._lock, self._open = sends, Lock(), dict[int, tuple[str, Answer]]()

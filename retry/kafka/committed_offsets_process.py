@@ -25,7 +25,6 @@ _writing = Lock()
 
 
 def main() -> None:
-    """Answer until the input ends."""
     silent = logging.getLogger(__name__)
     silent.addHandler(logging.NullHandler())
     silent.propagate = False

@@ -52,7 +52,6 @@ class _Held:
         return fd
 
     def make_client(self, make: Callable[[Config], _Client], config: Config) -> _Client:
-        """A client that reads these."""
         return make({**config, **{name: f"/proc/self/fd/{fd}" for name, fd in self._fds.items()}})
 
 
@@ -60,11 +59,7 @@ _IN_USE: dict[_Named, _Held] = {}
 
 
 def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
-    """A client by the files that are in use, which are those that the first one could be made from; for any thread.
-
-    Raises:
-      KafkaException, TypeError, ValueError, AttributeError: the configuration cannot be used.
-    """
+    """A client by the files in use, which are those the first could be made from; for any thread. Raises one of `REFUSALS`."""
     files = _list_files(config)
     if held := _IN_USE.get(files):
         return held.make_client(make, config)
@@ -75,11 +70,7 @@ def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
 
 
 def try_client(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
-    """A client by what the files hold now. Where `see` raises nothing of it, they are in use from then on.
-
-    Raises:
-      as `make_client`, and whatever `see` raises.
-    """
+    """A client by what the files hold now; in use from then on, unless `see` raises something of it. Raises `REFUSALS`, too."""
     files = _list_files(config)
     client, held = _make_from_files(files, make, config)
     see(client)
@@ -134,7 +125,6 @@ class ConnectionErrors:
         self._errors: list[KafkaError] = []
 
     def note_error(self, error: KafkaError) -> None:
-        """Keep an error of a connection."""
         if error.code() in OF_CONNECTIONS:
             self._errors.append(error)
 
@@ -150,10 +140,7 @@ def quiet_config(config: Config, errors: ConnectionErrors) -> Config:
 
 
 def find_refusal(config: Config) -> str:
-    """Ask brokers once more, for ten seconds at most, and say who refuses whom and why; empty where nobody does.
-
-    Brokers without TLS and without logins are not asked.
-    """
+    """Ask brokers with TLS or logins once more, for 10 s at most, and say who refuses whom and why; empty where nobody does."""
     if str(config.get("security.protocol", "")).lower() not in _SECURED:
         return ""
     errors, deadline = ConnectionErrors(), Deadline(_WITHIN_S)

@@ -22,20 +22,17 @@ _EXPIRES_S = 180.0
 
 def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
     """Return the offset at which a group goes on reading in each partition; empty where there is no such group."""
-    return _read_committed(admin, ConsumerGroupTopicPartitions(group))
 
-
-def _read_committed(admin: AdminClient, request: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
-    def query_groups(within_s: float) -> dict[Partition, int]:
-        return _offsets(admin.list_consumer_group_offsets([request])[request.group_id].result(within_s))
+    def query_offsets(within_s: float) -> dict[Partition, int]:
+        return _offsets(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(within_s))
 
     try:
-        return until_answered(query_groups, _ASK_S)
+        return until_answered(query_offsets, _ASK_S)
     except KafkaException as error:
         if error.args[0].code() == error.args[0].GROUP_ID_NOT_FOUND:
             return {}
         if authorization.is_denied(error):
-            raise authorization.lacking(Right(authorization.GROUP, request.group_id, authorization.DESCRIBE)) from error
+            raise authorization.lacking(Right(authorization.GROUP, group, authorization.DESCRIBE)) from error
         raise
 
 
@@ -92,10 +89,9 @@ class Committed:
         return False
 
     def _query_offsets(self, group: str) -> Future[ConsumerGroupTopicPartitions]:
-        request = ConsumerGroupTopicPartitions(group)
-        answer: Future[ConsumerGroupTopicPartitions]
-        answer = self._admin.list_consumer_group_offsets([request])[group]
-        return answer
+        answers: dict[str, Future[ConsumerGroupTopicPartitions]]
+        answers = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        return answers[group]
 
 
 def _offsets(answer: ConsumerGroupTopicPartitions) -> dict[Partition, int]:
@@ -111,12 +107,12 @@ def count_members(admin: AdminClient, group: str) -> int | None:
 def list_members(admin: AdminClient, group: str) -> list[str] | None:
     """List the members of a group by instance id, or by member id where they have none; None where this user may not know."""
 
-    def query_groups(within_s: float) -> list[str]:
+    def query_members(within_s: float) -> list[str]:
         described = admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s)
         return [member.group_instance_id or member.member_id for member in described.members]
 
     try:
-        return until_answered(query_groups, _ASK_S)
+        return until_answered(query_members, _ASK_S)
     except KafkaException as error:
         if authorization.is_denied(error):
             return None

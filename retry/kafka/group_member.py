@@ -30,7 +30,6 @@ _FENCED_MAX, _FENCED_WITHIN_S = 5, 60.0
 
 
 def read_committed_offset(found: TopicPartition) -> CommittedOffset:
-    """Translate what a client tells of a committed offset."""
     if found.offset < 0:
         return CommittedOffset(None)
     return CommittedOffset(found.offset, found.metadata or "", -1 if found.leader_epoch is None else found.leader_epoch)
@@ -47,30 +46,19 @@ def _decides(error: KafkaError) -> bool:
 
 
 class KafkaGroupMember:
-    """A consumer and the partitions that it owns. All methods but `metadata` belong to one thread.
+    """A consumer and the partitions that it owns. All methods but `metadata` and `ask_recreated` belong to one thread.
 
     Only that thread touches the consumer, until it is closed: any other would wait until it is neither reading nor being told
     of partitions (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
 
-    Attributes:
-      ended: where the end of a partition was seen last, behind everything that was read of it.
-
-    Args:
-      gained: told of partitions that are ours from now on.
-      leaving: told of partitions before they are given up; it may finish what is under way.
-      refused: tells what was read and shows no headers though it has some.
+    `gained` and `leaving` are those of `retry.kafka.interface.Log.join_group`. `ended` has where the end of a partition was seen
+    last, behind everything that was read of it. `refused` tells what was read and shows no headers though it has some.
     """
 
     def __init__(
-        self,
-        config: Config,
-        subscription: Subscription,
-        orphans: UnassignedPartitions,
-        gained: OnAssigned,
-        leaving: OnAssigned,
-        identities: TopicIds,
-        refused: RefusedHeaders,
-    ) -> None:
+        self, config: Config, subscription: Subscription, orphans: UnassignedPartitions, gained: OnAssigned, leaving: OnAssigned,
+        identities: TopicIds, refused: RefusedHeaders,
+    ) -> None:  # fmt: skip
         self.owned: set[Partition] = set()
         self.ended: dict[Partition, int] = {}
         self._config, self._subscription, self._orphans = config, subscription, orphans
@@ -98,11 +86,7 @@ class KafkaGroupMember:
             self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, only of partitions that are owned.
-
-        Raises:
-          InstanceNameInUse: another process keeps taking this member's place.
-        """
+        """The next records, only of partitions that are owned; InstanceNameInUse where another process keeps taking its place."""
         self._orphans.check_owners()
         if self._subscription.refresh_topics():
             self._subscribe()
@@ -144,10 +128,7 @@ class KafkaGroupMember:
     def metadata(self) -> object:
         """The proof of membership that goes into a transaction, as it was last known; safe in any thread.
 
-        A proof that is older than the membership is refused by the broker.
-
-        Raises:
-          TransactionAborted: there is no membership just now.
+        Brokers refuse one that is older than the membership. Raises TransactionAborted where there is no membership just now.
         """
         metadata = self._metadata
         if metadata is None:
@@ -162,10 +143,7 @@ class KafkaGroupMember:
         """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.
 
         It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer
-        for a partition, nothing is read of it until it is asked again.
-
-        Raises:
-          KafkaException, TimeoutError: nobody answered; ask again.
+        for a partition, nothing is read of it until it is asked again, and so where nobody answers: KafkaException, TimeoutError.
         """
         wanted = self.owned.intersection(partitions)
         # Before their offsets are asked for: what was committed for a topic that is gone by then, is gone with it. Of topics that
@@ -182,11 +160,7 @@ class KafkaGroupMember:
             self._consumer.resume([place])
 
     def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
-        """Set the group's offsets to where reading begins, for those who look at them.
-
-        Raises:
-          KafkaException: nobody answered, or this member is none any more.
-        """
+        """Set the group's offsets to where reading begins; KafkaException where nobody answers, or this is no member any more."""
         places = [_topic_partition(partition, start, self._ids.get(partition[0], "")) for partition, start in starts.items()]
         self._consumer.commit(offsets=places, asynchronous=False)
 
@@ -195,10 +169,7 @@ class KafkaGroupMember:
 
         A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
         What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread. The answer comes while other things are done; what is returned waits for it.
-
-        Waiting raises:
-          KafkaException, TimeoutError: nobody answered.
+        Safe in any thread. What is returned waits for the answer; KafkaException or TimeoutError where nobody answers.
         """
         ids_before = self._ids
         ids_now = self._identities.request_ids(topics or ids_before)

@@ -76,12 +76,7 @@ class SweepProducer(TransactionalProducer, Protocol):
     """A producer of sweeps; see `retry.kafka.sweep_producers`."""
 
     def open_compressing(self) -> SweepProducer:
-        """Open a producer that carries one transaction in place of this one, and compresses what it sends.
-
-        Raises:
-          TransactionAborted: it is not open yet.
-        """
-        ...
+        """Open a producer that carries one transaction in place of this one, compressed; TransactionAborted: not open yet."""
 
 
 class PartitionReader(Protocol):
@@ -114,16 +109,10 @@ class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
     def writer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
-        """A producer of this deployment whose transactional id ends in `name`; not opened yet.
-
-        Args:
-          compressing: whether it is for records that their topics take only compressed.
-        """
-        ...
+        """A producer, not opened, whose transactional id ends in `name`; `compressing` for what topics take only compressed."""
 
     def follower(self) -> PartitionReader:
         """A reader outside every group."""
-        ...
 
     def join_group(
         self, group: str, subscription: list[str], gained: OnAssigned, leaving: OnAssigned, *, reads: bool = True
@@ -135,12 +124,9 @@ class Log(Protocol):
           leaving: told of partitions before they are given up; it may finish what is under way.
           reads: whether records are wanted too, and not only to know what is ours.
         """
-        ...
 
     def fetch_bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         """Ask where some partitions of a topic begin and end now."""
-        ...
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
         """Ask where partitions of several topics begin and end; without those that no broker answers for in a few seconds."""
-        ...

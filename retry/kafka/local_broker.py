@@ -72,7 +72,6 @@ class LocalBroker:
     Args:
       data_dir: kept between starts; made and formatted when it is new.
       port: where clients connect; 0 asks the system for a free one, which then stays the same.
-      heap_mb: the JVM's heap.
       overrides: further lines `property=value` of the broker's configuration; the last of a property counts.
       cluster_id: shared by the nodes of one cluster; a new one by default.
       brief: whether the JVM compiles only once, for a start that takes a third less; one that is measured compiles twice.
@@ -80,16 +79,9 @@ class LocalBroker:
     """
 
     def __init__(
-        self,
-        data_dir: Path,
-        port: int = 0,
-        heap_mb: int = 512,
-        overrides: Sequence[str] = (),
-        cluster_id: str = "",
-        *,
-        brief: bool = True,
-        jvm: Sequence[str] = (),
-    ) -> None:
+        self, data_dir: Path, port: int = 0, heap_mb: int = 512, overrides: Sequence[str] = (), cluster_id: str = "",
+        *, brief: bool = True, jvm: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.data_dir, self.port = data_dir.absolute(), port or free_port()
         self._cluster_id = cluster_id or new_cluster_id()
         self.bootstrap_servers = f"{HOST}:{self.port}"
@@ -103,8 +95,7 @@ class LocalBroker:
 
         Raises:
           BrokerNotStarted: the port is in use, the process ended, or did not answer within three minutes.
-          JarsUnavailable: see `retry.jars`.
-          JavaUnavailable: see `retry.jars`.
+          JarsUnavailable, JavaUnavailable: see `retry.jars`.
         """
         self.launch()
         self.await_ready()
@@ -162,16 +153,15 @@ class LocalBroker:
             return probe.connect_ex((HOST, self.port)) == 0
 
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The process; 0 before the first start."""
+        """The id of the process; 0 before the first start."""
         return self._process.pid if self._process else 0
 
     def wait(self) -> int:
-        """Wait for the process to end by itself and return its exit code."""
+        """Wait until the process ends by itself, and return its exit code."""
         return self._process.wait() if self._process else 0
 
     def stop(self) -> None:
@@ -184,7 +174,6 @@ class LocalBroker:
                 self.kill()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process, if it is there."""
         if self._process:
             self._process.send_signal(number)
 
@@ -197,7 +186,5 @@ class LocalBroker:
     def __enter__(self) -> LocalBroker:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()

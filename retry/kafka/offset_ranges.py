@@ -54,8 +54,7 @@ class ReadableEnd(NamedTuple):
 def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: float) -> list[Partition]:
     """The partitions of all topics that `reads` says yes to.
 
-    Raises:
-      KafkaException: nobody answered, or not for one of these: a topic of unknown partitions is not one without any.
+    Raises KafkaException where nobody answers, or not for one of these: a topic of unknown partitions is not one without any.
     """
 
     def query_cluster(left_s: float) -> list[Partition]:
@@ -90,7 +89,6 @@ def spans_between(admin: AdminClient, topic: str, partitions: Iterable[int], fro
 
 
 def starts(admin: AdminClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Return the offset of the first record of each partition."""
     return _offsets(admin, topic, partitions, OffsetSpec.earliest())
 
 
@@ -140,12 +138,9 @@ def offsets_at(
 
 
 def _offsets(
-    admin: AdminClient,
-    topic: str,
-    partitions: Iterable[int],
-    spec: OffsetSpec,
+    admin: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
-) -> dict[int, int]:
+) -> dict[int, int]:  # fmt: skip
     request = {TopicPartition(topic, n): spec for n in partitions}
 
     def query_cluster(within_s: float) -> dict[int, int]:
@@ -167,12 +162,8 @@ def read_batches(
 ) -> Iterator[list[Message]]:
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
 
-    Args:
-      config: of a reader, see `retry.kafka.client_config.reader_config`.
-      records_max: of each span no more than its first so many; None for all.
-
-    Raises:
-      TopicsInvalid: a topic cannot be read, or nothing came for 30 s.
+    Reads by a configuration of `retry.kafka.client_config.reader_config`, and of each span no more than its first `records_max`
+    records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
     """
     spans = [span for span in spans if span.start < span.stop]
     consumer = client_config.consumer(config)
@@ -199,8 +190,7 @@ def _decides(error: KafkaError) -> bool:
 class _UnreadSpans:
     """Spans that are still read. A span ends with its last record, where its partition does, or after its first so many records.
 
-    Attributes:
-      stops: by partition, the offset before which its span ends.
+    `stops` has, by partition, the offset before which its span ends.
     """
 
     def __init__(self, consumer: Consumer, spans: Collection[Span], records_max: int | None) -> None:
@@ -211,8 +201,7 @@ class _UnreadSpans:
     def include(self, message: Message) -> bool:
         """Whether it is a record of a span that is still read; where it is the last one, the span is read no more.
 
-        Raises:
-          TopicsInvalid: it says that its topic cannot be read.
+        Raises TopicsInvalid where it says that its topic cannot be read.
         """
         error, partition = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and not is_end(error):

@@ -27,15 +27,13 @@ _MISSING_NAMED_MAX = 20
 class ErrorLog:
     """Logs each kind of consumer error once, of each topic that this user may not read, and of twenty that are not there.
 
-    Args:
-      group: of the consumer; "" where it is in none, though the client wants a name of one.
+    `group` is empty for a consumer that is in none, though the client wants a name of one.
     """
 
     def __init__(self, group: str = "") -> None:
         self._group, self._logged, self._missing = group, set[str](), 0
 
     def log_error(self, error: KafkaError, topic: str | None = None) -> None:
-        """Log it, unless one of its kind was, or it is of no concern."""
         if not self._group and authorization.of_group(error):
             return
         text = authorization.advice(error, authorization.READ, topic=topic or "", group=self._group)
@@ -90,11 +88,7 @@ class ReadingLoop:
         return messages
 
     def until(self, wanted: Callable[[], int], wait_s: float, deadline: Deadline | None = None) -> Iterator[list[Message]]:
-        """Yield what is read until nothing more is wanted, or to a deadline; an empty list where nothing comes for `wait_s`.
-
-        Args:
-          wanted: how many records may come at once; 0 ends the loop.
-        """
+        """Yield what is read until `wanted` says 0 records, or to a deadline; an empty list where nothing comes for `wait_s`."""
         while (records_max := wanted()) and not (deadline and deadline.has_passed()):
             yield self.read(records_max, min(wait_s, deadline.remaining_s()) if deadline else wait_s)
 
@@ -113,20 +107,16 @@ class KafkaPartitionReader:
         self._loop = ReadingLoop(self._consumer, ErrorLog(), idle_s=IDLE_S)
 
     def follow_partition(self, topic: str, partition: int, offset: int) -> None:
-        """Follow a partition from `offset` on."""
         self._consumer.incremental_assign([TopicPartition(topic, partition, offset)])
         self._followed.add((topic, partition))
 
     def unfollow_partition(self, topic: str, partition: int) -> None:
-        """Follow it no more; nothing of it is read from now on."""
         if (topic, partition) in self._followed:
             self._followed.remove((topic, partition))
             self._consumer.incremental_unassign([TopicPartition(topic, partition)])
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records and ends of partitions."""
         return self._loop.read(records_max, wait_s)
 
     def close(self) -> None:
-        """Let go of the client."""
         close_consumer(self._consumer)

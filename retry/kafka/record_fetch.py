@@ -112,12 +112,7 @@ _NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHOR
 
 
 class RecordFetcher:
-    """Reads single records; for one thread. The client is made when it is first needed, and kept.
-
-    Args:
-      config: of a reader, see `retry.kafka.client_config.reader_config`.
-      hole_records: how many records are read over rather than the broker asked anew.
-    """
+    """Reads single records; for one thread. The client is made when it is first needed, and kept."""
 
     def __init__(self, config: Config, hole_records: int = HOLE_RECORDS) -> None:
         self._hole_records = hole_records
@@ -147,7 +142,6 @@ class RecordFetcher:
             return results | dict.fromkeys(records, UNREADABLE)
 
     def close(self) -> None:
-        """Let go of the client."""
         self._refused.close()
         if self._client:
             self._client.close()
@@ -193,7 +187,6 @@ class RecordFetcher:
                 self._handle_message(message, run)
 
     def _handle_message(self, message: Message, run: OffsetRun) -> None:
-        """Take in one answer: a record, an end, or an error."""
         error, consumer = message.error(), self._consumer()
         if error is None:
             run.take_record(message)
@@ -210,7 +203,6 @@ class RecordFetcher:
             run.missing.clear()
 
     def _reason(self, error: KafkaError) -> str:
-        """Why there is no record."""
         if error.code() in MISSING_TOPIC:
             return GONE
         self._errors.log_error(error)

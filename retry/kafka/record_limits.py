@@ -80,8 +80,7 @@ def _encode_varint(number: int) -> bytes:
 class BatchSizeLimits:
     """A limit for each topic on the bytes of records that go together; a topic has none until it refuses a batch.
 
-    Args:
-      compressed: whether records are sent compressed, so that a larger one may be taken where a smaller one was refused.
+    Of records that are sent `compressed` a larger one may be taken where a smaller one was refused.
     """
 
     def __init__(self, *, compressed: bool = False) -> None:
@@ -126,8 +125,6 @@ def _bytes(e: Entry) -> int:
 _BELIEVED_S = 20.0
 # Records that were put back come again long before that.
 _FORGET_S = 120.0
-# Attributes, and how much later than the batch's a record's time and offset are.
-_FIXED = 3
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 # Brokers refuse single records for these, whatever else their topic takes. Any other refusal counts for the whole topic.
 OF_CONTENT = frozenset({
@@ -182,11 +179,8 @@ def cause_of(error: KafkaError) -> RefusedFor | None:
 class RecordLimits:
     """Which records their topics do not take. For several threads.
 
-    Whoever calls `refresh` every second or so keeps fresh what brokers say; what was heard is believed for 20 seconds.
-
-    Args:
-      ask: None where nobody is to be asked.
-      compressed: whether all producers compress: the sizes of records say nothing then, and all are tried.
+    Whoever calls `refresh` every second or so keeps fresh what brokers say; what was heard is believed for 20 seconds. Without
+    `ask` nobody is asked. Where all producers compress, the sizes of records say nothing, and all are tried.
     """
 
     def __init__(self, ask: Ask | None = None, *, compressed: bool = False) -> None:
@@ -199,14 +193,8 @@ class RecordLimits:
         """Whether any topic has refused a record for what the record is."""
         return bool(self._limits)
 
-    def find_refused(
-        self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False
-    ) -> dict[int, RecordRefusal]:
-        """Records that their topics do not take as far as is known: by position, why.
-
-        Args:
-          may_compress: whether what its topic takes only compressed is left out, since it can be sent so.
-        """
+    def find_refused(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
+        """Find by position what topics are known not to take, and why; with `may_compress` not what they take compressed."""
         return self._beyond(records, self._list_believed(), now_ms, may_compress=may_compress)
 
     def probe_records(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
@@ -226,10 +214,9 @@ class RecordLimits:
         return any(fits_compressed(records[n], limits[records[n].destination].bytes_max or 0) for n in larger)
 
     def learn_refusal(self, record: Entry, cause: RefusedFor, now_ms: int, *, compressed: bool = False) -> None:
-        """A topic refused a record, and brokers do not tell what it takes: nothing larger or older is tried for a while.
+        """Note that a topic refused a record, of which brokers tell no limit: nothing larger or older is tried for a while.
 
-        Args:
-          compressed: whether the producer for what goes only compressed was refused it.
+        `compressed` says that the producer for what goes only compressed was refused it.
         """
         is_hidden = self._compressed and not compressed and cause is RefusedFor.SIZE
         if self._ask is None or cause not in (RefusedFor.SIZE, RefusedFor.TIME) or is_hidden:
@@ -299,7 +286,7 @@ class RecordLimits:
 
 def batch_bytes(e: Entry) -> int:
     """How large the batch is in which a record goes alone and uncompressed; brokers hold that against `max.message.bytes`."""
-    body = _FIXED + _measure_field(e.key) + _measure_field(e.value) + _measure_varint(len(e.headers))
+    body = len(_FIXED_BYTES) + _measure_field(e.key) + _measure_field(e.value) + _measure_varint(len(e.headers))
     body += sum(_measure_field(name.encode()) + _measure_field(value) for name, value in e.headers)
     return BATCH_HEADER_BYTES + _measure_varint(body) + body
 

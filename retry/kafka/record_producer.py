@@ -26,11 +26,7 @@ _WITHIN_S = 30.0
 
 
 def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> int:
-    """Send keys and values; how many they were.
-
-    Raises:
-      BrokersUnreachable: not all were taken.
-    """
+    """Send keys and values, and return how many they were; raises BrokersUnreachable where not all were taken."""
     admin(settings)
     refused: list[str] = []
     # As the Java client does: whoever else writes the same keys finds the same partitions.
@@ -96,11 +92,7 @@ class Records:
         return done
 
     async def write_record(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
-        """Write a record; its offset, once all copies have it.
-
-        Raises:
-          RecordUnwritten: it was refused, or it is not known whether it was written.
-        """
+        """Write a record and return its offset once all copies have it; RecordUnwritten where it was refused, or nobody knows."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
         self._produce(topic, partition, key, value, lambda result: self._ended.setdefault(loop, []).append((done, result)))
@@ -146,7 +138,6 @@ class Records:
                 loop.call_soon_threadsafe(_settle_all, self._ended.pop(loop, []))
 
     def _reopen(self) -> None:
-        """Fail what is under way, and open another producer."""
         log.error("%s; what is under way fails, and another is opened", self._fatal)
         with self._lock:
             discard_queued(self._producer)

@@ -34,6 +34,7 @@ _FOUND_MAX = 100
 _FAULTS = (KafkaError, OSError, ValueError, TypeError, KeyError, NotImplementedError, TimeoutError)
 
 Config = Mapping[str, Any]
+_TEXT = CompactString("utf-8")
 
 
 class Writer(NamedTuple):
@@ -70,8 +71,7 @@ class Writer(NamedTuple):
 class RecordWriters:
     """Finds who wrote records, one by one; made for the few that a person shall look at, and finds no more than a hundred.
 
-    Args:
-      config: of a client of librdkafka, from which servers, TLS and login are taken.
+    Servers, TLS and login are those of `config`, of a client of librdkafka.
     """
 
     def __init__(self, config: Config) -> None:
@@ -108,9 +108,8 @@ class RecordWriters:
             if batch is None:
                 return None
             name = await _find_name(client, batch.producer_id) if batch.producer_id >= 0 else ""
-            was_undone = batch.is_transactional and _is_undone(content, batch)
             writer = Writer(name, batch.producer_id, batch.producer_epoch, batch.base_offset)
-            if was_undone:
+            if batch.is_transactional and _is_undone(content, batch):
                 return writer._replace(was_undone=True, is_listed=_is_listed(about, batch), leader=leader)
             return writer
         finally:
@@ -141,7 +140,6 @@ def _make_tls(config: Config) -> ssl.SSLContext:
 
 
 def _find_batch(content: bytes, offset: int) -> Any:
-    """Find the batch that holds an offset, among those that a broker sent."""
     return next((batch for batch in _list_batches(content) if batch.base_offset <= offset < batch.next_offset), None)
 
 
@@ -165,24 +163,16 @@ def _list_batches(content: bytes) -> Iterator[Any]:
             yield batch
 
 
+_STATE = ("transactional_id", _TEXT), ("producer_id", Int64), ("transaction_state", _TEXT), ("tags", TaggedFields)
+
+
 class _Transactions(Response):
     API_KEY = 66
     API_VERSION = 0
     SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        ("unknown_state_filters", CompactArray(CompactString("utf-8"))),
-        (
-            "transaction_states",
-            CompactArray(
-                ("transactional_id", CompactString("utf-8")),
-                ("producer_id", Int64),
-                ("transaction_state", CompactString("utf-8")),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
+        ("throttle_time_ms", Int32), ("error_code", Int16), ("unknown_state_filters", CompactArray(_TEXT)),
+        ("transaction_states", CompactArray(*_STATE)), ("tags", TaggedFields),
+    )  # fmt: skip
 
 
 class _ListTransactionsV0(RequestStruct):
@@ -190,11 +180,7 @@ class _ListTransactionsV0(RequestStruct):
     API_VERSION = 0
     FLEXIBLE_VERSION = True
     RESPONSE_TYPE = _Transactions
-    SCHEMA = Schema(
-        ("state_filters", CompactArray(CompactString("utf-8"))),
-        ("producer_id_filters", CompactArray(Int64)),
-        ("tags", TaggedFields),
-    )
+    SCHEMA = Schema(("state_filters", CompactArray(_TEXT)), ("producer_id_filters", CompactArray(Int64)), ("tags", TaggedFields))
 
 
 class _ListTransactions(Request[_ListTransactionsV0]):

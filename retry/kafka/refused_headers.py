@@ -78,11 +78,7 @@ class UnreadableHeaders:
 
 
 class RefusedHeaders:
-    """Looks once more at records that show no headers; for one thread. The client is made when it is first needed, and kept.
-
-    Args:
-      config: of a reader, see `retry.kafka.client_config.reader_config`.
-    """
+    """Looks once more at records that show no headers; for one thread. The client is made when it is first needed, and kept."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -91,8 +87,7 @@ class RefusedHeaders:
     def mark_unreadable(self, messages: list[Any]) -> list[Any]:
         """Replace records whose headers the client cannot read by `UnreadableHeaders`, in the list itself, and return it.
 
-        Raises:
-          TimeoutError: brokers did not answer within 10 seconds: nobody knows.
+        Raises TimeoutError where brokers did not answer within 10 seconds: nobody knows.
         """
         doubtful = []
         for n, message in enumerate(messages):
@@ -117,7 +112,6 @@ class RefusedHeaders:
         return self._client.find_refused(spans)
 
     def close(self) -> None:
-        """Let go of the client."""
         if self._client:
             self._client.close()
             self._client = None

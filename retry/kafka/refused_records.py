@@ -9,14 +9,17 @@ not be written to, it refuses the whole transaction. Then half of its topics are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from retry.clock import Deadline
 from retry.delay_queue.envelopes import Entry
 from retry.errors import CommitInDoubt, ProducerFenced, ProducerSpent, TransactionFailed
 from retry.kafka.record_limits import OF_CONTENT, BatchSizeLimits, RefusedFor, batch_bytes, cause_of
+
+if TYPE_CHECKING:
+    from retry.kafka.transactional_producer import KafkaTransactionalProducer
 
 # The one place that says what each error of a transactional producer means.
 
@@ -62,11 +65,7 @@ class Anchor(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """Records that were refused together; at least one of them is to blame.
-
-    Attributes:
-      positions: of two records or more.
-    """
+    """Two or more records that were refused together; at least one of them is to blame."""
 
     positions: frozenset[int]
     error: KafkaError
@@ -76,10 +75,10 @@ class RehearsalResult(NamedTuple):
     """How one transaction went that was thrown away.
 
     Attributes:
-      taken: whether everything was.
-      refused: by position, who was refused by name.
-      transaction_error: why all of it was, where nobody was named.
-      suspects: who was refused together.
+      taken: whether everything was taken.
+      refused: by position, what was refused by name.
+      transaction_error: why all of it was refused, where nothing was named.
+      suspects: what was refused together.
     """
 
     taken: bool
@@ -181,34 +180,16 @@ _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _ARRIVE_S = 8.0
 
 
-class _Transactions(Protocol):
-    """The methods of `retry.kafka.transactional_producer.KafkaTransactionalProducer` that a rehearsal uses."""
-
-    def renew_client(self) -> Producer: ...
-    def begin(self) -> None: ...
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def await_arrival(self, within_s: float) -> bool: ...
-    def drain(self) -> None: ...
-    def find_failure(self) -> KafkaError | None: ...
-    def abort(self) -> None: ...
-
-
 class Rehearsal:
-    """Transactions of one producer that never commit.
+    """Transactions of one producer that never commit; `was_refused` says whether the last attempt was.
 
-    Args:
-      anchor: a record that is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds
-        no transaction to be undone, and the client gives up for good (librdkafka 2.16).
-
-    Attributes:
-      was_refused: whether the last attempt was.
+    The anchor is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds no transaction to be
+    undone, and the client gives up for good (librdkafka 2.16).
     """
 
     was_refused = False
 
-    def __init__(
-        self, producer: _Transactions, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None
-    ) -> None:
+    def __init__(self, producer: KafkaTransactionalProducer, limits: BatchSizeLimits, now_ms: int, anchor: Anchor | None) -> None:
         self._producer, self._limits, self._now_ms, self._anchor = producer, limits, now_ms, anchor
 
     def attempt(self, records: list[RehearsedRecord], deadline: Deadline) -> RehearsalResult:

@@ -32,14 +32,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RegistryClient:
-    """A client of the schema registry; for one thread.
-
-    Args:
-      config: properties of the client, `url` among them.
-
-    Raises:
-      SettingsInvalid: the client refuses them.
-    """
+    """A client of the schema registry; for one thread. Its properties have a `url`; SettingsInvalid where it refuses them."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
@@ -108,12 +101,7 @@ class Schemas:
     """Schemas by number; for one thread.
 
     A number that could not be had is not asked for again for ten seconds, and nor is any while the registry does not answer.
-
-    Args:
-      config: properties of the client, `url` among them; none where there is no registry.
-
-    Raises:
-      SettingsInvalid: the client refuses them.
+    The configuration is that of `RegistryClient`, which raises SettingsInvalid; it is empty where there is no registry.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -124,11 +112,7 @@ class Schemas:
         self._window_s = self._waited_s = 0.0
 
     def __call__(self, number: int) -> Written:
-        """Kind and texts of a schema.
-
-        Raises:
-          SchemaUnavailable: there is no registry, it has none of that number, or it does not answer.
-        """
+        """Kind and texts of a schema; SchemaUnavailable where there is no registry, it has none of that number, or is silent."""
         now_s = monotonic_s()
         if self._client is None:
             raise SchemaUnavailable(f"schema {number}: there is no registry; set RETRY_REGISTRY_URL")

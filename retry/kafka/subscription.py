@@ -41,7 +41,6 @@ class Subscription:
         self.replace_names(names)
 
     def replace_names(self, names: Sequence[str]) -> None:
-        """Have other names read from now on."""
         self.names, self._looking = list(names), clock.Interval(_EVERY_S)
         chosen = self._choose()
         # Where nobody says which topics there are, none may be left out.
@@ -90,9 +89,7 @@ _JOIN_S = 15.0
 class UnassignedPartitions:
     """Looks after one group; each member does, and the first by name acts.
 
-    Args:
-      config: of the members' consumers.
-      subscription: what they subscribe to: topics, and patterns that begin with `^`.
+    What the members subscribe to are topics, and patterns that begin with `^`.
     """
 
     def __init__(self, admin: AdminClient, config: Config, subscription: Sequence[str]) -> None:
@@ -100,7 +97,6 @@ class UnassignedPartitions:
         self.watch(subscription)
 
     def watch(self, subscription: Sequence[str]) -> None:
-        """Look after these topics from now on."""
         self._topics = {s for s in subscription if not s.startswith("^")}
         self._patterns = [re.compile(s) for s in subscription if s.startswith("^")]
         self._seen: dict[Partition, int] = {}

@@ -63,23 +63,17 @@ class Make(Protocol):
 class SweepProducers:
     """The producers of a worker's sweeps, each used by one sweep at a time.
 
-    Args:
-      make: a producer of a transactional id, not opened yet; with `compressing=True` one that compresses what it sends.
-      names: the ids; no other worker has the same.
-      changelog: the topic whose partitions are shards.
+    No other worker has the same `names`, which are transactional ids; the partitions of `changelog` are shards.
     """
 
-    def __init__(
-        self, make: Make, names: Sequence[str], changelog: str, prove: Prove
-    ) -> None:
+    def __init__(self, make: Make, names: Sequence[str], changelog: str, prove: Prove) -> None:
         self._all = [_Producer(make, name, self, changelog, prove) for name in names]
         self._lock, self._opening = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
         """Fence this worker's own past, and end the transactions that it left open; does nothing where one of them is open.
 
-        Raises:
-          TransactionFailed: none of them could be opened in time; ask again.
+        Raises TransactionFailed where none of them could be opened in time; ask again.
         """
         with self._opening:
             failed = None
@@ -123,7 +117,6 @@ class SweepProducers:
         return "" if self.is_any_open() else "no transactional producer could be opened yet"
 
     def close(self) -> None:
-        """Let go of all."""
         for producer in self._all:
             producer.close()
 
@@ -131,9 +124,7 @@ class SweepProducers:
 class _Producer:
     """See `retry.kafka.interface.TransactionalProducer`; what it cannot go on with is replaced by another of the same id."""
 
-    def __init__(
-        self, make: Make, name: str, among: SweepProducers, changelog: str, prove: Prove
-    ) -> None:
+    def __init__(self, make: Make, name: str, among: SweepProducers, changelog: str, prove: Prove) -> None:
         self._make, self._name, self._among, self._changelog, self._prove = make, name, among, changelog, prove
         self._compressing: _Producer | None = None
         self._client = make(name)
@@ -153,7 +144,6 @@ class _Producer:
         self.is_open = True
 
     def open_compressing(self) -> SweepProducer:
-        """Open the producer that goes with this one; see `SweepProducer.open_compressing`."""
         if self._compressing is None:
             make = partial(self._make, compressing=True)
             self._compressing = _Producer(make, f"{self._name}-gzip", self._among, self._changelog, prove=self._prove)
@@ -175,10 +165,9 @@ class _Producer:
         return True
 
     def begin(self, renew_within_s: float = _RENEW_S) -> None:
-        """Begin a transaction; see `retry.kafka.transactional_producer`.
+        """Begin a transaction as `retry.kafka.transactional_producer` does.
 
-        Raises:
-          TransactionAborted: also where brokers cannot end the one that was undone before; another producer begins the next.
+        Raises TransactionAborted also where brokers cannot end the one that was undone before; another producer begins the next.
         """
         self._touched.clear()
         try:
@@ -205,10 +194,9 @@ class _Producer:
         self._do(self._client.read_to, positions, member)
 
     def await_arrival(self, within_s: float) -> bool:
-        """Wait for the answers to queued records; see `retry.kafka.transactional_producer`.
+        """Wait for the answers to queued records as `retry.kafka.transactional_producer` does.
 
-        Raises:
-          TransactionAborted: no record of the transaction arrived, so the next one is begun with another producer.
+        Raises TransactionAborted where no record of the transaction arrived, so the next one is begun with another producer.
         """
         if self._do(self._client.await_arrival, within_s):
             return True
@@ -232,8 +220,7 @@ class _Producer:
     def commit(self) -> None:
         """See `TransactionalProducer.commit`; first it is proved that what it touched is this worker's.
 
-        Raises:
-          TransactionAborted: besides, some of it was given to another worker, or does not arrive.
+        Raises TransactionAborted besides where some of it was given to another worker, or does not arrive.
         """
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)

@@ -24,10 +24,8 @@ _REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 class TargetProbe:
     """Asks the cluster whether topics are there, whether they may be written to, and whether all partitions have a leader.
 
-    Answers are remembered; whoever calls `refresh` now and then keeps them fresh. For several threads.
-
-    Args:
-      writes: whether this user is the one who writes; of what others may do its own rights say nothing.
+    Answers are remembered; whoever calls `refresh` now and then keeps them fresh. For several threads. Where this user is not the
+    one who `writes`, its own rights say nothing of that.
     """
 
     def __init__(self, admin: AdminClient, *, writes: bool = True) -> None:
@@ -73,9 +71,8 @@ class TargetProbe:
     def _refresh_refusals(self, topics: set[str]) -> None:
         if not topics:
             return
-        answers = self._admin.describe_topics(
-            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=_ASK_S
-        )
+        asked = TopicCollection(sorted(topics))
+        answers = self._admin.describe_topics(asked, include_authorized_operations=True, request_timeout=_ASK_S)
         for topic, answer in answers.items():
             # Any other error is said of the cluster, not of the topic: what was known stays, and the transaction will tell.
             why = self._refusals.get(topic)

@@ -26,18 +26,13 @@ SpanReader = Callable[[list[Span]], Iterable[list[Message]]]
 
 
 def cut_to_newest(read: SpanReader, records_max: Mapping[Span, int], deadline: Deadline | None = None) -> list[Span]:
-    """Cut spans so that each has no more than so many committed records, the newest that it has.
+    """Cut spans so that each has no more than so many committed records, the newest that it has; there is one for each partition.
 
     A span of no more offsets than that stays as it is. Of any other one the newest offsets are read, then twice as many before
     them, and so on until enough records are found. Memory grows with the number of records that are wanted, not with their bytes.
 
-    Args:
-      read: reads the records of spans; those of each partition in their order.
-      records_max: by span, how many records; one span for each partition.
-      deadline: where it passes, spans are cut where the search has come to: they may have fewer records than there are.
-
-    Raises:
-      TopicsInvalid: `read` raised it.
+    Where the deadline passes, spans are cut where the search has come to: they may have fewer records than there are. Raises
+    TopicsInvalid where `read`, which gives the records of each partition in their order, does.
     """
     searches = [_Search(span, wanted) for span, wanted in records_max.items()]
     while (open_searches := [each for each in searches if not each.is_done()]) and not (deadline and deadline.has_passed()):
@@ -68,7 +63,6 @@ class _Search:
         return not self._wanted or self.start <= self.span.start
 
     def begin_window(self) -> Span:
-        """The offsets to read next."""
         stop = self.start
         self.start = max(self.span.start, stop - self._window)
         self._window *= 2
@@ -137,9 +131,8 @@ class StartupBacklog:
     """Holds back every shard until the group has taken in what was there, and the shard has folded it.
 
     Args:
-      reads: whether a topic is one of those.
+      reads: whether a topic is one of those that are taken in.
       member: the configuration of a consumer in the group that takes in.
-      changelog: the topic that it takes in to.
     """
 
     def __init__(self, admin: AdminClient, reads: Callable[[str], bool], member: Config, changelog: str) -> None:

@@ -26,16 +26,13 @@ _OFFSETS = "__consumer_offsets"
 
 
 class TopicIds:
-    """Asks the cluster for the ids of topics."""
-
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
     def request_ids(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
         """Ask now for the ids of those of `topics` that exist; what is returned waits for the answer.
 
-        Waiting raises:
-          KafkaException, TimeoutError: nobody answered within 5 s.
+        Waiting raises KafkaException or TimeoutError where nobody answers within 5 s.
         """
         names = sorted(set(topics))
         answers = self._admin.describe_topics(TopicCollection(names), request_timeout=_ASK_S) if names else {}
@@ -64,11 +61,7 @@ class ChangelogIdentity:
         self._asking, self._gone = Interval(_EVERY_S), 0
 
     def check_changelog(self) -> None:
-        """Ask every few seconds.
-
-        Raises:
-          ChangelogReplaced: it is another topic now, or gone.
-        """
+        """Ask every few seconds; raises ChangelogReplaced where it is another topic now, or gone."""
         if not self._asking.is_due():
             return
         try:
@@ -77,12 +70,7 @@ class ChangelogIdentity:
             return
 
     def confirm(self) -> None:
-        """Ask now whether the changelog is still the topic that the worker began with.
-
-        Raises:
-          ChangelogReplaced: as `check_changelog`.
-          KafkaException, TimeoutError: nobody answered.
-        """
+        """Ask now; raises ChangelogReplaced as `check_changelog`, and KafkaException or TimeoutError where nobody answers."""
         now = self._identities.fetch_ids([self._topic]).get(self._topic)
         self._gone = self._gone + 1 if now is None else 0
         if now is None and self._gone < _GONE_LOOKS:
@@ -128,7 +116,7 @@ def refuse_if_emptied(
 
 
 def _never_had_a_group(admin: AdminClient) -> bool:
-    """Whoever asks such a cluster for one waits for long until the topic of all groups is made."""
+    """Whether the topic of all groups is missing; a question about a group would wait for long until that is made."""
     try:
         return not TopicIds(admin).fetch_ids([_OFFSETS])
     except KafkaException as error:
@@ -139,10 +127,7 @@ def _never_had_a_group(admin: AdminClient) -> bool:
 
 
 def _taken_in(admin: AdminClient, member: Config, partitions: list[TopicPartition]) -> TopicPartition | None:
-    """A committed offset of the group, if it has one.
-
-    Asked as the group's consumers do, which needs no process of its own; see `retry.kafka.committed_offsets`.
-    """
+    """A committed offset of the group, if it has one; asked as its consumers do, without `retry.kafka.committed_offsets`."""
     if not partitions or _never_had_a_group(admin):
         return None
     consumer = client_config.consumer({name: value for name, value in member.items() if name != "group.instance.id"})

@@ -77,10 +77,7 @@ class Described(NamedTuple):
     config: dict[str, str]
 
 
-_CHANGELOG_DEMANDS = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "LogAppendTime",
-}
+_CHANGELOG_DEMANDS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 _CHANGELOG_CONFIG = {
     **_CHANGELOG_DEMANDS,
     "delete.retention.ms": str(DELETE_RETENTION_MS),
@@ -121,10 +118,9 @@ _POSITIONS_CONFIG = {
 def create(
     admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
 ) -> list[str]:
-    """Create those of the service's topics, of `parking` and of `more`, by name with configuration, that are missing; say which.
+    """Create what is missing of the service's topics, of `parking` and of `more`, by name with configuration; say what.
 
-    Raises:
-      TopicsInvalid: the cluster refused one.
+    Raises TopicsInvalid where the cluster refused one.
     """
     own = build_topic_names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
@@ -173,8 +169,7 @@ def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) 
 def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[str, Described]:
     """Describe the service's topics, after a check that a worker may trust them with letters.
 
-    Raises:
-      TopicsInvalid: a topic is missing, or the changelog could lose entries; with the command that mends it.
+    Raises TopicsInvalid, with the command that mends it: a topic is missing, or the changelog could lose entries.
     """
     own = build_topic_names(app_id)
     present = check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.positions, own.parked, *parking])
@@ -190,8 +185,7 @@ def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[
 def check_these(admin: AdminClient, changelog: str, wanted: Sequence[str]) -> dict[str, Described]:
     """Describe some topics, the changelog among them, after a check that all exist and that the changelog loses no entries."""
     present = _await_topics(admin, wanted, _AWAIT_TOPICS_S)
-    missing = [topic for topic in wanted if topic not in present]
-    if missing:
+    if missing := [topic for topic in wanted if topic not in present]:
         raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
     demand_configs({changelog: present[changelog]})
     config = present[changelog].config
@@ -221,13 +215,8 @@ def parking_timers(admin: AdminClient, own: TopicNames) -> TopicNames:
 def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = False) -> dict[str, Described]:
     """Describe those of `topics` that exist: a topic counts once both brokers that are asked know of it.
 
-    A configuration that this user may not see is empty.
-
-    Args:
-      optional: whether topics that this user may not see are left out.
-
-    Raises:
-      RightMissing: there is one that it may not see.
+    A configuration that this user may not see is empty. Of a topic that it may not see it raises RightMissing, unless `optional`:
+    then that is left out.
     """
     # Records say where they went, and may say anything: of what is no topic's name brokers would refuse the whole request.
     wanted = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic) and topic not in (".", "..")})
@@ -242,19 +231,12 @@ def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = Fals
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in described]
     entries = _collect_answers(lambda within_s: admin.describe_configs(resources, request_timeout=within_s)) if resources else {}
     configs = {resource.name: {name: entry.value for name, entry in (of or {}).items()} for resource, of in entries.items()}
-    return {
-        t: Described(str(about.topic_id), len(about.partitions), configs[t])
-        for t, about in described.items()
-        if t in configs
-    }
+    seen = ((topic, about) for topic, about in described.items() if topic in configs)
+    return {topic: Described(str(about.topic_id), len(about.partitions), configs[topic]) for topic, about in seen}
 
 
 def demand_configs(described: Mapping[str, Described]) -> None:
-    """Refuse to judge by configurations that this user may not see.
-
-    Raises:
-      RightMissing: it is so of a topic.
-    """
+    """Refuse to judge by configurations that this user may not see: raises RightMissing where one is empty."""
     for topic, about in described.items():
         if not about.config:
             raise authorization.lacking(Right(authorization.TOPIC, topic, authorization.DESCRIBE_CONFIGS))
@@ -285,8 +267,7 @@ def _may_see(topic: str, about: object, *, optional: bool) -> bool:
 def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
     """Return how long Kafka keeps a record of each topic; topics that are missing, or delete nothing by time, are left out.
 
-    Raises:
-      KafkaException, TimeoutError: nobody answered.
+    Raises KafkaException or TimeoutError where nobody answers.
     """
     configs = {topic: about.config for topic, about in describe(admin, topics, optional=True).items()}
     deleting = {t: int(of.get("retention.ms", -1)) for t, of in configs.items() if "delete" in of.get("cleanup.policy", "")}
@@ -310,7 +291,6 @@ def limits(admin: AdminClient, own: Mapping[str, Described], targets: Iterable[s
 
 
 def cluster_id(admin: AdminClient) -> str:
-    """The cluster's own name for itself."""
     ask = admin.describe_cluster
     return str(until_answered(lambda within_s: ask(request_timeout=within_s).result(within_s), _ASK_S).cluster_id)
 

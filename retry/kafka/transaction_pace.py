@@ -25,14 +25,9 @@ _TOLD_S = 120.0
 
 
 class TransactionPace:
-    """How many bytes the transactions of one kind may have. For several threads.
+    """How many bytes the transactions of one kind may have: intake or deliveries, say. For several threads.
 
-    Args:
-      kind: of transactions, for people: intake or deliveries.
-      bytes_max: by the settings.
-
-    Attributes:
-      bytes_max: of the next transaction; a single letter may be larger.
+    `bytes_max` begins as the settings say, and is of the next transaction; a single letter may be larger.
     """
 
     def __init__(self, kind: str, bytes_max: int) -> None:
@@ -43,11 +38,7 @@ class TransactionPace:
         self._slow_at_s = self._told_until_s = -_TOLD_S
 
     def note_failure(self, begun_s: float, size: int = 0) -> None:
-        """A transaction that was begun at this monotonic time was not committed.
-
-        Args:
-          size: how many bytes it had, about; 0 where that is not known.
-        """
+        """Note that a transaction which was begun at this monotonic time was not committed; `size` is in bytes, 0: unknown."""
         now_s = clock.monotonic_s()
         with self._lock:
             # Those that were under way beside the one that ran out of time say nothing of half as much.

@@ -53,8 +53,7 @@ class KafkaTransactionalProducer:
     def open(self, within_s: float = _OPEN_S) -> None:
         """Fence every earlier producer with this id and end the transaction that it left open.
 
-        Raises:
-          TransactionFailed: that did not come about in time; the same may be asked again.
+        Raises TransactionFailed where that did not come about in time; the same may be asked again.
         """
         try:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
@@ -71,10 +70,7 @@ class KafkaTransactionalProducer:
         transaction lives. Where the answer to a record was lost, the client gives its number to the next record of that
         partition. The broker takes that one for the former, which it has, and says that it arrived: it would be missing from
         the next transaction, without a word (librdkafka 2.16). Under another client all numbers begin anew, since its epoch is
-        another.
-
-        Raises:
-          TransactionFailed: as `open`.
+        another. Raises as `open`.
         """
         self.close()
         self._producer, self._is_unclean = client_config.producer(self._config), False
@@ -84,11 +80,7 @@ class KafkaTransactionalProducer:
     def begin(self, renew_within_s: float = _OPEN_S) -> None:
         """Begin a transaction; whatever is written next is seen whole or not at all.
 
-        Args:
-          renew_within_s: how long `renew_client` may take, where it is needed first.
-
-        Raises:
-          TransactionFailed: as `open`, behind one that was undone while some of its records had not arrived.
+        Behind one that was undone while some of its records had not arrived, the client is renewed first. Raises as `open` then.
         """
         self._queued = 0
         if self._is_unclean:
@@ -99,13 +91,9 @@ class KafkaTransactionalProducer:
             raise transaction_error(error) from error
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """Queue records without headers: dicts with `key` and `value`, where None is a null.
+        """Queue records without headers: dicts with `key` and `value`, where None is a null; in partition -1 their keys decide.
 
-        Args:
-          partition: of all of them; -1 lets their keys decide.
-
-        Raises:
-          TransactionFailed: the transaction was undone, or the producer is of no more use.
+        Raises TransactionFailed where the transaction was undone, or the producer is of no more use.
         """
         self._queued += len(rows)
         while rows and self._queue_rows(topic, partition, rows) < len(rows):
@@ -123,11 +111,9 @@ class KafkaTransactionalProducer:
             raise
 
     def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """Queue entries for their destinations; their keys decide the partitions.
+        """Queue entries for their destinations; their keys decide the partitions, unless `partitions` has another than -1.
 
-        Args:
-          now_ms: timestamps are no later than this, since brokers refuse those from the future.
-          partitions: of each entry, where keys are not to decide about all; -1 where they are.
+        Timestamps are no later than `now_ms`, since brokers refuse those from the future.
         """
         produce: Any = self._producer.produce
         limited = self._batch_limits.has_limits()
@@ -163,10 +149,8 @@ class KafkaTransactionalProducer:
     ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
-        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over; see `refusals`.
-
-        Args:
-          anchor: see `retry.kafka.refused_records.Rehearsal`.
+        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over; see `refusals`, and
+        `retry.kafka.refused_records.Rehearsal` for the anchor.
         """
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
@@ -203,7 +187,6 @@ class KafkaTransactionalProducer:
         return None
 
     def drain(self) -> None:
-        """Give the queue a moment to drain."""
         try:
             self._producer.poll(_FULL_QUEUE_S)
         except KafkaException as error:
@@ -214,13 +197,9 @@ class KafkaTransactionalProducer:
         return 0 < self._queued <= len(self._producer)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
-        """Make the consumer group's positions part of the transaction.
+        """Make a consumer group's positions part of the transaction; raises as `commit`.
 
-        Args:
-          member: the consumer's group metadata; a stale generation is refused by the broker.
-
-        Raises:
-          TransactionFailed: as `commit`.
+        Brokers refuse a stale generation of `member`, the consumer's group metadata.
         """
         # The client can wait for ever, whatever time it is given: it looks for the group's coordinator again only when
         # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
@@ -253,8 +232,7 @@ class KafkaTransactionalProducer:
     def abort(self) -> None:
         """Abort the transaction that is under way.
 
-        Raises:
-          TransactionFailed: it could not be undone in time; close this producer and open another.
+        Raises TransactionFailed where it could not be undone in time; close this producer and open another.
         """
         self._note_unclean()
         self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
@@ -296,11 +274,9 @@ class KafkaTransactionalProducer:
 
 
 def demand_arrival(producer: KafkaTransactionalProducer) -> None:
-    """Wait until all records of a transaction have arrived, or were refused.
+    """Wait until all records of a transaction have arrived, or were refused; raises as the producer's `commit`, too.
 
-    Raises:
-      TransactionSlow: they do not arrive in the time that it has. Nothing is committed; a renewed client undoes it.
-      TransactionFailed: as the producer's `commit`.
+    Raises TransactionSlow where they do not arrive in the time that it has. Nothing is committed; a renewed client undoes it.
     """
     if not producer.await_arrival(ARRIVE_WITHIN_S):
         raise TransactionSlow("records do not arrive in time")
@@ -309,8 +285,7 @@ def demand_arrival(producer: KafkaTransactionalProducer) -> None:
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
     """Wait until readers see all that was committed with a `transactional.id`; a commit is answered some time before.
 
-    Raises:
-      TransactionFailed: that did not come about in time.
+    Raises TransactionFailed where that did not come about in time.
     """
     # Brokers give the id to the next producer only when the last transaction is complete everywhere.
     producer = KafkaTransactionalProducer(config)
