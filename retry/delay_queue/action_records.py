@@ -35,7 +35,6 @@ ACTION_BYTES, MEMBERS_MAX = 8, 500
 # So far the clocks of brokers and workers may be apart.
 CLOCKS_MS = 3_600_000
 PREFIX = b"\x10action/"
-_HELD, _RESUMED, _CANCELLED, _TALLY = "held", "resumed", "cancelled", "tally"
 _PLACE = struct.Struct(">HI")
 SLICE_BYTES = 1 + ACTION_BYTES + _PLACE.size
 # No key of a row of an action has more behind that.
@@ -51,8 +50,7 @@ class Member(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One letter of an action.
 
     Attributes:
-      key: of its entry, as it was when the letters were chosen; of a letter that rests, its place, see
-        `retry.delay_queue.returned_offsets`.
+      key: of its entry, as it was when the letters were chosen; of a letter that rests, see `retry.delay_queue.returned_offsets`.
       due_at_ms: when it is due from then on, or a little later where another entry has the key that it would get.
       digest: of the envelope that an edit was made from; empty otherwise.
       envelope: what an edit makes of it; empty otherwise.
@@ -89,10 +87,8 @@ class Action(msgspec.Struct, frozen=True):
 
     Attributes:
       kind: one of `KINDS`. The due time of a retry is with each member.
-      by: who asked for it.
       asked_at_ms: when, by the brokers' time.
-      slices: how many slices each shard has.
-      members: how many letters.
+      slices, members: how many slices each shard has, and how many letters there are.
       policies: SHA-256 of the policy file by which targets were checked, in hexadecimal.
       target: of a redirect, the topic that letters go to.
       undoes: the id of the action that an undo is about.
@@ -124,8 +120,7 @@ class Order(msgspec.Struct, frozen=True):
 
     Attributes:
       hold: what a `resumed` ends: `at_ms` of the hold. A later hold stands.
-      policies: of a worker's hold for want of the policy file, SHA-256 of the file that it has; of a `resumed`, of the one that
-        will do, too.
+      policies: SHA-256 of the policy file that a worker has which holds for want of another; of a `resumed`, of one that will do.
     """
 
     by: str
@@ -143,8 +138,7 @@ class Tally(msgspec.Struct, frozen=True):
       done: letters for which it did what was asked.
       gone: letters that did not wait under their key any more: sent, moved or ended by something else.
       refused: how many other letters nothing was done for, by the reason.
-      steps: of a ramp, the counts of each step.
-      targets: of a ramp, the topics that its letters go to.
+      steps, targets: of a ramp, the counts of each step, and the topics that its letters go to.
     """
 
     slices: int = 0
@@ -161,37 +155,30 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 def new_id() -> bytes:
-    """The id of another action."""
     return secrets.token_bytes(ACTION_BYTES)
 
 
 def head_key(action: bytes) -> bytes:
-    """The key of the record with which it is asked for."""
+    """The key of the record with which an action is asked for."""
     return PREFIX + action.hex().encode()
 
 
-def _order_key(action: bytes, what: str) -> bytes:
-    return head_key(action) + b"/" + what.encode()
-
-
 def held_key(action: bytes) -> bytes:
-    """The key of the order to hold it."""
-    return _order_key(action, _HELD)
+    return head_key(action) + b"/held"
 
 
 def resumed_key(action: bytes) -> bytes:
-    """The key of the order to go on."""
-    return _order_key(action, _RESUMED)
+    return head_key(action) + b"/resumed"
 
 
 def cancelled_key(action: bytes) -> bytes:
     """The key of the order to leave alone what is not done yet."""
-    return _order_key(action, _CANCELLED)
+    return head_key(action) + b"/cancelled"
 
 
 def tally_key(action: bytes) -> bytes:
-    """The key of what a shard has done of it."""
-    return _order_key(action, _TALLY)
+    """The key of what a shard has done of an action."""
+    return head_key(action) + b"/tally"
 
 
 def slice_key(action: bytes, step: int, number: int) -> bytes:
@@ -205,7 +192,6 @@ def action_of(row: bytes) -> bytes:
 
 
 def slices_of(action: bytes) -> bytes:
-    """Return the key prefix of all slices of an action."""
     return SLICE + action
 
 
@@ -221,17 +207,11 @@ _decode_slice = msgspec.msgpack.Decoder(Slice).decode
 
 
 def encode_slice(members: Iterable[Member], written_at_ms: int) -> bytes:
-    """The value of a slice's record."""
     return msgspec.msgpack.encode(Slice(format_versions.ACTION.writes, written_at_ms, list(members)))
 
 
 def decode_slice(value: bytes) -> Slice:
-    """The members in a slice's record.
-
-    Raises:
-      EntryNewer: it was written by a newer version.
-      EntryUnreadable: it is no slice.
-    """
+    """The members in a slice's record; raises EntryNewer where a newer version wrote it, EntryUnreadable where it is no slice."""
     try:
         found = _decode_slice(value)
     except DECODE_ERRORS as error:
@@ -242,21 +222,13 @@ def decode_slice(value: bytes) -> Slice:
 
 
 def check_members(found: Slice) -> None:
-    """Look at the keys of a slice's members.
-
-    Raises:
-      EntryUnreadable: one of them names no letter.
-    """
+    """Look at the keys of a slice's members; raises EntryUnreadable where one of them names no letter."""
     for member in found.members:
         (returned_offsets.decode_place if returned_offsets.is_place(member.key) else entry_keys.source)(member.key)
 
 
 def check_slice(value: bytes) -> None:
-    """Look at its version and at nothing else.
-
-    Raises:
-      EntryNewer: it was written by a newer version.
-    """
+    """Look at a slice's version and at nothing else; raises EntryNewer where a newer version wrote it."""
     try:
         version = msgspec.msgpack.decode(msgspec.msgpack.decode(value, type=list[msgspec.Raw])[0])
     except (*DECODE_ERRORS, IndexError):
@@ -266,5 +238,4 @@ def check_slice(value: bytes) -> None:
 
 
 def encode(record: Action | Order | Tally) -> bytes:
-    """The value of a head, an order or a tally."""
     return msgspec.json.encode(record)

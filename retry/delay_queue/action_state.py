@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from retry.delay_queue.action_records import (
-    PREFIX,
-    Action,
-    Order,
-    Tally,
-    cancelled_key,
-    decode_action,
-    decode_order,
-    decode_tally,
-    held_key,
-    resumed_key,
-    tally_key,
-)  # fmt: skip
+from retry.delay_queue import action_records
+from retry.delay_queue.action_records import PREFIX, Action, Order, Tally, decode_action, decode_order, decode_tally
 from retry.delay_queue.ramp_records import HOME, Step, decode_step, mark, step_key, tally_copy_key
 from retry.errors import EntryUnreadable
 from retry.format_versions import DECODE_ERRORS
@@ -71,27 +60,19 @@ class ActionState(NamedTuple):
         return self.action.slices[shard] if shard < len(self.action.slices) else 0
 
     def count_left(self, shard: int) -> int:
-        """How many of them are not done."""
+        """How many of its slices the shard is not done with."""
         return max(0, self.count_slices(shard) - self.tally.slices)
 
 
 def read_states(controls: Mapping[bytes, bytes]) -> list[ActionState]:
-    """The actions that control records tell of, those that were asked for first first.
-
-    Raises:
-      EntryUnreadable: one of them says what no version says.
-    """
+    """The actions that control records tell of, those that were asked for first first; raises EntryUnreadable as `check`."""
     heads = [key for key in controls if key.startswith(PREFIX) and key.count(b"/") == 1]
     found = [_read_action_state(controls, key) for key in heads]
     return sorted(found, key=lambda each: (each.action.asked_at_ms, each.id))
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Look at one record of an action, whichever it is.
-
-    Raises:
-      EntryUnreadable: no version wrote it.
-    """
+    """Look at one record of an action, whichever it is; raises EntryUnreadable where no version wrote it."""
     action, _, what = key[len(PREFIX) :].partition(b"/")
     _id_of(action)
     decode = _DECODERS.get(what.partition(b"/")[0])
@@ -109,12 +90,13 @@ def _id_of(action: bytes) -> bytes:
 
 def _read_action_state(controls: Mapping[bytes, bytes], head: bytes) -> ActionState:
     action = _id_of(head[len(PREFIX) :])
-    held, resumed = _read(controls, held_key(action), decode_order), _read(controls, resumed_key(action), decode_order)
+    held = _read(controls, action_records.held_key(action), decode_order)
+    resumed = _read(controls, action_records.resumed_key(action), decode_order)
     if held is not None and resumed is not None and resumed.hold >= held.at_ms:
         held = None
     asked = _decode_record(controls[head], decode_action)
-    cancelled = _read(controls, cancelled_key(action), decode_order)
-    tally = _read(controls, tally_key(action), decode_tally) or Tally()
+    cancelled = _read(controls, action_records.cancelled_key(action), decode_order)
+    tally = _read(controls, action_records.tally_key(action), decode_tally) or Tally()
     if asked.ramp is None:
         return ActionState(action, asked, held, cancelled, tally, resumed)
     copies = (_read(controls, tally_copy_key(action, shard), decode_tally) for shard in range(len(asked.slices)))

@@ -80,11 +80,7 @@ class Block(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
 
 
 class EnvelopeBlock(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE_BLOCK.writes):
-    """The value of a block of letters that are sealed, each by itself and bound to the key of its own entry.
-
-    Attributes:
-      envelopes: of each letter.
-    """
+    """The value of a block of letters that are sealed, each by itself and bound to the key of its own entry."""
 
     envelopes: list[bytes]
 
@@ -108,11 +104,9 @@ _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a block, of its letters in the order of their numbers.
+    """The key of a block, of its letters in the order of their numbers; `lane` and `stem` are those of its entries' keys.
 
-    Args:
-      lane, stem: of the keys that its entries have.
-      letters: number of each, see `entry_keys.number_letter`, and when it is due, in milliseconds.
+    Of each letter there are the number, see `entry_keys.number_letter`, and when it is due, in milliseconds.
     """
     first, latest_ms, pack = letters[0][0], max([due_ms for _, due_ms in letters]), _MEMBER.pack
     members = b"".join([pack(number - first, latest_ms - due_ms) for number, due_ms in letters])
@@ -150,12 +144,6 @@ def list_keys(key: bytes) -> list[bytes]:
     return [pack(lane, latest - earlier, head.stem, head.first + more) for more, earlier in _MEMBER.iter_unpack(head.members)]
 
 
-def list_due_ms(key: bytes) -> list[int]:
-    """When each of its entries is due."""
-    latest = entry_keys.due_at_ms(key)
-    return [latest - earlier for _, earlier in _MEMBER.iter_unpack(_head(key).members)]
-
-
 class _Head(NamedTuple):
     stem: bytes
     first: int
@@ -168,7 +156,6 @@ def _head(key: bytes) -> _Head:
 
 
 def list_entries(key: bytes, block: Block) -> list[Entry]:
-    """The entries of a block, in the order of its letters."""
     head = _head(key)
     place, latest, first = name_place(head.stem), entry_keys.due_at_ms(key), head.first
     members = list(_MEMBER.iter_unpack(head.members))
@@ -199,12 +186,7 @@ def name_place(stem: bytes) -> bytes:
 
 
 def decode(value: bytes) -> Block | EnvelopeBlock:
-    """Read the value of a block.
-
-    Raises:
-      EntryNewer: it is one that only newer versions know.
-      EntryUnreadable: no version wrote it.
-    """
+    """Read the value of a block; raises EntryNewer where newer versions alone know it, EntryUnreadable where none wrote it."""
     try:
         return _decode_value(value)
     except DECODE_ERRORS as error:
@@ -218,12 +200,7 @@ def is_of_envelopes(value: bytes) -> bool:
 
 
 def check(key: bytes, value: bytes | None) -> None:
-    """See that a record is a block, or ends one.
-
-    Raises:
-      EntryNewer: it is one that only newer versions know.
-      EntryUnreadable: no version wrote it.
-    """
+    """See that a record is a block, or ends one; raises as `decode`."""
     at = key.find(0, _TOPIC_AT)
     members = key[at + _HEAD_BYTES :] if at > 0 else b""
     if len(members) < 2 * _MEMBER.size or len(members) % _MEMBER.size or len(members) > ENTRIES_MAX * _MEMBER.size:
@@ -266,11 +243,7 @@ def list_rows(key: bytes, value: bytes | None) -> list[Row]:
 
 
 def read_rows(key: bytes, value: bytes | None) -> list[Row]:
-    """`list_rows` of a record that has not been folded, so that nobody knows yet whether it is a block.
-
-    Raises:
-      EntryNewer, EntryUnreadable: as `check`.
-    """
+    """`list_rows` of a record that has not been folded, so that nobody knows yet whether it is a block; raises as `check`."""
     if is_block(key):
         check(key, value)
     return list_rows(key, value)
@@ -287,11 +260,8 @@ def find_envelope(key: bytes, value: bytes, entry_key: bytes) -> bytes | None:
 def split_blocks(rows: Iterable[tuple[bytes, bytes]], leaving: Collection[bytes]) -> Iterator[Row]:
     """List the records that end blocks of which some entries leave: a put for each entry that stays, then a null for the block.
 
-    The null ends what is in the block still, and nothing that has got a record of its own before.
-
-    Args:
-      rows: the blocks.
-      leaving: keys of entries that leave; others may be among them.
+    The null ends what is in the block still, and nothing that has got a record of its own before. Other keys may be among those
+    that are `leaving`.
     """
     for key, value in rows:
         yield from ((each, envelope) for each, envelope in list_rows(key, value) if each not in leaving)
@@ -304,15 +274,10 @@ _CANDIDATES = 1_000
 
 
 class BlockRows(Protocol):
-    """Rows in which blocks can be looked for."""
+    """Rows in which blocks can be looked for: `scan_keys` gives the first keys from a start to before an end."""
 
-    def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
-        """The first keys from a start to before an end."""
-        ...
-
-    def get(self, key: bytes) -> bytes | None:
-        """Get a row by its key."""
-        ...
+    def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]: ...
+    def get(self, key: bytes) -> bytes | None: ...
 
 
 def find_blocks(rows: BlockRows, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

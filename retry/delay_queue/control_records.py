@@ -31,7 +31,6 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
       since_ms: when it was asked for.
-      reason: in the operator's words.
       until_ms: when it ends by itself; None where it waits to be ended.
       by: who asked for it; empty where that was not written down.
     """
@@ -80,9 +79,8 @@ _decode_version = msgspec.json.Decoder(_Versioned).decode
 def check(key: bytes, value: bytes) -> None:
     """Look at a control: a pause, a request to reschedule, or of an action its version alone.
 
-    Raises:
-      EntryNewer: a newer version asks for something that this one cannot do, which may be not to deliver.
-      EntryUnreadable: no version wrote it.
+    Raises EntryUnreadable where no version wrote it, and EntryNewer where a newer version asks for something that this one cannot
+    do, which may be not to deliver.
     """
     if not key.startswith(_PREFIXES):
         raise EntryNewer(format_versions.CONTROL.describe_version(key[1:60].decode("utf-8", "replace")))
@@ -105,7 +103,6 @@ def pause_key(scope: str, name: str) -> bytes:
 
 
 def reschedule_key(since_ms: int) -> bytes:
-    """The key of a request to reschedule."""
     return _RESCHEDULE + b"%d" % since_ms
 
 
@@ -143,7 +140,6 @@ def reschedules(controls: Mapping[bytes, bytes]) -> dict[bytes, Reschedule]:
 
 
 def encode(control: Pause | Reschedule) -> bytes:
-    """The value of a control's record."""
     return msgspec.json.encode(control)
 
 

@@ -97,7 +97,6 @@ class Source(NamedTuple):
 
 @lru_cache(100_000)
 def lane(team: str, topic: str, destination: str, ordered: bool = False) -> bytes:
-    """The lane of a team's entries from one dead-letter topic for one destination."""
     names = "\0".join((team, topic, destination)).encode()
     return bytes([ORDERED if ordered else PLAIN]) + hashlib.blake2b(names, digest_size=8).digest()
 
@@ -124,11 +123,9 @@ def shard_of(name: bytes, shards: int) -> int:
 
 
 def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
-    """The key of an entry with a name.
+    """The key of an entry with a name; `stem` and `offset` are those of `build_key`.
 
-    Args:
-      version: of those of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.entry_source`.
-      stem, offset: where it came from, as for `build_key`.
+    Of the versions of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.entry_source`.
     """
     return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
 
@@ -184,7 +181,6 @@ def lane_end(lane: bytes) -> bytes:
 
 
 def lane_of(entry_key: bytes) -> bytes:
-    """The lane of an entry."""
     return entry_key[:LANE_BYTES]
 
 
@@ -209,12 +205,10 @@ def is_held(entry_key: bytes) -> bool:
 
 
 def make_held_key(entry_key: bytes) -> bytes:
-    """The key of the same entry where it is held."""
     return in_lane(entry_key, HELD[entry_key[0]])
 
 
 def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
-    """The key of the same entry at another due time."""
     return due_bound(due_at_ms, entry_key[:LANE_BYTES]) + entry_key[_DUE_END:]
 
 
@@ -244,17 +238,14 @@ def all_due_at_ms(entry_keys: Iterable[bytes]) -> list[int]:
 
 
 def order_of(ordered_key: bytes) -> bytes:
-    """The order of an ordered key."""
     return ordered_key[_DUE_END:_ORDER_END]
 
 
 def name_of(named_key: bytes) -> bytes:
-    """The name of a named key."""
     return named_key[_DUE_END:_NAME_END]
 
 
 def version_of(named_key: bytes) -> int:
-    """The version of a named key."""
     return int.from_bytes(named_key[_NAME_END:_VERSION_END], "big")
 
 
@@ -277,11 +268,7 @@ def identity(entry_key: bytes) -> bytes:
 
 
 def source(entry_key: bytes) -> Source:
-    """Read the due time and the source coordinates in the key of an entry.
-
-    Raises:
-      EntryUnreadable: not the key of an entry.
-    """
+    """Read the due time and the source coordinates in the key of an entry; raises EntryUnreadable where it is none."""
     start = _LETTER_AT.get(entry_key[0], 0) if entry_key else 0
     try:
         partition, number = _TAIL.unpack(entry_key[-_TAIL.size :])
@@ -294,11 +281,7 @@ def source(entry_key: bytes) -> Source:
 
 
 def source_from_text(text: str) -> Source:
-    """The source that a text names: `<due_at_ms>/<topic>/<partition>/<offset>`.
-
-    Raises:
-      ValueError: not of that form.
-    """
+    """The source that `<due_at_ms>/<topic>/<partition>/<offset>` names; raises ValueError where a text is not of that form."""
     due, topic, partition, offset = text.split("/")
     source = Source(int(due), topic, int(partition), int(offset))
     if not (0 <= source.partition <= _PARTITION_MAX and 0 <= source.offset <= OFFSET_MAX):

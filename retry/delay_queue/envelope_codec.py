@@ -21,14 +21,9 @@ from retry.settings import Settings
 if TYPE_CHECKING:
     from retry.sealing.key_ring import KeyRing
 
-# The key ring that settings ask for.
 
 def key_ring(settings: Settings) -> KeyRing | None:
-    """The keys of the file that the settings name, read again when it changes; None where they name none.
-
-    Raises:
-      SettingsInvalid: the file cannot be used.
-    """
+    """The keys of the file that settings name, read again when it changes, or None; SettingsInvalid: it cannot be used."""
     if settings.encryption_keys is None:
         return None
     # It brings cryptography along, a sixth of a second of a process's start.
@@ -41,11 +36,7 @@ _Entry = TypeVar("_Entry", Entry, Named)
 
 
 class EnvelopeCodec:
-    """Writes and reads envelopes; for any thread.
-
-    Args:
-      ring: seals and opens; without it all is written in clear, and nothing that is sealed can be read.
-    """
+    """Writes and reads envelopes; for any thread. Without a ring it writes in clear, and reads nothing that is sealed."""
 
     def __init__(self, ring: KeyRing | None = None) -> None:
         self._ring = ring
@@ -61,13 +52,10 @@ class EnvelopeCodec:
         return self._ring is None
 
     def encode(self, key: bytes, entry: Entry) -> bytes:
-        """The envelope of an entry with this key."""
         envelope = envelopes.encode(entry)
         if self._ring is None or (sealed := self._ring.seal(envelope, entry_keys.identity(key))) is None:
             return envelope
-        return envelopes.encode(
-            SealedEnvelope(entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, *sealed)
-        )
+        return envelopes.encode(SealedEnvelope(entry.destination, entry.team, entry.timestamp_ms, entry.failed_at_ms, *sealed))
 
     def encode_all(self, keys: Sequence[bytes], fields: Sequence[EntryFields]) -> list[bytes]:
         """The envelopes of many entries that are told as tuples."""
@@ -91,11 +79,7 @@ class EnvelopeCodec:
         return found
 
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
-        """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
-
-        Raises:
-          SealUnopened, EntryNewer, EntryForeign: as `decode`, of one that is to blame.
-        """
+        """Decode many, nearly all neither named nor sealed, which take no call of their own; raises as `decode`, of one."""
         if NAMED not in {key[0] for key, _ in rows}:
             found = envelopes.routing_all([envelope for _, envelope in rows])
             if SealedEnvelope not in {*map(type, found)}:
@@ -103,22 +87,14 @@ class EnvelopeCodec:
         return [self.decode(*row) for row in rows]
 
     def decode_named(self, key: bytes, envelope: bytes) -> Named:
-        """The named entry in an envelope.
-
-        Raises:
-          SealUnopened, EntryNewer, EntryForeign: as `decode`.
-        """
+        """The named entry in an envelope; raises as `decode`."""
         found = envelopes.named_routing(envelope)
         if isinstance(found, SealedEnvelope):
             return _check_agreement(found, envelopes.decode_named(self._content(key, found)))
         return found
 
     def decode_to_show(self, key: bytes, envelope: bytes) -> Entry:
-        """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.
-
-        Raises:
-          EntryNewer: as `decode`.
-        """
+        """Decode an entry that is only shown and never sent; an `Unopened` where it cannot be opened here. Raises EntryNewer."""
         try:
             return self.decode(key, envelope)
         except EntryForeign as error:
@@ -154,10 +130,6 @@ PLAIN = EnvelopeCodec()
 
 
 def make_codec(settings: Settings) -> EnvelopeCodec:
-    """With the keys that the settings name, where they do.
-
-    Raises:
-      SettingsInvalid: the file of keys cannot be used.
-    """
+    """The codec by the keys that settings name, where they do; raises as `key_ring`."""
     ring = key_ring(settings)
     return PLAIN if ring is None else EnvelopeCodec(ring)

@@ -48,11 +48,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
 
 
 class Also(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record that is published beside a delivery, in its transaction and before it.
+    """A record that is published beside a delivery, in its transaction and before it; its key decides where `partition` is None.
 
-    Attributes:
-      partition: None where the key decides.
-      copies_entry: whether it has the entry's own value, and its headers before those here; `value` is None then.
+    Where it `copies_entry`, it has the entry's own value, and its headers before those here; `value` is None then.
     """
 
     topic: str
@@ -87,7 +85,7 @@ class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.E
     Attributes:
       also: what is published in the same transaction, before the delivery itself.
       plan: when it comes again; None where it does not.
-      call: the HTTP call that is made in place of a record; None where there is none.
+      call: the HTTP call that is made in place of a record, if any.
     """
 
     also: tuple[Also, ...] = ()
@@ -98,9 +96,7 @@ class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.E
 class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.SEALED_ENVELOPE.writes):
     """An envelope whose entry cannot be read without a key, and in clear what is asked about an entry that waits.
 
-    Attributes:
-      destination, team, timestamp_ms, failed_at_ms: as the sealed entry has them.
-      key_id, wrapped, nonce, content: see `retry.sealing.key_ring.Sealed`; the content is an envelope of version 1.
+    For the last four fields see `retry.sealing.key_ring.Sealed`; the content is an envelope of version 1.
     """
 
     destination: str
@@ -114,11 +110,9 @@ class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
 
 
 class Unopened(Named, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
-    """An entry that this process cannot open, with what is known of it: to be shown, and never sent.
+    """An entry that this process cannot open, with what is known of it, and `why`: to be shown, and never sent.
 
-    Attributes:
-      why: why it cannot be opened, in a sentence.
-      is_foreign: no version of this service wrote it, and no key will ever open it.
+    One that `is_foreign` was written by no version of this service, and no key will ever open it.
     """
 
     why: str = ""
@@ -149,11 +143,7 @@ def decode(envelope: bytes) -> Entry:
 
 
 def decode_named(envelope: bytes) -> Named:
-    """The named entry in an envelope that is not sealed; what plain ones lack is empty.
-
-    Raises:
-      SealUnopened, EntryNewer, EntryForeign: as `decode`.
-    """
+    """The named entry in an envelope that is not sealed; what plain ones lack is empty. Raises as `decode`."""
     found = named_routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")
@@ -161,11 +151,7 @@ def decode_named(envelope: bytes) -> Named:
 
 
 def routing(envelope: bytes) -> Entry | SealedEnvelope:
-    """Decode an envelope without a key; of a sealed one only destination, team and times are in clear.
-
-    Raises:
-      EntryNewer, EntryForeign: as `decode`.
-    """
+    """Decode an envelope without a key, of a sealed one what is in clear; raises EntryNewer or EntryForeign as `decode`."""
     try:
         return _decode(envelope)
     except DECODE_ERRORS as error:
@@ -173,11 +159,7 @@ def routing(envelope: bytes) -> Entry | SealedEnvelope:
 
 
 def routing_all(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
-    """`routing`, of many at once.
-
-    Raises:
-      EntryNewer, EntryForeign: of the first that is to blame.
-    """
+    """Decode many envelopes as `routing` does; raises as it does of the first that is to blame."""
     try:
         return list(map(_decode, envelopes))
     except DECODE_ERRORS:
@@ -185,11 +167,7 @@ def routing_all(envelopes: Sequence[bytes]) -> list[Entry | SealedEnvelope]:
 
 
 def named_routing(envelope: bytes) -> Named | SealedEnvelope:
-    """Decode the envelope of a named entry without a key, as `routing` does for plain ones.
-
-    Raises:
-      EntryNewer, EntryForeign: as `decode`.
-    """
+    """Decode the envelope of a named entry without a key, as `routing` does for plain ones."""
     try:
         return _decode_named(envelope)
     except DECODE_ERRORS as error:
@@ -202,11 +180,7 @@ def _no_entry(envelope: bytes, error: Exception) -> EntryForeign:
 
 
 def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
-    """Look at the version of an envelope, or of a block, and at nothing else.
-
-    Raises:
-      EntryNewer: it is one that only newer versions know.
-    """
+    """Look at the version of an envelope, or of a block, and at nothing else; raises EntryNewer where only newer ones know it."""
     try:
         version = msgspec.msgpack.decode(_fields(value)[0])
     except (*DECODE_ERRORS, IndexError):
@@ -218,8 +192,7 @@ def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
     """Key and envelope of a record that ends what waits under a name up to this version, that one included.
 
-    Args:
-      remembered_until_ms: so long it also ends what is taken in after it; 0 for what can only be taken in before it.
+    So long it also ends what is taken in after it; until 0 where that can only be taken in before it.
     """
     return named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
 

@@ -46,8 +46,8 @@ class Ramp(msgspec.Struct, frozen=True):
     Attributes:
       keep: the part of letters that must recover.
       steps: how many letters each has.
-      settle_ms: so long after their consumer groups have passed its letters a step is judged.
-      silence_ms: so long after anything was last heard of it, where no group is named.
+      settle_ms, silence_ms: so long after their consumer groups have passed its letters a step is judged, or, where no group is
+        named, after anything was last heard of it.
     """
 
     keep: float
@@ -110,7 +110,7 @@ def steps(members: int) -> list[int]:
 
 
 def step_key(action: bytes) -> bytes:
-    """The key of how far it has come."""
+    """The key of how far an action has come."""
     return b"\x10action/" + action.hex().encode() + b"/step"
 
 
@@ -125,7 +125,6 @@ def sending_key(action: bytes, step: int, shard: int, number: int) -> bytes:
 
 
 def sending_of(action: bytes) -> bytes:
-    """Return the key prefix of all records of an action that list letters to be sent."""
     return SENDING + action
 
 
@@ -156,34 +155,23 @@ def read_mark(text: bytes | None) -> tuple[bytes, int] | None:
 
 
 def failed_row(action: bytes, step: int, lineage: int, now_ms: int, *, team: int) -> dict[str, Any]:
-    """The record that marks a lineage as failed again.
-
-    Args:
-      team: the short number of whose letter it is, see `retry.intake.attempts`.
-    """
+    """The record that marks a lineage as failed again; `team` is its short number, see `retry.intake.attempts`."""
     value = _FAILED_AT.pack(format_versions.ACTION.writes, now_ms)
     return {"key": FAILED + action + _FAILED.pack(step, lineage, team), "value": value}
 
 
 def team_of_failed(key: bytes) -> int:
-    """Short number of the team in the key of a mark."""
     team: int = _TEAM.unpack_from(key, len(key) - _TEAM.size)[0]
     return team
 
 
 def failed_at_ms(value: bytes) -> int:
-    """When a mark was written."""
     at_ms: int = _FAILED_AT.unpack(value)[1]
     return at_ms
 
 
 def check_failed(value: bytes) -> None:
-    """Look at a mark's version and length.
-
-    Raises:
-      EntryNewer: it was written by a newer version.
-      EntryUnreadable: it is no mark.
-    """
+    """Look at a mark's version and length; raises EntryNewer where a newer one wrote it, EntryUnreadable where none did."""
     if value and format_versions.ACTION.newer(value[0]):
         raise EntryNewer(format_versions.ACTION.describe_version(value[0]))
     if len(value) != _FAILED_AT.size:

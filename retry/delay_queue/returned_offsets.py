@@ -40,7 +40,7 @@ class ParkedPlace(NamedTuple):
         return RETURNED + self.topic + _PLACE.pack(self.partition, self.offset)
 
     def block(self) -> bytes:
-        """The key of the bitmap that it is in."""
+        """The key of the bitmap that the place is in."""
         return RETURNED + self.topic + _BLOCK.pack(self.partition, self.offset // OFFSETS_A_BLOCK)
 
 
@@ -55,11 +55,7 @@ def is_place(member_key: bytes) -> bool:
 
 
 def decode_place(member_key: bytes) -> ParkedPlace:
-    """Decode the place of a letter that rests from the key of a member.
-
-    Raises:
-      EntryUnreadable: that is no place.
-    """
+    """Decode the place of a letter that rests from the key of a member; raises EntryUnreadable where that is none."""
     if len(member_key) != PLACE_BYTES or not is_place(member_key):
         raise EntryUnreadable(f"no letter rests at {member_key.hex()}")
     return ParkedPlace(member_key[1 : 1 + TOPIC_BYTES], *_PLACE.unpack(member_key[1 + TOPIC_BYTES :]))
@@ -72,12 +68,7 @@ def describe_place(member_key: bytes, parking: Mapping[str, str]) -> str:
 
 
 def check(bitmap: bytes) -> None:
-    """Look at the version of a bitmap and at its length.
-
-    Raises:
-      EntryNewer: it was written by a newer version.
-      EntryUnreadable: it is no bitmap.
-    """
+    """Look at a bitmap's version and length; raises EntryNewer where a newer one wrote it, EntryUnreadable where none did."""
     if bitmap and format_versions.ACTION.newer(bitmap[0]):
         raise EntryNewer(format_versions.ACTION.describe_version(bitmap[0]))
     if len(bitmap) != _VALUE_BYTES:

@@ -36,7 +36,7 @@ def test_a_block_goes_out_whole_and_ends_with_one_null(bench: Bench) -> None:
     before = records(bench)
     swept = bench.sweep()
     assert [entry.value for entry in swept.sent] == sorted(bench.delivered()) == VALUES
-    assert swept.due_at_ms == blocks.list_due_ms(key)
+    assert swept.due_at_ms == entry_keys.all_due_at_ms(blocks.list_keys(key))
     assert swept.labels == [(b"team/orders.DLT", b"1")] * len(VALUES)
     assert (records(bench) - before, bench.table.waiting, bench.live()) == (1, 0, {})
     sent = {record.value(): dict(record.headers() or []) for record in bench.log.read("retry")}
@@ -140,7 +140,7 @@ def test_a_sealed_block_goes_out_whole(table: Table) -> None:
     swept = bench.sweep()
     assert ([entry.value for entry in swept.sent], bench.live(), bench.agrees()) == (VALUES, {}, True)
     assert swept.labels == [(b"team/orders.DLT", b"1")] * len(VALUES)
-    assert swept.due_at_ms == blocks.list_due_ms(key)
+    assert swept.due_at_ms == entry_keys.all_due_at_ms(blocks.list_keys(key))
 
 
 def test_a_sealed_block_that_cannot_be_opened_is_held_by_entry_and_others_go(table: Table) -> None:

@@ -44,10 +44,7 @@ def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:
 
     What no version wrote is passed over as if it were not there: what was folded of its key before stands. Of envelopes only the
     version is looked at, since nearly all are right. What is none lies under the key of an entry, takes its place as any later
-    record does, and is held when it is due, see `retry.delivery.hold`.
-
-    Raises:
-      EntryNewer: a record was written by a newer version.
+    record does, and is held when it is due, see `retry.delivery.hold`. Raises EntryNewer where a newer version wrote a record.
     """
     records = []
     for row in dict(rows).items():
@@ -97,11 +94,7 @@ def before_newer(rows: Sequence[ChangelogRow]) -> int:
 
 
 def _look_closely(key: bytes, value: bytes | None) -> bool:
-    """Whether there is something to be taken in; the null of a foreign key deletes nothing here.
-
-    Raises:
-      EntryNewer, EntryUnreadable: as `select_readable_rows` sorts them out.
-    """
+    """Whether there is something to take in, which is not so of the null of a foreign key; EntryNewer, EntryUnreadable."""
     kind = key[0] if key else 0
     if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:

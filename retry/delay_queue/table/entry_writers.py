@@ -39,15 +39,11 @@ def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
 class PlainEntries:
     """One row each, under the entry's own key; or one for all of a block.
 
-    Entries that stay when others leave their block have rows at once, and count on: the fold tells of them later.
-
-    Attributes:
-      may_have_early_rows: whether a former process may have left such rows, of which the fold has yet to tell.
+    Entries that stay when others leave their block have rows at once, and count on: the fold tells of them later. Where there
+    `may_have_early_rows`, a former process may have left such rows, of which the fold has yet to tell.
     """
 
-    def __init__(
-        self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges, *, may_have_early_rows: bool
-    ) -> None:
+    def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges, *, may_have_early_rows: bool) -> None:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
         self.may_have_early_rows = may_have_early_rows
 
@@ -103,7 +99,6 @@ class PlainEntries:
         return self._split(self.find_blocks(keys), set(keys), batch) - self._count(there)
 
     def explode(self, block_keys: Sequence[bytes], batch: WriteBatch) -> int:
-        """Put all entries of blocks that have a row."""
         found = [(key, value) for key in block_keys if (value := self._db.get(key)) is not None]
         return self._split(found, frozenset(), batch)
 
@@ -123,7 +118,6 @@ class PlainEntries:
         return early - sum(count_entries(block) for block, _ in found)
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[Put]:
-        """Answer as `Table.find_blocks` says."""
         low = self._watermarks.low
         wanted = [key for key in keys if (lane := block_lane(key)) and low(lane)[:LANE_BYTES] == lane]
         return find_blocks(self._db, [key for key in wanted if self._db.get(key) is None])
@@ -147,13 +141,10 @@ class OrderedEntries:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
 
     def apply_rows(self, rows: Sequence[ChangelogRow], write: Write) -> None:
-        """Let entries join and leave their queues, as the changelog says."""
+        db = self._db
         for key, value in rows:
             if self._unfolded.is_news(key, value):
-                effect = (
-                    ordered_entries.remove_entry(self._db, key) if value is None
-                    else ordered_entries.put_entry(self._db, key, value)
-                )  # fmt: skip
+                effect = ordered_entries.remove_entry(db, key) if value is None else ordered_entries.put_entry(db, key, value)
                 self._write(effect, write)
 
     def replace(self, keys: Sequence[bytes], replacements: Sequence[Put], write: Write) -> None:
@@ -180,30 +171,20 @@ class OrderedEntries:
 
 
 class NamedEntries:
-    """The entries with names, of which the greatest version counts; see `retry.delay_queue.table.named_entries`.
-
-    Attributes:
-      superseded: rows of the entries that count no more.
-      cancels: rows of cancels that count.
-    """
+    """The entries with names, of which the greatest version counts; see `retry.delay_queue.table.named_entries`."""
 
     def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
         self.superseded, self.cancels = Superseded(db), RememberedCancels(db)
 
     def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
-        """Put and delete what the changelog says."""
         low, is_news = self._watermarks.low, self._unfolded.is_news
         # Below its watermark a lane has no row: with nothing superseded, such a null is our own, read back; cancels have no lane.
-        return self._apply_rows(
-            [
-                (key, value)
-                for key, value in rows
-                if is_news(key, value)
-                and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]) or key.startswith(CANCEL))
-            ],
-            batch,
-        )
+        news = [
+            (key, value) for key, value in rows if is_news(key, value)
+            and (value is not None or self.superseded.count or key >= low(key[:LANE_BYTES]) or key.startswith(CANCEL))
+        ]  # fmt: skip
+        return self._apply_rows(news, batch)
 
     def delete_scanned_entries(
         self, keys: Sequence[bytes], replacements: Sequence[Put], deleted: Collection[bytes], batch: WriteBatch
@@ -225,7 +206,6 @@ class NamedEntries:
         return self._put_early(changes, batch) - alone
 
     def delete_entries(self, keys: Sequence[bytes], replacements: Sequence[Put], batch: WriteBatch) -> int:
-        """Delete what may be there, and put what replaces it."""
         for key in keys:
             self._unfolded.note_drop(key)
         return self._put_early([*replacements, *((key, None) for key in keys)], batch)

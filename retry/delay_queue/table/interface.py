@@ -38,11 +38,9 @@ class DueEstimate(NamedTuple):
 
 
 def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-    """Estimate how many entries of a table are due by each of some times, which rise.
+    """Estimate how many entries of a table are due by each of some times, which rise; in each lane no row lies below `starts`.
 
-    Args:
-      starts: by lane, a key below which the lane has no row.
-      rows_max: how many rows are looked at, roughly, while there are no more than some hundred lanes; a block counts as several.
+    About `rows_max` rows are looked at while there are no more than some hundred lanes; a block counts as several.
     """
     first_ms, due = None, [0] * len(until_ms)
     starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
@@ -118,12 +116,10 @@ class Table(Protocol):
     @property
     def next_offset(self) -> int:
         """Offset of the first changelog record that is not folded in yet."""
-        ...
 
     @property
     def current_at_ms(self) -> int:
         """When it was last known to be all that could be read; `NEVER_FOLDED_MS` where it never took in anything."""
-        ...
 
     @property
     def waiting(self) -> int:
@@ -131,156 +127,107 @@ class Table(Protocol):
 
         Exact where no key is put while it waits, which intake never does; asking before each put would cost a read.
         """
-        ...
 
     @property
     def controls(self) -> Mapping[bytes, bytes]:
-        """Control records that stand."""
         ...
 
     def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
-        """Take in committed changelog records in their order; a null value deletes its key.
+        """Take in committed changelog records in their order, a null deletes its key; return those that no version wrote.
 
-        Rows, `next_offset` and `current_at_ms` move together, or not at all.
-
-        Args:
-          current_at_ms: when the table was last known to be all that could be read, which is not now where it lags behind: a
-            table that has missed deletes would be trusted.
-
-        Returns:
-          records that no version wrote; they were passed over.
+        Rows, `next_offset` and `current_at_ms` move together, or not at all. The last is when the table was last known to be all
+        that could be read, which is not now where it lags behind: a table that has missed deletes would be trusted.
 
         Raises:
           EntryNewer: a record was written by a newer version; nothing was taken in.
           TableUnreadable: the store is corrupt, or its files are gone.
           DataDirUnusable: the disk does not take it, as one that is full.
         """
-        ...
 
     def lanes(self) -> list[bytes]:
         """Every lane that has an entry, or may have."""
-        ...
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
         """Lanes that have something due at `now_ms`, or may have; the one with the oldest entry first."""
-        ...
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
 
         At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of entries that keep the order of
         their record key, only the first of each key. A lane of blocks gives whole blocks: of `rows_max` entries or some more, see
-        `retry.delay_queue.blocks`.
-
-        Raises:
-          TableUnreadable: the store is corrupt. A short answer is never given in its place.
+        `retry.delay_queue.blocks`. Raises TableUnreadable where the store is corrupt: a short answer is never given in its place.
         """
-        ...
 
     def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what `find_due` returned last of each lane and a committed transaction has deleted.
 
-        Args:
-          replacements: what the same transaction put in place of some of them, so that ordered ones keep their place in a
-            queue, and named ones are known before anything of their name is delivered.
+        `replacements` are what the same transaction put in place of some of them, so that ordered ones keep their place in a
+        queue, and named ones are known before anything of their name is delivered.
         """
-        ...
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what a committed transaction has deleted and no scan has handed out.
 
         The fold may have told of it already, and tells of it again if it has not. Of the block of an entry the others stay.
-
-        Args:
-          replacements: what the same transaction put in place of some of them, so that ordered ones keep their place. Others may
-            be left to the fold.
+        `replacements` are what the same transaction put in place of some of them, so that ordered ones keep their place. Others
+        may be left to the fold.
         """
-        ...
 
     def is_leaving(self, key: bytes) -> bool:
-        """Whether an entry left the table before its null was folded, so that nothing may be put there yet.
+        """Whether an entry left the table before its null was folded, which would take out what was put under its key since.
 
         Of plain ones it is told of those alone that had been in a block.
-
-        The null would take out what was put since.
         """
-        ...
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[PageRow]:
-        """The next entries, about `rows_max`, none that waits behind another: of each a cursor, its key, its envelope.
+        """The next entries after a cursor or a lane, about `rows_max`, none that waits behind another: cursor, key, envelope.
 
         Those of a block are all there, have one cursor, and lie before all that are in none: so whoever reads page by page meets
         what leaves a block meanwhile.
-
-        Args:
-          after: a cursor, or a lane.
         """
-        ...
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
         """Give each entry of some blocks a row of its own, since a committed transaction has."""
-        ...
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         """The blocks of which these are entries, each once; of keys that have a row of their own none is looked for."""
-        ...
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
         """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; see `DueEstimate`.
 
-        Of entries that keep an order only the first of each key counts. Never more than wait.
-
-        Raises:
-          TableUnreadable: the store is corrupt.
+        Of entries that keep an order only the first of each key counts. Never more than wait. TableUnreadable: it is corrupt.
         """
-        ...
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """The first entries of every lane, in the order of keys: so many rows, or bytes of envelopes, of each at most."""
-        ...
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
         """Return the next entries that wait behind another in a queue: of each a cursor, its key, its envelope."""
-        ...
 
     def get(self, key: bytes) -> bytes | None:
         """The envelope of one entry, whether it has a row or is in a block."""
-        ...
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
         """Keys of named entries that count no more, and for which nulls are to be written in this order; see `named_entries`."""
-        ...
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
         """Keys of cancels that count and are remembered no more: nulls are to be written for them, behind all superseded ones."""
-        ...
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The entry or cancel that counts under the name of each of these keys; None where there is none."""
-        ...
 
     @property
     def has_slices(self) -> bool:
         """Whether there is a slice of an action, or letters that a ramp waits for; costs nothing."""
-        ...
 
     def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """The first slices of actions whose keys begin with `prefix`, in key order, of those greater than `after`.
-
-        See `retry.delay_queue.action_records`.
-        """
-        ...
+        """The first slices of actions whose keys begin with `prefix`, in key order, behind `after`; see `action_records`."""
 
     def bulk_load(self, *, on: bool) -> None:
-        """Whether very many records are being folded, before anything is read: what makes reading fast may be put off.
-
-        What a table holds does not depend on it.
-        """
-        ...
+        """Put off what makes reading fast, while very many records are folded and nothing is read. The rows are the same."""
 
     def close(self) -> None:
         """Let go of files and locks; the table can be opened again."""
-        ...
 
 
 def is_taken(table: Table, key: bytes) -> bool:
@@ -289,11 +236,7 @@ def is_taken(table: Table, key: bytes) -> bool:
 
 
 def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], after: bytes, rows_max: int) -> list[PageRow]:
-    """Read as `Table.scan_entries` says.
-
-    Args:
-      scan: gives the first rows from a start to before an end, so many at most.
-    """
+    """Read as `Table.scan_entries` says; `scan` gives the first rows from a start to before an end, so many at most."""
     entries: list[PageRow] = []
     if not after or after >= FIRST_BLOCK:
         blocks_max = max(1, rows_max // blocks.ENTRIES_MAX)
@@ -316,8 +259,6 @@ class TableDirectory(Protocol):
 
     def open(self, partition: int, now_ms: int) -> Table:
         """The table as it was left, or an empty one where that cannot be trusted."""
-        ...
 
     def delete_table(self, partition: int) -> None:
         """Remove a table that is closed; it is only ever a copy of the changelog."""
-        ...

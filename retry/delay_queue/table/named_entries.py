@@ -40,22 +40,12 @@ Live = Mapping[bytes, bytes | None]
 class NamedRows(Protocol):
     """The part of a table that must be read to fold named entries."""
 
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Rows by their keys."""
-        ...
-
-    def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All rows whose keys begin so."""
-        ...
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]: ...
+    def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]: ...
 
 
 class NameEffect(NamedTuple):
-    """The changes that changelog records of one name make in a table.
-
-    Attributes:
-      changes: rows to put, and to delete (None).
-      waiting, superseded: by how many entries each of these numbers changes.
-    """
+    """The rows that changelog records of one name put in a table, or delete (None); by how much each of two numbers changes."""
 
     changes: dict[bytes, bytes | None]
     waiting: int
@@ -71,11 +61,7 @@ def by_name(rows: Iterable[tuple[bytes, bytes | None]]) -> dict[bytes, dict[byte
 
 
 def effects(rows: NamedRows, news: Mapping[bytes, News]) -> Iterator[NameEffect]:
-    """Yield for each name the changes that its changelog records make in the table.
-
-    Args:
-      news: by name, the last record of each key; None is a null.
-    """
+    """Yield for each name the changes that its changelog records make in the table; `news` has by name the last of each key."""
     pointers = rows.get_many([_COUNTS + name for name in news])
     existing = [(name, pointer) for name, pointer in zip(news, pointers, strict=True) if pointer is not None]
     envelopes = rows.get_many([_row_of_greatest(pointer[1:]) for _, pointer in existing])
@@ -110,7 +96,6 @@ def superseded_row(key: bytes) -> bytes:
 
 
 def key_of(row: bytes) -> bytes:
-    """The key of a superseded entry, from that of its row."""
     return row[_LANE_AT:_REST_AT] + row[_DUE_AT:_LANE_AT] + row[1:_DUE_AT] + row[_REST_AT:]
 
 
@@ -120,7 +105,6 @@ def remembered_row(cancel: bytes) -> bytes:
 
 
 def cancel_of(row: bytes) -> bytes:
-    """The key of a cancel that counts, from that of its row."""
     return CANCEL + row[1:]
 
 

@@ -24,8 +24,7 @@ Changes = dict[bytes, bytes | None]
 class OrderedRow(Protocol):
     """A store from which single rows are read."""
 
-    def get(self, key: bytes) -> bytes | None:
-        ...
+    def get(self, key: bytes) -> bytes | None: ...
 
 
 class OrderedRows(OrderedRow, Protocol):
@@ -33,7 +32,6 @@ class OrderedRows(OrderedRow, Protocol):
 
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
-        ...
 
 
 class OrderEffect(NamedTuple):
@@ -79,7 +77,6 @@ def find(rows: OrderedRows, key: bytes) -> bytes | None:
 
 
 def key_of(row: bytes) -> bytes:
-    """The key of an entry that waits behind another, from that of its row."""
     return row[-_WHEN_BYTES:] + row[1:-_WHEN_BYTES]
 
 

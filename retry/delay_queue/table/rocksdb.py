@@ -97,7 +97,6 @@ class Database:
             return self._handle.get(key)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Rows by their keys."""
         with self._errors_translated():
             values: Any = self._handle.get(list[Any](keys))
             return list(values)
@@ -196,7 +195,6 @@ class Database:
             self._handle.flush()
 
     def close(self) -> None:
-        """Let go of files and lock."""
         try:
             self._handle.close()
         except Exception as error:

@@ -51,9 +51,7 @@ class RocksTable:
             self._watermarks = _lowest_of_each_lane(self._db)
             self._unfolded = {kind: UnfoldedChanges() for kind in (PLAIN, ORDERED, NAMED)}
             may_have_early_rows = self._state.next_offset > 0
-            self._plain = PlainEntries(
-                self._db, self._watermarks, self._unfolded[PLAIN], may_have_early_rows=may_have_early_rows
-            )
+            self._plain = PlainEntries(self._db, self._watermarks, self._unfolded[PLAIN], may_have_early_rows=may_have_early_rows)
             self._ordered = OrderedEntries(self._db, self._watermarks, self._unfolded[ORDERED])
             self._named = NamedEntries(self._db, self._watermarks, self._unfolded[NAMED])
             self._has_slices = self._find_slices()
@@ -72,12 +70,8 @@ class RocksTable:
         ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries
         would come back to life. The same holds for one that was last current so far in the future.
 
-        Args:
-          adopt: whether a table of another changelog is wiped, too.
-
-        Raises:
-          ChangelogReplaced: it is the table of another changelog.
-          DataDirUnusable: the disk is to blame.
+        Raises ChangelogReplaced where it is the table of another changelog, unless with `adopt` those are wiped, too, and
+        DataDirUnusable where the disk is to blame.
         """
         try:
             table = cls(path, identity, memory)
@@ -214,7 +208,6 @@ class RocksTable:
             self._write_change(batch, change)
 
     def is_leaving(self, key: bytes) -> bool:
-        """Answer as `Table.is_leaving` says."""
         return key[0] in self._unfolded and self._unfolded[key[0]].is_leaving(key)
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
@@ -222,12 +215,10 @@ class RocksTable:
             return self._named.superseded.list_first_keys(rows_max)
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
-        """Answer as `Table.expired_cancels` says."""
         with self._lock:
             return self._named.cancels.expired_keys(now_ms, keys_max)
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Answer as `Table.find_greatest` says."""
         return [None if row is None else row[1:] for row in self._db.get_many([named_entries.pointer(key) for key in keys])]
 
     def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
@@ -240,13 +231,11 @@ class RocksTable:
         return interface.read_page(lambda start, end, rows: self._db.scan(start, end, rows, _EVERYTHING)[0], after, rows_max)
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
-        """Explode as `Table.explode` says."""
         batch = new_batch()
         with self._lock:
             self._write_change(batch, self._plain.explode(block_keys, batch))
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """Answer as `Table.find_blocks` says."""
         with self._lock:
             return self._plain.find_blocks(keys)
 

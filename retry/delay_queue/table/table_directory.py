@@ -21,10 +21,9 @@ from retry.errors import DataDirUnusable
 
 
 class RocksTables:
-    """The tables of one worker in RocksDB; see `retry.delay_queue.table.interface.TableDirectory`.
+    """The tables of one worker in RocksDB, in a folder with a directory for each, named after topic and partition.
 
     Args:
-      folder: holds a directory for each table, named after topic and partition.
       cluster_id, topic_id: of the changelog.
       memory: shared by all of them.
       age_ms_max: a table that was not current for longer is wiped.
@@ -46,11 +45,7 @@ class RocksTables:
         return RocksTable.open(path, identity, self._memory, now_ms, self.age_ms_max, adopt=self._adopt)
 
     def refuse_foreign(self, now_ms: int) -> None:
-        """Open and close one of the tables that are there, before anything else begins.
-
-        Raises:
-          ChangelogReplaced: it is of another changelog than ours.
-        """
+        """Open and close one of the tables that are there, before anything else begins; ChangelogReplaced where it is foreign."""
         partitions = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
         for partition in sorted(int(name) for name in partitions if name.isdecimal())[:1]:
             self.open(partition, now_ms).close()
@@ -92,8 +87,7 @@ class Stored(NamedTuple):
 def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
     """A table that its worker may have open, to be read only; None where it has no state yet.
 
-    Raises:
-      TableUnreadable: it is corrupt, or its files were replaced just now.
+    Raises TableUnreadable where it is corrupt, or its files were replaced just now.
     """
     db = Database(path, memory, beside=scratch)
     try:

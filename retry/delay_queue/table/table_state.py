@@ -29,7 +29,6 @@ class TableState(msgspec.Struct, array_like=True, frozen=True):
         return self.format in format_versions.TABLE.reads and self.identity == identity and is_current
 
     def encode(self) -> bytes:
-        """The value of its row."""
         return msgspec.msgpack.encode(self)
 
 
@@ -37,11 +36,7 @@ _decode = msgspec.msgpack.Decoder(TableState).decode
 
 
 def decode(row: bytes, path: object) -> TableState:
-    """The state that the table at `path` has written.
-
-    Raises:
-      TableUnreadable: the row is corrupt.
-    """
+    """The state that the table at `path` has written; raises TableUnreadable where the row is corrupt."""
     try:
         return _decode(row)
     except msgspec.MsgspecError as error:
@@ -51,8 +46,7 @@ def decode(row: bytes, path: object) -> TableState:
 def read(db: Database, identity: Identity) -> TableState:
     """The state of a table, which is a new one's where there are no rows at all.
 
-    Raises:
-      TableUnreadable: it is corrupt, or a first fold or a wipe was cut short.
+    Raises TableUnreadable where it is corrupt, or a first fold or a wipe was cut short.
     """
     row = db.get(STATE_KEY)
     if row is None:
@@ -73,24 +67,17 @@ def read(db: Database, identity: Identity) -> TableState:
 class Freshness:
     """When one table was last current, as far as it stores that itself: only the end of the changelog makes it so, no record.
 
-    It has no lock: a watchdog, which tells of ends, must never wait.
-
-    Args:
-      stale_ms: how long a table may not be current.
-
-    Attributes:
-      current_at_ms: when the table was last seen to be all that could be read; a new one is so from the start.
+    It has no lock: a watchdog, which tells of ends, must never wait. A new table is current from the start, and one that was not
+    for `stale_ms` may have missed deletes.
     """
 
     def __init__(self, table: Table, stale_ms: int) -> None:
         self.current_at_ms, self._stale_ms = min(table.current_at_ms, clock.wall_ms()), stale_ms
 
     def note_current(self, at_ms: int) -> None:
-        """Note that the table was all that could be read at that time."""
         # Once it was away for too long it stays so, whatever is seen later: a process may have been frozen, too.
         if at_ms - self.current_at_ms <= self._stale_ms:
             self.current_at_ms = max(at_ms, self.current_at_ms)
 
     def is_stale(self) -> bool:
-        """Whether it may have missed deletes."""
         return clock.wall_ms() - self.current_at_ms > self._stale_ms

@@ -16,7 +16,7 @@ from collections import OrderedDict
 
 
 class UnfoldedChanges:
-    """Kept in memory only: a table that is opened anew folds all that was committed before it is swept."""
+    """Changes of a table that are not folded yet, in memory only: a new table folds all that was committed before it is swept."""
 
     def __init__(self) -> None:
         # Hashes of values, by key. Compaction may remove a record before it is folded: what is left of it here hurts nobody,

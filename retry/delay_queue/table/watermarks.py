@@ -41,7 +41,6 @@ class Watermarks:
         self._first: list[tuple[bytes, bytes]] = []
 
     def list_waiting(self) -> list[bytes]:
-        """Lanes that have rows, or may have."""
         return [lane for lane, mark in self._lanes.items() if mark.low[:LANE_BYTES] == lane]
 
     def note_put(self, lowest: Mapping[bytes, bytes]) -> None:
@@ -116,11 +115,7 @@ _EVERYTHING = 1 << 62
 
 
 class Superseded:
-    """Used under the lock of its table.
-
-    Attributes:
-      count: how many there are.
-    """
+    """Rows of superseded entries, and how many there are; used under the lock of its table."""
 
     def __init__(self, db: Database) -> None:
         self._db, self.count, self._deleted = db, 0, 0
@@ -131,12 +126,10 @@ class Superseded:
             self.count, at = self.count + len(rows), rows[-1] + b"\0"
 
     def add_count(self, more: int) -> None:
-        """Count so many more, or fewer."""
         self.count += more
         self._deleted -= min(0, more)
 
     def note_put(self, row: bytes) -> None:
-        """The table has put this row."""
         self._low = min(self._low, row)
 
     def list_first_keys(self, rows_max: int) -> list[bytes]:
@@ -165,7 +158,6 @@ class RememberedCancels:
         self._db, self._low = db, named_entries.FIRST_REMEMBERED
 
     def note_row(self, row: bytes) -> None:
-        """Know of a row that the table has put."""
         self._low = min(self._low, row)
 
     def expired_keys(self, now_ms: int, keys_max: int) -> list[bytes]:

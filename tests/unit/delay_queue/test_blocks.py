@@ -49,7 +49,7 @@ def test_each_letter_comes_out_as_if_it_had_been_written_alone(letters: list[Blo
     assert blocks.count_entries(key) == len(letters)
     assert blocks.list_entries(key, blocks.decode(value)) == [envelopes.decode(envelope) for _, envelope in alone]
     assert entry_keys.due_at_ms(key) == max(letter.due_at_ms for letter in letters)
-    assert blocks.list_due_ms(key) == [letter.due_at_ms for letter in letters]
+    assert entry_keys.all_due_at_ms(blocks.list_keys(key)) == [letter.due_at_ms for letter in letters]
     assert entry_keys.lane_of(key) == entry_keys.block_lane(alone[0][0])
     assert entry_keys.plain_lane(entry_keys.lane_of(key)) == shared.lane
 
