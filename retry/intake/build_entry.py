@@ -35,9 +35,7 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
       reason: why it parks; None where it is retried.
       target: the topic that it goes to; None for the service's own parking topic.
       due_at_ms: when the retry is due; the time of the decision where the letter parks.
-      decided_at_ms: when the decision was made.
       incarnation: of the letter's topic; see `retry.delay_queue.entry_keys`.
-      ordered: whether it waits for earlier letters of its key.
     """
 
     letter: Letter
@@ -65,41 +63,28 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
 
 
 def decide(
-    route: Route,
-    letter: Letter,
-    trace: LetterHistory,
-    now_ms: int,
-    unfit: str | None = None,
-    failed_at_ms: int | None = None,
+    route: Route, letter: Letter, trace: LetterHistory, now_ms: int, unfit: str | None = None, failed_at_ms: int | None = None
 ) -> DecidedLetter:
     """Decide whether a letter is retried, where and when, or parked, and why.
 
-    Args:
-      unfit: why it cannot be retried, whatever its policy says.
-      failed_at_ms: when it failed, where that is known better than the letter says.
+    It is not retried where it is `unfit`, whatever its policy says. It failed at `failed_at_ms`, where that is known better than
+    the letter says.
     """
     attempt = (trace.made or 0) + 1
     if failed_at_ms is None:
         failed_at_ms = letter.failed_at_ms(now_ms)
     first_ms = failed_at_ms if trace.first_failed_ms is None else min(trace.first_failed_ms, failed_at_ms)
     plan = route.plan(
-        letter.failure,
-        attempt=attempt,
-        age_ms=max(0, now_ms - first_ms),
-        headers=letter.original_headers,
+        letter.failure, attempt=attempt, age_ms=max(0, now_ms - first_ms), headers=letter.original_headers,
         null_value=letter.value is None,
-    )
+    )  # fmt: skip
     target = None if plan.park else plan.resolve_target(letter.failure, letter.topic)
     reason = unfit or _find_park_reason(letter, trace, route, plan, target)
     if reason is None:
         decision = plan.policy.decide(
-            attempt=attempt,
-            first_failed_at_ms=first_ms,
-            failed_at_ms=failed_at_ms,
-            now_ms=now_ms,
-            draw=draw(letter.source),
+            attempt=attempt, first_failed_at_ms=first_ms, failed_at_ms=failed_at_ms, now_ms=now_ms, draw=draw(letter.source),
             retry_at_ms=letter.retry_at_ms,
-        )
+        )  # fmt: skip
         if isinstance(decision, RetryAt):
             due_ms = decision.due_at_ms
             return DecidedLetter(
@@ -146,12 +131,7 @@ _FEW_HEADERS_BYTES = 3 * HEADERS_MAX
 
 
 class BuiltEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry ready to be written.
-
-    Attributes:
-      envelope: of the entry.
-      reason: why it parks, which its size may have decided.
-    """
+    """An entry ready to be written, and the reason why it parks, which its size may have decided."""
 
     key: bytes
     envelope: bytes
@@ -167,12 +147,10 @@ class EntryBuilder:
     """The builder of entries from decisions, in a form that the changelog and their target take.
 
     Args:
-      changelog, parked: names of topics; `parked` takes letters whose policy names no parking topic.
+      parked: the topic of letters whose policy names no parking topic.
       bytes_max: by topic, the largest record that it takes; the changelog's is among them.
-      codec: writes envelopes.
 
     Attributes:
-      parked, codec: as given.
       block_bytes: how large a block may be.
     """
 
@@ -225,8 +203,7 @@ class EntryBuilder:
     def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
         """Whether the changelog takes an entry as it is, and its topic takes it, compressed if need be.
 
-        Args:
-          may_compress: False where it is not sent by a sweep, which compresses what its topic takes only so.
+        `may_compress` is False where it is not sent by a sweep, which compresses what its topic takes only so.
         """
         if len(envelope) > self._bytes_max.get(self._changelog, _RECORD_BYTES) or len(entry.headers) > HEADERS_MAX:
             return False
@@ -236,14 +213,9 @@ class EntryBuilder:
 
 def _make_our_headers(decided: DecidedLetter) -> Headers:
     letter = decided.letter
-    ours = names.of_retry(
-        decided.trace.id,
-        b"%d" % (decided.attempt - 1 if decided.reason else decided.attempt),
-        letter.source,
-        b"%d" % decided.due_at_ms,
-        decided.plan.name.encode(),
-        b"%d" % decided.first_failed_at_ms,
-    )
+    attempt = b"%d" % (decided.attempt - 1 if decided.reason else decided.attempt)
+    due, first_failed = b"%d" % decided.due_at_ms, b"%d" % decided.first_failed_at_ms
+    ours = names.of_retry(decided.trace.id, attempt, letter.source, due, decided.plan.name.encode(), first_failed)
     if decided.reason:
         ours.append((names.PARKED_REASON, decided.reason.encode()))
     return ours

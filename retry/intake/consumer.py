@@ -52,18 +52,9 @@ class LetterConsumer:
     """
 
     def __init__(
-        self,
-        log: Log,
-        writer: str,
-        group: str,
-        subscription: list[str],
-        intake: Intake,
-        *,
-        positions: ReadPositions,
-        versions: RecordVersions,
-        records_max: int,
-        bytes_max: int,
-    ) -> None:
+        self, log: Log, writer: str, group: str, subscription: list[str], intake: Intake, *,
+        positions: ReadPositions, versions: RecordVersions, records_max: int, bytes_max: int,
+    ) -> None:  # fmt: skip
         self._log, self._subscription, self._positions, self._versions = log, subscription, positions, versions
         self._intake = self._former = intake
         self._size, self.pace = BatchSize(records_max, bytes_max), TransactionPace("intake", bytes_max)
@@ -187,11 +178,7 @@ class LetterConsumer:
             self._epoch += 1
 
     def prepare(self, batch: LetterBatch, now_ms: int | None = None) -> PreparedBatch | None:
-        """Prepare what is to be written for a batch; None if it was dropped, to be read again.
-
-        Args:
-          now_ms: the time to decide by, where the wall clock is not to be asked.
-        """
+        """Prepare what is to be written for a batch, by the wall clock or `now_ms`; None if it was dropped, to be read again."""
         if batch.epoch == self._epoch and not self.closing():
             now_ms = clock.wall_ms() if now_ms is None else now_ms
             incarnations = {place: each.incarnation for place, each in batch.positions.items() if each.incarnation}
@@ -303,15 +290,12 @@ class LetterConsumer:
         }
         for partition, start in starts.items():
             self._cursors.begin_partition(partition, start, self._positions.find_incarnation(partition, topic_ids[partition[0]]))
-            self._begin_versions(partition)
+            position = self._positions.find_position(partition)
+            self._versions.set_last_version(partition, position.version if position else 0)
             self._note_start(partition, start)
         self._mend_group(starts, committed)
         self._unplaced.difference_update(starts)
         return starts
-
-    def _begin_versions(self, partition: Partition) -> None:
-        position = self._positions.find_position(partition)
-        self._versions.set_last_version(partition, position.version if position else 0)
 
     def _note_start(self, partition: Partition, start: StartingPoint) -> None:
         if start.note and self.notes.get(partition) != start.note:

@@ -45,11 +45,7 @@ class RecordVersions:
         self._last[partition] = version
 
     def next_version(self, message: Any, now_ms: int, *, of_cancel: bool = False) -> int:
-        """Give a record its version, which is greater than that of every record before it in its partition.
-
-        Args:
-          now_ms: when it is read.
-        """
+        """Give a record, read at `now_ms`, its version: greater than that of every record before it in its partition."""
         partition = message.topic(), message.partition()
         stamp_ms = message.timestamp()[1]
         written_ms = stamp_ms if 0 < stamp_ms < now_ms else now_ms
@@ -73,8 +69,7 @@ CANCELS_REMEMBERED_MS = 15 * 60_000
 class EntrySource(Protocol):
     """Turns messages into entries. Replaced as a whole when the policy file is.
 
-    Attributes:
-      topics: what is read for it: names, and patterns that begin with `^`. No dead-letter topic may be among them.
+    Its topics are names, and patterns that begin with `^`; no dead-letter topic may be among them.
     """
 
     @property
@@ -82,7 +77,6 @@ class EntrySource(Protocol):
 
     def reads_topic(self, topic: str) -> bool:
         """Whether messages of this topic are its own."""
-        ...
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """Add the changelog rows that a batch gives, `{"key": …, "value": …}`, by shard to `into.entries`.
@@ -90,21 +84,15 @@ class EntrySource(Protocol):
         Total: a message that makes no sense is passed over and counted, since one that raises would be read for ever.
         A row must fit into the changelog, see `QueueLimits.bytes_max`.
         """
-        ...
 
     def permits_target(self, team: str, destination: str) -> bool:
         """Whether entries that a team has from this entry source may go to a topic; asked again before each is sent."""
-        ...
 
 
 class QueueLimits(NamedTuple):
     """The shards, the size limit, the versions and the codec that entry sources write entries with.
 
-    Attributes:
-      shards: how many there are.
-      bytes_max: how large a record of theirs may be, envelope, key and all.
-      versions: gives versions to records.
-      codec: writes envelopes.
+    A record of theirs may have `bytes_max` bytes, envelope, key and all.
     """
 
     shards: int

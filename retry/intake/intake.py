@@ -20,7 +20,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -37,7 +37,7 @@ from retry.intake.entry_source import EntrySource
 from retry.intake.fast_path import FastPath
 from retry.intake.pointer_letters import Fetch, fill
 from retry.intake.read_positions import ReadPosition
-from retry.kafka.interface import Partition
+from retry.kafka.interface import Partition, TransactionalProducer
 from retry.policies.registry import Registry
 from retry.telemetry.recovery_ratio import MINUTE_MS, Retry, attempt_label
 
@@ -51,12 +51,7 @@ _STAY_S, _LETTERS_MAX = 20.0, 25_000
 
 
 class HomeShard:
-    """Chooses shards, for one thread at a time.
-
-    Args:
-      shards: how many there are.
-      list_ready: lists those of them that this worker owns and sweeps.
-    """
+    """Chooses shards, of those that this worker owns and sweeps; for one thread at a time."""
 
     def __init__(self, shards: int, list_ready: Callable[[], Sequence[int]]) -> None:
         self._shards, self._list_ready = shards, list_ready
@@ -79,21 +74,10 @@ class HomeShard:
 _TOGETHER = 512
 
 
-class IntakeWriter(Protocol):
-    """The part of a transaction that intake uses; see `retry.kafka.transactional_producer`."""
-
-    def begin(self) -> None: ...
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def read_to(self, positions: list[Any], member: object) -> None: ...
-
-
 class Intake:
     """Turns letters into entries under one registry of policies.
 
     Args:
-      registry: topic → team → policy.
-      attempt_counter: knows the past of letters.
-      entry_builder: makes entries.
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
       names: the service's own topics, see `retry.kafka.topics.build_topic_names`.
       partitions: how many each of these topics has.
@@ -122,14 +106,8 @@ class Intake:
         """Whether its registry has policies for this topic, or an entry source reads it."""
         return self._registry.reads_topic(topic) or any(source.reads_topic(topic) for source in self._sources)
 
-    def prepare(
-        self, messages: Iterable[Any], now_ms: int, incarnations: Mapping[Partition, int] | None = None
-    ) -> BatchResult:
-        """Prepare what is to be written for a batch of letters; nothing is written yet.
-
-        Args:
-          incarnations: see `BatchResult`.
-        """
+    def prepare(self, messages: Iterable[Any], now_ms: int, incarnations: Mapping[Partition, int] | None = None) -> BatchResult:
+        """Prepare what is to be written for a batch of letters; nothing is written yet. For `incarnations` see `BatchResult`."""
         result, waiting = BatchResult(incarnations), iter(messages)
         self._attempt_counter.begin_batch()
         while some := list(islice(waiting, _TOGETHER)):
@@ -169,8 +147,7 @@ class Intake:
         due_ms = None if reason else decided.due_at_ms
         shared = shared_fields(
             decided.route, letter.topic, letter.partition, failure=letter.failure, policy=decided.plan.name,
-            attempt=decided.attempt,
-            reason=reason, target=packed.destination,
+            attempt=decided.attempt, reason=reason, target=packed.destination,
         )  # fmt: skip
         to.letters[shared].append((trace.id, letter.offset, decided.first_failed_at_ms, decided.failed_at_ms, due_ms))
         sent = 0 if reason else decided.attempt
@@ -233,7 +210,7 @@ class Intake:
         return zip(decided_letters, map(self._entry_builder.pack, decided_letters), strict=True)
 
     def write(
-        self, result: BatchResult, positions: Mapping[Partition, ReadPosition], member: object, writer: IntakeWriter
+        self, result: BatchResult, positions: Mapping[Partition, ReadPosition], member: object, writer: TransactionalProducer
     ) -> None:
         """Write it in a transaction that stays open: steps 1 to 3 of the module's docstring.
 

@@ -72,8 +72,7 @@ class OverlappingTransactions:
     def write(self, epoch: int, write: Step) -> BatchTransaction | None:
         """Have a batch written in a transaction that stays open; None if nothing is left of it, and it is read again.
 
-        Args:
-          write: begins the transaction, and returns when the offsets were accepted.
+        `write` begins the transaction, and returns when the offsets were accepted.
         """
         with self._changed:
             if epoch != self._epoch():
@@ -95,8 +94,7 @@ class OverlappingTransactions:
     def commit(self, transaction: BatchTransaction, commit: Step) -> bool:
         """Commit a batch that was written; False if it was undone, and is read again.
 
-        Args:
-          commit: commits the transaction, and notes that before anything is read again.
+        `commit` commits the transaction, and notes that before anything is read again.
         """
         with self._changed:
             if transaction.is_held:
@@ -124,7 +122,6 @@ class OverlappingTransactions:
             log.debug("a transaction is still under way")
 
     def close(self) -> None:
-        """Let go of both producers."""
         for producer in self._producers:
             producer.close()
 

@@ -17,11 +17,9 @@ _NOT_ALLOWED, _UNREADABLE = "source_not_allowed", "unreadable_headers"
 
 
 class Fetch(Protocol):
-    """Fetches records by topic, partition and offset: the record, or a word that says why there is none."""
+    """Fetches the record at each place, or a word that says why there is none; see `retry.kafka.record_fetch.RecordFetcher`."""
 
-    def __call__(self, wanted: Collection[RecordLocation]) -> Mapping[RecordLocation, Any]:
-        """Fetch the records at these coordinates, as `retry.kafka.record_fetch.RecordFetcher.fetch` does."""
-        ...
+    def __call__(self, wanted: Collection[RecordLocation]) -> Mapping[RecordLocation, Any]: ...
 
 
 def fill(letters: list[Letter], routes: Sequence[Route], fetch: Fetch | None) -> dict[int, str]:

@@ -31,7 +31,6 @@ class ReadCursor:
       leader_epoch: of the letter before it; -1 where that is not known.
       reread: the number of the last request to read the partition again that is followed.
       committed_offset: up to where letters were taken in, by this worker or before.
-      incarnation: of the topic; see `ReadPosition`.
     """
 
     __slots__ = ("committed_offset", "incarnation", "leader_epoch", "next_offset", "reread")
@@ -42,12 +41,10 @@ class ReadCursor:
         self.committed_offset = self.next_offset
 
     def is_news(self, message: Message) -> bool:
-        """Whether a letter was not read before."""
         epoch = message.leader_epoch()
         return (message.offset() or 0) >= self.next_offset or (epoch is not None and epoch > self.leader_epoch >= 0)
 
     def pass_message(self, message: Message) -> None:
-        """Note that a letter was read."""
         epoch = message.leader_epoch()
         self.next_offset, self.leader_epoch = (message.offset() or 0) + 1, -1 if epoch is None else epoch
 
@@ -79,7 +76,8 @@ class ReadCursors:
 
         Nearly always those are all, so only the last of each partition is looked at twice.
         """
-        expected, last = self._next_offsets(), dict[Partition, Message]()
+        expected = {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
+        last: dict[Partition, Message] = {}
         for message in messages:
             partition: Partition = message.topic(), message.partition()  # type: ignore[assignment]
             offset: int = message.offset()  # type: ignore[assignment]
@@ -103,9 +101,6 @@ class ReadCursors:
             self._passed_over = 0
         return news, list({(message.topic() or "", message.partition() or 0): None for message in news})
 
-    def _next_offsets(self) -> dict[Partition, int]:
-        return {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
-
     def find_committed(self, partition: Partition) -> int:
         """Up to where this worker has taken letters of a partition in; safe in any thread."""
         cursor = self._cursors.get(partition)
@@ -114,8 +109,7 @@ class ReadCursors:
     def find_taken(self, partition: Partition, ended: int) -> int | None:
         """The first offset that is not taken in; None where reading has not begun. Safe in any thread.
 
-        Args:
-          ended: where the client has come to the end; beyond what was committed lie only ends of transactions then.
+        Where the client has come to an end (`ended`), only ends of transactions lie beyond what was committed.
         """
         cursor = self._cursors.get(partition)
         if cursor is None:

@@ -63,11 +63,7 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RereadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's request to take in once more what lies from `offset` on.
-
-    Attributes:
-      lowest_offset: of all requests for this partition so far.
-    """
+    """An operator's request to take in once more what lies from `offset` on; `lowest_offset` is that of all requests so far."""
 
     topic_id: str
     offset: Offset
@@ -79,11 +75,7 @@ class RereadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadPositions:
-    """The positions of all partitions, kept current by whichever thread reads the topic; others look them up.
-
-    Args:
-      topic: in which they are.
-    """
+    """The positions of all partitions, kept current by whichever thread reads the topic; others look them up."""
 
     def __init__(self, log: Log, topic: str) -> None:
         self.topic, self._log, self._reached = topic, log, 0
@@ -91,11 +83,7 @@ class ReadPositions:
         self._requests: dict[Partition, RereadRequest] = {}
 
     def apply_message(self, message: Message) -> None:
-        """Take in one record of the topic, or the end of its partition.
-
-        Raises:
-          ReadPositionNewer: a newer version of this service wrote it.
-        """
+        """Take in one record of the topic, or the end of its partition; raises ReadPositionNewer as `fold_record`."""
         offset = message.offset() or 0
         if message.error() is None:
             fold_record(message, self._positions, self._requests)
@@ -105,8 +93,7 @@ class ReadPositions:
     def await_current(self) -> None:
         """Wait until all is folded that is in the topic now, undecided records included.
 
-        Raises:
-          KafkaException, TimeoutError: nobody answered, or a transaction stayed open for too long; ask again.
+        Raises KafkaException or TimeoutError where nobody answered, or a transaction stayed open for too long; ask again.
         """
         end, deadline = self._log.fetch_bounds(self.topic, [PARTITION])[PARTITION].end, clock.Deadline(_CURRENT_S)
         while self._reached < end:
@@ -134,10 +121,7 @@ class ReadPositions:
         request = self._requests.get(partition)
         return request.number if request is not None and request.topic_id == topic_id else 0
 
-    def find_start(
-        self, partition: Partition, topic_id: str, committed: CommittedOffset, bounds: OffsetBounds
-    ) -> StartingPoint:
-        """Say where reading of a partition is to begin; see `choose_start`."""
+    def find_start(self, partition: Partition, topic_id: str, committed: CommittedOffset, bounds: OffsetBounds) -> StartingPoint:
         return choose_start(self._positions.get(partition), self._requests.get(partition), committed, topic_id, bounds)
 
 
@@ -146,9 +130,7 @@ def choose_start(
 ) -> StartingPoint:
     """Choose where reading of a partition begins: at the larger of the service's own position and the group's offset.
 
-    Args:
-      topic_id: of the topic that is there now; what is known of another one of its name does not count.
-      bounds: of the partition now.
+    What is known of another topic than the one that is there now (`topic_id`) does not count.
 
     >>> known = ReadPosition(topic_id="a", offset=45)
     >>> choose_start(known, None, CommittedOffset(None), "a", OffsetBounds(0, 50)).offset
@@ -204,13 +186,10 @@ def _describe_cut(offset: int, bounds: OffsetBounds) -> str:
     return ""
 
 
-def fold_record(
-    message: Message, positions: dict[Partition, ReadPosition], requests: dict[Partition, RereadRequest]
-) -> None:
+def fold_record(message: Message, positions: dict[Partition, ReadPosition], requests: dict[Partition, RereadRequest]) -> None:
     """Take one record into what is known by partition; one that no version of this service wrote is passed over.
 
-    Raises:
-      ReadPositionNewer: a newer version wrote it.
+    Raises ReadPositionNewer where a newer version wrote it.
     """
     key, value = message.key() or b"", message.value()
     if value is None:
@@ -242,7 +221,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_positions(positions: Mapping[Partition, ReadPosition]) -> list[dict[str, Any]]:
-    """Rows for the topic of positions."""
     return [{"key": _encode_partition(partition), "value": _encode(position)} for partition, position in positions.items()]
 
 
@@ -264,11 +242,7 @@ def _encode_partition(partition: Partition) -> bytes:
 
 
 def _parse_place(key: bytes) -> Partition:
-    """The partition that a key names.
-
-    Raises:
-      ValueError: it names none.
-    """
+    """The partition that a key names; raises ValueError where it names none."""
     if (found := _PLACE.fullmatch(key)) is None:
         raise ValueError(f"no partition is called {key[:100]!r}")
     return found[1].decode(), int(found[2])

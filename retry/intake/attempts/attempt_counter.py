@@ -35,8 +35,7 @@ class LetterHistory(msgspec.Struct, frozen=True, gc=False):
     """The past of one letter, as far as it is known.
 
     Attributes:
-      id: the lineage, as the header `retry-id` has it.
-      number: the lineage as a number.
+      id, number: the lineage, as the header `retry-id` has it, and as a number.
       print: the fingerprint of dead-letter topic, key and value.
       made: retries made so far; None where a header says something that is no count, and nobody knows better.
       first_failed_ms: when the first attempt failed, if that is known.
@@ -65,8 +64,7 @@ class AttemptCounter:
 
     Args:
       cluster_id: of the brokers, since coordinates mean something only within one cluster.
-      retry_targets: by team, the topics that its retries are sent to. Coordinates in one of them are those of a retry, not of the
-        original.
+      retry_targets: by team, the topics that its retries are sent to: coordinates there are those of a retry, not the original's.
       catch_up: brings `recent` up to date. A retry that was due at once may fail again before its send is on record here.
     """
 
@@ -85,12 +83,7 @@ class AttemptCounter:
         self._is_current = self._catch_up is None
 
     def trace(self, letter: Letter, route: Route, now_ms: int) -> LetterHistory:
-        """The past of a letter; sends of longer ago than its policy's `max_age` are not taken for its own unless their id came
-        back.
-
-        Args:
-          route: of the letter's dead-letter topic.
-        """
+        """The past of a letter; a send older than its policy's `max_age` is not taken for its own unless the id came back."""
         past = self._trace(letter, route, now_ms)
         if letter.counted and past.made is not None and past.made < letter.counted - 1:
             return msgspec.structs.replace(past, made=letter.counted - 1)
@@ -131,10 +124,7 @@ class AttemptCounter:
     ) -> LetterHistories:  # fmt: skip
         """Trace letters of one topic without headers of ours; `unfit` are those that may come back from a send on record.
 
-        Args:
-          team: whose topic it is.
-          lineages: by `lineages`; None where the letters have no offset of the record that failed.
-          is_retry: by `is_retry`.
+        `lineages` are None where the letters have no offset of the record that failed.
         """
         recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
@@ -150,13 +140,9 @@ class AttemptCounter:
         self, team: str, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], ids: Sequence[bytes], *,
         made: int,
     ) -> LetterHistories:  # fmt: skip
-        """Trace letters of one topic with headers of ours; `unfit` are those of which another number of sends is on record, those
-        with an id that is not of the team, and those of which only the fingerprint is on record.
+        """Trace letters of one topic with headers of ours, which say that they had so many retries (`made`).
 
-        Args:
-          team: whose topic it is.
-          ids: as they came back.
-          made: how many retries they say they had.
+        Those are `unfit` of which another number of sends is on record, or only the fingerprint, and whose id is not of the team.
         """
         recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))

@@ -22,7 +22,6 @@ class Level:
     """Outstanding sends of one attempt.
 
     Attributes:
-      attempt: number of the send.
       count: how many are outstanding.
       due_s: the earliest that one of them was due.
       first_s, id: latest first failure, and whose it is.
@@ -36,22 +35,16 @@ class Level:
 
 
 class Levels:
-    """Levels of all fingerprints of one team.
-
-    Attributes:
-      by_fingerprint: levels, the lowest attempt first; none is empty. For reading.
-    """
+    """Levels of all fingerprints of one team: in `by_fingerprint`, for reading, the lowest attempt first; none is empty."""
 
     def __init__(self) -> None:
         self._levels = 0
         self.by_fingerprint: OrderedDict[int, list[Level]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many levels there are, of all fingerprints."""
         return self._levels
 
     def add_sends(self, fingerprint: int, credit: Level) -> None:
-        """One or more sends have been decided."""
         levels = self.by_fingerprint.setdefault(fingerprint, [])
         self.by_fingerprint.move_to_end(fingerprint)
         at = bisect_left(levels, credit.attempt, key=_ATTEMPT)
@@ -75,10 +68,7 @@ class Levels:
         return levels[_find_level(levels, attempt)].attempt if levels else 0
 
     def take_send(self, fingerprint: int, attempt: int) -> int:
-        """Take back one send of `attempt`, or else of the nearest lower one, or else of the lowest.
-
-        Returns: the attempt that was taken; 0 if there is none.
-        """
+        """Take back one send of `attempt`, or else of the nearest lower one, or else of the lowest; which it was, or 0."""
         levels = self.by_fingerprint.get(fingerprint)
         if not levels:
             return 0
@@ -103,11 +93,7 @@ class Levels:
         return any(v.attempt == attempt and v.due_s <= due_s for v in self.by_fingerprint.get(fingerprint, ()))
 
     def find(self, fingerprint: int, due_s: int, first_s: int, skip: int = 0) -> Level | None:
-        """The lowest level that was due by `due_s` and whose first failure was at `first_s` or later.
-
-        Args:
-          skip: so many of these sends are spoken for.
-        """
+        """The lowest level due by `due_s` with its first failure at `first_s` or later, when `skip` such sends are spoken for."""
         for level in self.by_fingerprint.get(fingerprint, ()):
             if level.due_s <= due_s and level.first_s >= first_s:
                 if skip < level.count:

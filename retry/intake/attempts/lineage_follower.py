@@ -33,7 +33,6 @@ class LineageFollower:
 
     Attributes:
       ramped: is told which lineages a ramp has put.
-      positions: of dead-letter partitions, which are read by the same client.
       trouble: why no letter may be taken in any more; empty where all is well.
     """
 

@@ -58,13 +58,13 @@ def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
 
 @lru_cache(10_000)
 def _of_topic(topic: str) -> int:
-    return _hash_bytes(topic.encode())
+    return xxh3_64_intdigest(topic.encode())
 
 
 @lru_cache(10_000)
 def team_number(team: str) -> int:
     """The number under which everything about the letters of a team is recorded."""
-    return _hash_bytes(team.encode())
+    return xxh3_64_intdigest(team.encode())
 
 
 def short_team_number(team: str) -> int:
@@ -81,9 +81,8 @@ def _team_digits(team: str) -> bytes:
 def failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
     """Text that two letters share where the same consumer failed, as far as anybody knows.
 
-    Args:
-      group: the consumer group that the letter names, or else its policy; None where nobody does. Then all that is known is which
-        topic the consumer writes its dead letters to.
+    The group is the one that the letter names, or else its policy. Where nobody names one, all that is known is which topic the
+    consumer writes its dead letters to.
     """
     return f"{team}\0group\0{group}" if group else f"{team}\0topic\0{dead_letters}"
 
@@ -106,12 +105,8 @@ def lineages_of(cluster_id: str, consumer: str, topic: str, partition: int) -> C
 def identity(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
     """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its fingerprint.
 
-    Letters about one record and one consumer are one lineage, however many are written. So are letters of equal key and value
-    that say nothing; they are counted apart all the same, see `TeamLineages.is_out`.
-
-    Args:
-      consumer: who failed, see `failing_consumer`.
-      of_letter: the letter's fingerprint.
+    Letters about one record and one consumer, see `failing_consumer`, are one lineage, however many are written. So are letters
+    of equal key and value that say nothing; they are counted apart all the same, see `TeamLineages.is_out`.
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
@@ -140,7 +135,7 @@ def from_header(text: bytes) -> int:
     >>> from_header(b"000000000000dead9dc28a75") == 0xDEAD
     True
     """
-    return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else _hash_bytes(text)
+    return int(text[:_NUMBER_DIGITS], 16) if _ID.fullmatch(text) else xxh3_64_intdigest(text)
 
 
 def belongs_to(text: bytes, team: str) -> bool:
@@ -161,10 +156,6 @@ def from_headers(texts: Iterable[bytes], team: str) -> list[int | None]:
 @lru_cache(10_000)
 def _id_of(team: str) -> re.Pattern[bytes]:
     return re.compile(rb"[0-9a-f]{16}" + _team_digits(team))
-
-
-def _hash_bytes(data: bytes) -> int:
-    return xxh3_64_intdigest(data)
 
 
 # What one batch of intake decided of the letters of one team, as the value of one record: a version byte, 8 bytes that stand
@@ -197,7 +188,6 @@ class LineageTopic(NamedTuple):
     partitions: int
 
     def find_partition(self, team: str) -> int:
-        """Partition that has all records of a team."""
         return team_number(team) % self.partitions
 
     def pack_by_partition(
@@ -214,13 +204,7 @@ class LineageTopic(NamedTuple):
 
 
 class TeamRows(NamedTuple):
-    """Rows of one record.
-
-    Attributes:
-      team: the number of whose letters they are about; see `team_number`.
-      row_count: how many rows there are.
-      rows: in their order.
-    """
+    """Rows of one record, in their order, how many they are, and the `team_number` of whose letters they are about."""
 
     team: int
     row_count: int
@@ -267,12 +251,7 @@ def pack_records(team: str, rows: Iterable[LineageFields], *, moves: bool = Fals
 
 
 def unpack(packed: bytes) -> TeamRows:
-    """The team and its rows.
-
-    Raises:
-      LineageNewer: of a newer version.
-      LineageUnreadable: no such record, or cut off. Raised by the call, before any row.
-    """
+    """The team and its rows; raises before any row LineageNewer, or LineageUnreadable where it is no such record, or cut off."""
     if packed and format_versions.LINEAGE.newer(packed[0]):
         raise LineageNewer(format_versions.LINEAGE.describe_version(packed[0]))
     head = _MOVES if packed.startswith(_MOVES) else _VERSION

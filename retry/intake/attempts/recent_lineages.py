@@ -30,15 +30,10 @@ class RampedLineages:
         self._by_team: dict[int, dict[int, tuple[bytes, int]]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
         return sum(map(len, self._by_team.values()))
 
     def apply_record(self, key: bytes, packed: bytes) -> None:
-        """Take in a record that an action has written.
-
-        Raises:
-          LineageUnreadable: see `unpack`; nothing of it was taken in.
-        """
+        """Take in a record that an action has written, or raise LineageUnreadable, see `unpack`, and take in nothing of it."""
         told, mark = unpack(packed), ramp_records.read_mark(key)
         known = self._by_team.setdefault(told.team, {})
         for number, *_ in told.rows:
@@ -60,11 +55,7 @@ _LEVELS_MIN = 64
 
 
 class RecentLineages:
-    """Lineages by team: no more than `limit` of all teams together.
-
-    Args:
-      limit: the most lineages that are remembered.
-    """
+    """Lineages by team: no more than `limit` of all teams together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = max(2, limit)
@@ -90,11 +81,7 @@ class RecentLineages:
         return found
 
     def apply_batch(self, packed: bytes) -> None:
-        """Take in what one batch decided of letters of one team.
-
-        Raises:
-          LineageUnreadable: see `unpack`; nothing of it was taken in.
-        """
+        """Take in what one batch decided of letters of one team; raises as `unpack`, and takes in nothing of it then."""
         told = unpack(packed)
         lineages = self._find_by_number(told.team)
         levels = lineages.level_count

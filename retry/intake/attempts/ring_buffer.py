@@ -49,12 +49,10 @@ class Ring:
         self._young_rows = rows_max // 2
 
     def __len__(self) -> int:
-        """How many rows there are."""
         # Numbers up to the size of the ring were never given.
         return self._newest - max(self._newest_gone(), self.rows_max)
 
     def _newest_gone(self) -> int:
-        """The newest number whose row is gone."""
         return max(self._newest - self.rows_max, self._dropped)
 
     def limit_rows(self, rows: int) -> None:
@@ -147,9 +145,8 @@ class Ring:
     def admit(self, sends: Iterable[LineageFields], more: Container[int], otherwise: Callable[[LineageFields], None]) -> None:
         """Take in sends of which nearly all are first ones of letters that are not there: a new row, linked to its fingerprint.
 
-        Args:
-          more: fingerprints of which more is known than is here.
-          otherwise: is told, in their order, of sends that this is not so of, and may change rows.
+        `more` has fingerprints of which more is known than is here. `otherwise` is told, in their order, of sends that this is
+        not so of, and may change rows.
         """
         rows, rows_max, slots = self._rows, self.rows_max, self._slots
         by_lineage, by_fingerprint, dropped = self._lineages, self._fingerprints, self._dropped

@@ -39,13 +39,9 @@ _ROWS_MIN = 64
 
 
 class KnownLineage(msgspec.Struct, frozen=True, gc=False):
-    """The sends of one lineage, as far as they are known.
+    """The sends of one lineage, as far as they are known: its number, and how many sends were decided so far.
 
-    Attributes:
-      id: its number.
-      attempts: the sends decided so far.
-      first_failed_ms: when its first attempt failed, rounded down to a second.
-      due_ms: when its last send is due, rounded down to a second; 0 where that came back or the letter was parked.
+    Times are rounded down to a second. Its last send is due at `due_ms`; 0 where that came back or the letter was parked.
     """
 
     id: int
@@ -73,7 +69,6 @@ class TeamLineages:
 
     @property
     def level_count(self) -> int:
-        """How many levels of equal letters there are."""
         return len(self._levels)
 
     def bytes_used(self) -> int:
@@ -108,12 +103,9 @@ class TeamLineages:
     def find_returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
         """The send that a letter without headers comes back from; None where it is a new letter.
 
-        It is outstanding, was due by now, and has the lowest attempt of those. Nothing is taken: the fold does that, when
-        the letter's row says `matched`.
-
-        Args:
-          window_ms: longest time since the first failure.
-          skip: how many letters with this fingerprint the batch at hand has matched before this one.
+        It is outstanding, was due by now, failed first no longer ago than the window, and has the lowest attempt of those, when
+        the batch at hand has matched `skip` such letters before. Nothing is taken: the fold does that, when the letter's row says
+        `matched`.
         """
         now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
         if fingerprint in self._equal:
@@ -142,12 +134,7 @@ class TeamLineages:
         return 0 < due_s <= now_ms // 1_000 and attempts == attempt
 
     def apply_sends(self, sends: Iterable[LineageFields], count: int, rows_max: int) -> None:
-        """Take in what one batch decided.
-
-        Args:
-          count: how many sends there are.
-          rows_max: how many rows there may be afterwards.
-        """
+        """Take in what one batch decided, so many sends; at most `rows_max` rows are left afterwards."""
         rows, wanted = self._ring.rows_max, len(self._ring) + count
         if rows < min(wanted, rows_max):
             # By a quarter at least: what may be kept may become a little more again and again.
@@ -161,9 +148,7 @@ class TeamLineages:
         self._ring.admit(sends, self._equal, closely)
         self._ring.limit_rows(rows_max)
 
-    def _fold_closely(
-        self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int
-    ) -> None:
+    def _fold_closely(self, lineage_id: int, fingerprint: int, due_s: int, first_s: int, attempt: int, flags: int) -> None:
         row = self._ring.of_lineage(lineage_id)
         if row and attempt != 1 and self._is_only(row, fingerprint):
             # The only send with this fingerprint came back to where it lies: the same as below, in one step.
