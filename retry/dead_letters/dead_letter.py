@@ -93,12 +93,10 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         where the policy's allow-list has it.
       id: the lineage, where it came back with the letter.
       retries_made: 0 for a first failure; None where the header is there but is no count.
-      first_failed_at_ms: None for a first failure.
-      sent_at_ms: no later than this failure: the due time of the retry that failed. None for a first failure.
+      first_failed_at_ms, sent_at_ms: None for a first failure; the latter is the due time of the retry that failed.
       retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
-      policy: of the retry that failed, as the letter says.
+      policy, action: of the retry that failed, and of the operator's action that sent it, as the letter says.
       counted: failed deliveries by the body, where the policy asks that; 0 where it does not say.
-      action: what it says of an operator's action that it was sent by.
     """
 
     topic: str
@@ -127,12 +125,9 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     def is_pointer(self) -> bool:
         """Whether it has no payload because its framework wrote only where the payload lies: in the failure's origin."""
         failure = self.failure
-        return (
-            self.key is None
-            and self.value is None
-            and failure.family in POINTING
-            and None not in (failure.origin_topic, failure.origin_partition, failure.origin_offset)
-        )
+        return self.key is None and self.value is None and failure.family in POINTING and None not in (
+            failure.origin_topic, failure.origin_partition, failure.origin_offset
+        )  # fmt: skip
 
     def failed_at_ms(self, now_ms: int) -> int:
         """When this failure happened, as far as the record can tell.
@@ -147,11 +142,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
 
 
 def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
-    """The letter in a consumed record.
-
-    Args:
-      aliases: header names of the team's own; see `retry.dead_letters.frameworks.recognise`.
-    """
+    """The letter in a consumed record; `aliases` are header names of the team's own, see `frameworks.recognise`."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     ours: dict[str, bytes | None] = {}
     telling: Headers = []
@@ -179,25 +170,10 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
         failure = msgspec.structs.replace(failure, attempts=counted)
     # By position, in the order of the attributes: by keyword, reading a letter takes 1.1 to 1.7 times as long.
     return Letter(
-        topic,
-        partition,
-        offset,
-        message.key(),
-        value,
-        original_headers,
-        stamp_ms,
+        topic, partition, offset, message.key(), value, original_headers, stamp_ms,
         None if kind == _CREATE and failure.family in COPYING else stamp_ms,
-        source,
-        failure,
-        lineage,
-        made,
-        first_ms,
-        due_ms,
-        wish_ms,
-        ours.get(names.POLICY),
-        counted,
-        ours.get(names.ACTION),
-    )
+        source, failure, lineage, made, first_ms, due_ms, wish_ms, ours.get(names.POLICY), counted, ours.get(names.ACTION),
+    )  # fmt: skip
 
 
 def fill_pointer(pointer: Letter, record: Message | Any) -> Letter | None:
@@ -225,14 +201,9 @@ def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record
 
 def _read_retry_headers(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
     """Read lineage id, retries made, first failure, due time and wish from headers of ours; times are ms since 1970."""
-    wish = ours.get(names.RETRY_AT_MS)
-    return (
-        lineage_id(ours.get(names.ID)),
-        retries_made(ours.get(names.ATTEMPT, b"0")),
-        moment(ours.get(names.FIRST_FAILED_MS)),
-        moment(ours.get(names.DUE_MS)),
-        (moment(wish) or NO_TIME) if names.RETRY_AT_MS in ours else None,
-    )
+    made, first_failed_ms = retries_made(ours.get(names.ATTEMPT, b"0")), moment(ours.get(names.FIRST_FAILED_MS))
+    wish_ms = (moment(ours[names.RETRY_AT_MS]) or NO_TIME) if names.RETRY_AT_MS in ours else None
+    return lineage_id(ours.get(names.ID)), made, first_failed_ms, moment(ours.get(names.DUE_MS)), wish_ms
 
 
 def retries_made(raw: bytes | None) -> int | None:

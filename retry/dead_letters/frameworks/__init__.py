@@ -5,15 +5,6 @@ from retry.dead_letters.frameworks.header_layout import HeaderLayout, Values, la
 from retry.dead_letters.frameworks.task_queues import may_be, maybe_envelopes
 
 __all__ = [
-    "ALIASABLE",
-    "KNOWN",
-    "Aliases",
-    "HeaderLayout",
-    "Values",
-    "first_content",
-    "layout",
-    "make_unknown_failure",
-    "may_be",
-    "maybe_envelopes",
-    "recognise",
-]
+    "ALIASABLE", "KNOWN", "Aliases", "HeaderLayout", "Values", "first_content", "layout", "make_unknown_failure", "may_be",
+    "maybe_envelopes", "recognise",
+]  # fmt: skip

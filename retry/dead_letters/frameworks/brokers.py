@@ -14,16 +14,12 @@ def _group_of_connector(raw: bytes) -> str | None:
     return f"connect-{connector}" if connector else None
 
 
+_CONNECT_MARKS = ("topic", "partition", "offset", "stage", "exception.class.name", "exception.stacktrace")
 # Debezium and managed sinks write the same. It keeps the origin's timestamp, and tells no attempts. The group is the
 # default for a connector of that name, which few override.
 CONNECT = Dialect(
     family="kafka-connect",
-    marks=any_of(
-        *(
-            f"__connect.errors.{what}"
-            for what in ("topic", "partition", "offset", "stage", "exception.class.name", "exception.stacktrace")
-        )
-    ),
+    marks=any_of(*(f"__connect.errors.{what}" for what in _CONNECT_MARKS)),
     origin_topic=locate_name("__connect.errors.topic"),
     origin_partition=count("__connect.errors.partition"),
     origin_offset=locate_number("__connect.errors.offset"),

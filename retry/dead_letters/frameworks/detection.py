@@ -35,13 +35,10 @@ _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.decode_name) 
 
 
 def overrule(fields: dict[str, Any], headers: Mapping[str, bytes | None], aliases: Aliases) -> None:
-    """Put what aliases say in place of what the framework's headers said.
+    """Put what aliases say in place of what the framework's headers, of which the last of each name counts, said.
 
-    A letter that only aliases know, or only they and we, becomes `ad-hoc`.
-
-    Args:
-      headers: the letter's headers, the last of each name.
-      aliases: keys are of `ALIASABLE`; of several names the first that says something.
+    A letter that only aliases know, or only they and we, becomes `ad-hoc`. Of several names of a field the first counts that says
+    something.
     """
     for field, names in aliases.items():
         value = _read_first(headers, names, _READERS[field])
@@ -90,8 +87,7 @@ class Implied(NamedTuple):
 def infer_from_name(topic: str, origin: str | None = None) -> Implied:
     """Infer the origin topic and the consumer group of letters from the name of their dead-letter topic.
 
-    Args:
-      origin: the topic that a header names, if one does; it is not questioned, and tells where a group begins.
+    An origin that a header names is not questioned, and tells where a group begins.
     """
     by_name = _infer_from_name(topic)
     if origin is None:
@@ -187,13 +183,9 @@ def _build_plan(names: tuple[str, ...]) -> DetectionPlan | None:
         return tuple((len(names) - 1 - from_end[p.header] if p.first else last[p.header], p) for p in there)
 
     fields = {field: locate_fields(getattr(dialect, field)) for field in _FIELDS}
-    return DetectionPlan(
-        dialect.family,
-        dialect.tier,
-        {field: tuple((n, place.read) for n, place in places) for field, places in fields.items() if places},
-        locate_fields(dialect.attempts) or locate_fields(libraries.OWN.attempts),
-        bool(fields["origin_topic"]),
-    )
+    readable = {field: tuple((n, place.read) for n, place in places) for field, places in fields.items() if places}
+    attempts = locate_fields(dialect.attempts) or locate_fields(libraries.OWN.attempts)
+    return DetectionPlan(dialect.family, dialect.tier, readable, attempts, bool(fields["origin_topic"]))
 
 
 def _lateness(dialect: Dialect, at: dict[str, int]) -> tuple[int, bool, int]:
@@ -211,7 +203,6 @@ def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None,
     Args:
       headers: all of them in their order; those that are not in `KNOWN` matter only to `aliases`.
       topic: the dead-letter topic, whose name implies an origin where the headers name none.
-      value: for task queues that write envelopes.
       aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first
         that says something, of duplicates the last. Numbers are ASCII digits, and are taken as they are.
     """

@@ -71,7 +71,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     stage: Places = ()
 
     def is_in(self, names: frozenset[str]) -> bool:
-        """Whether headers of these names give it away."""
         return self.unless.isdisjoint(names) and any(mark <= names for mark in self.marks)
 
 
@@ -91,12 +90,10 @@ def read_at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Pl
 
 
 def locate_name(*headers: str, first: bool = False) -> Places:
-    """Places of a name or id."""
     return read_at(header_values.decode_name, *headers, first=first)
 
 
 def locate_text(*headers: str, first: bool = False) -> Places:
-    """Places of free text."""
     return read_at(header_values.message, *headers, first=first)
 
 

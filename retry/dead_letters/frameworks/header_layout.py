@@ -49,8 +49,7 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
       kept: by place, whether it is a header of the original record, and not of ours.
       alike: values → those that are mostly alike from letter to letter, unchanged.
       derived: places of fields whose values differ from letter to letter, while what is read from them is mostly equal.
-      origin_offset: places of the offset of the record that failed.
-      messages: places of the exception's message.
+      origin_offset, messages: places of the offset of the record that failed, and of the exception's message.
       retry_at: place of the wish when to be retried; None where there is none.
       returned: places of the headers of an earlier retry; None for a first failure.
     """
@@ -90,17 +89,13 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
     telling = {field: places for field, places in fields.items() if field not in _IGNORED | _OWN}
     plain = {field for field, places in telling.items() if all(read in _PLAIN_READERS for _, read in places)}
     alike = sorted({n for field in plain for n, _ in telling[field]})
+    alike += [n for n in (returned[1:3] if returned else ()) if n is not None]
     return HeaderLayout(
-        plan=detected,
-        telling=tuple(known),
-        kept=kept,
-        alike=_getter(alike + [n for n in (returned[1:3] if returned else ()) if n is not None]),
+        plan=detected, telling=tuple(known), kept=kept, alike=_getter(alike),
         derived=tuple(places for field, places in telling.items() if field not in plain),
-        origin_offset=fields.get("origin_offset", ()),
-        messages=tuple(n for n, _ in fields.get("message", ())),
-        retry_at=retry_at,
-        returned=returned,
-    )
+        origin_offset=fields.get("origin_offset", ()), messages=tuple(n for n, _ in fields.get("message", ())),
+        retry_at=retry_at, returned=returned,
+    )  # fmt: skip
 
 
 def _find_returned(of_ours: dict[str, int]) -> ReturnedAt | None:

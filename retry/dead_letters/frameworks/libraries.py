@@ -84,12 +84,7 @@ AD_HOC = Dialect(
     message=locate_text("failure-reason", "dlq-reason", "x-error-message", "__krafka.dlq.exception.message"),
 )
 
-OWN = Dialect(
-    family="own",
-    tier=Tier.OWN,
-    marks=any_of(ours.ID, ours.SOURCE),
-    attempts=count(ours.ATTEMPT, plus=1),
-)
+OWN = Dialect(family="own", tier=Tier.OWN, marks=any_of(ours.ID, ours.SOURCE), attempts=count(ours.ATTEMPT, plus=1))
 
 OTHERS = (KARAFKA, WATERMILL, CRONSUMER, UBER, ETF1, AD_HOC, OWN)
 
