@@ -31,11 +31,7 @@ from retry.errors import TableUnreadable
 class MemoryTables:
     """See `retry.delay_queue.table.interface.TableDirectory`. A table outlives whoever opened it, as files do.
 
-    Args:
-      age_ms_max: a table that was not current for longer is wiped when it is opened.
-
-    Attributes:
-      kept: what lies there, by partition.
+    What lies there is `kept`, by partition. One that was not current for longer than `age_ms_max` is wiped when it is opened.
     """
 
     def __init__(self, age_ms_max: int) -> None:
@@ -63,11 +59,9 @@ _KNOWN_AHEAD = (ORDERED, NAMED)
 
 
 class MemoryTable:
-    """A dict and a sorted list of its keys, used as a `retry.delay_queue.table.interface.Table`.
+    """A dict and a sorted list of its keys. See `retry.delay_queue.table.interface.Table`, which says what each method does.
 
-    Attributes:
-      current_at_ms: when it was last known to be current.
-      corrupt: every read raises `TableUnreadable`.
+    While it is `corrupt`, every read raises `TableUnreadable`.
     """
 
     def __init__(self) -> None:
@@ -79,11 +73,9 @@ class MemoryTable:
 
     @property
     def controls(self) -> Mapping[bytes, bytes]:
-        """The control records that stand, by their keys."""
         return {key: self._rows[key] for key in self._between(CONTROL, b"\x11")}
 
     def apply_records(self, rows: Sequence[ChangelogRow], next_offset: int, current_at_ms: int) -> Sequence[UnreadableRow]:
-        """Apply committed changelog records, and return those that no version wrote; see `Table.apply_records`."""
         self._check_readable()
         records, unreadable = select_readable_rows(rows)
         self._apply_rows([row for row in records if row[0][0] >= END_KEY[0] or self._ahead.is_news(*row)])
@@ -121,16 +113,13 @@ class MemoryTable:
             raise TableUnreadable("corrupt, as the test made it")
 
     def lanes(self) -> list[bytes]:
-        """Return every lane that has an entry, sorted."""
         return sorted({key[:LANE_BYTES] for key in self._between(FIRST_KEY, END_KEY)})
 
     def due_lanes(self, now_ms: int) -> list[bytes]:
-        """Return the lanes that have something due at `now_ms`, the one with the oldest entry first."""
         first = {lane: next(iter(self._between(lane, due_bound(now_ms + 1, lane))), None) for lane in self.lanes()}
         return sorted((lane for lane, key in first.items() if key), key=lambda lane: (first[lane] or b"")[LANE_BYTES:])
 
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
-        """Return the first rows of a lane that are due at `now_ms`; see `Table.find_due` for the limits."""
         self._check_readable()
         return self._first_rows(lane, due_bound(now_ms + 1, lane), rows_max, bytes_max)
 
@@ -145,7 +134,6 @@ class MemoryTable:
         return rows
 
     def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Delete entries that `find_due` has returned and a committed transaction has ended; see `Table.delete_scanned_rows`."""
         # Plain ones are put by the fold: one that is due at once would be sent before the changelog has it, and then again.
         self._check_readable()
         named_or_ordered = [row for row in replacements if row[0][0] in _KNOWN_AHEAD]
@@ -162,13 +150,11 @@ class MemoryTable:
         return value in (self._rows.get(key), superseded)
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Delete entries that a committed transaction has ended and no scan has handed out; see `Table.delete_rows`."""
         found = self.find_blocks(keys)
         self.delete_scanned_rows(keys, replacements)
         self._split(found, set(keys))
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
-        """Explode as `Table.explode` says."""
         self._check_readable()
         self._split([(key, self._rows[key]) for key in block_keys if key in self._rows], set())
 
@@ -179,20 +165,16 @@ class MemoryTable:
         self._apply_rows([*stay, *((block, None) for block, _ in found)])
 
     def find_blocks(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-        """Answer as `Table.find_blocks` says."""
         plain = [key for key in keys if key[:1] == bytes([PLAIN]) and key not in self._rows]
         return blocks.find_blocks(self, plain)
 
     def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
-        """The first keys of rows from a start to before an end."""
         return self._between(start, end)[:rows_max]
 
     def is_leaving(self, key: bytes) -> bool:
-        """Answer as `Table.is_leaving` says."""
         return self._ahead.is_leaving(key)
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Return the next entries after a cursor; see `Table.scan_entries`."""
         self._check_readable()
         return interface.read_page(self._scan, after, rows_max)
 
@@ -206,19 +188,16 @@ class MemoryTable:
         return DueEstimate(due[0] if due and due[0] <= until_ms[-1] else None, [bisect_right(due, until) for until in until_ms])
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """Return the first entries of every lane; see `Table.earliest` for the limits."""
         self._check_readable()
         rows = (self._first_rows(lane, lane_end(lane), rows_max, bytes_max) for lane in self.lanes())
         return [row[1:] for of_lane in rows for row in interface.list_entries(of_lane)[:rows_max]]
 
     def page_behind(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Return the next entries that wait behind another one, after a cursor: of each a cursor, its key, its envelope."""
         self._check_readable()
         keys = [key for key in self._between(ordered_entries.FIRST_BEHIND, ordered_entries.END_BEHIND) if key > after]
         return [(key, ordered_entries.key_of(key), self._rows[key]) for key in keys[:rows_max]]
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Table.get`; rows of queues too."""
         row = self._rows.get(key)
         if row is not None:
             return row
@@ -227,43 +206,35 @@ class MemoryTable:
         return next((blocks.find_envelope(block, value, key) for block, value in self.find_blocks([key])), None)
 
     def list_superseded(self, rows_max: int) -> list[bytes]:
-        """Return the keys of superseded named entries, for which nulls are to be written."""
         self._check_readable()
         rows = self._between(named_entries.FIRST_SUPERSEDED, named_entries.END_SUPERSEDED)
         return [named_entries.key_of(row) for row in rows[:rows_max]]
 
     def expired_cancels(self, now_ms: int, keys_max: int) -> list[bytes]:
-        """Answer as `Table.expired_cancels` says."""
         self._check_readable()
         rows = self._between(named_entries.FIRST_REMEMBERED, named_entries.remembered_until(now_ms))
         return [named_entries.cancel_of(row) for row in rows[:keys_max]]
 
     def find_greatest(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Answer as `Table.find_greatest` says."""
         rows = self.get_many([named_entries.pointer(key) for key in keys])
         return [None if row is None else row[1:] for row in rows]
 
     @property
     def has_slices(self) -> bool:
-        """Whether there is a slice of an action, or letters that a ramp waits for."""
         return bool(self.list_under(SLICE) or self.list_under(SENDING))
 
     def list_slices(self, prefix: bytes, rows_max: int, after: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """Return the first slices whose keys begin with `prefix` and are greater than `after`, in key order."""
         self._check_readable()
         keys = self._between(max(prefix, after + b"\0"), prefix + _LAST)
         return [(key, self._rows[key]) for key in keys[:rows_max]]
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Rows by their keys."""
         return [self._rows.get(key) for key in keys]
 
     def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All rows whose keys begin so."""
         return [(key, self._rows[key]) for key in self._between(prefix, prefix + _LAST)]
 
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
-        """The first row at `start` or beyond, if its key begins with `prefix`."""
         at = bisect_left(self._keys, start)
         keys = self._keys[at : at + 1]
         return (keys[0], self._rows[keys[0]]) if keys and keys[0].startswith(prefix) else None

@@ -23,17 +23,6 @@ from retry.testing.kafka.partition import MemoryEnd, MemoryPartition, MemoryReco
 from retry.testing.kafka.transactional_producer import Fault, MemoryTransactionalProducer
 
 __all__ = [
-    "Fault",
-    "Membership",
-    "MemoryCluster",
-    "MemoryEnd",
-    "MemoryGroup",
-    "MemoryGroupMember",
-    "MemoryLog",
-    "MemoryPartition",
-    "MemoryPartitionReader",
-    "MemoryRecord",
-    "MemoryTransactionalProducer",
-    "Transaction",
-    "murmur2",
-]
+    "Fault", "Membership", "MemoryCluster", "MemoryEnd", "MemoryGroup", "MemoryGroupMember", "MemoryLog", "MemoryPartition",
+    "MemoryPartitionReader", "MemoryRecord", "MemoryTransactionalProducer", "Transaction", "murmur2",
+]  # fmt: skip

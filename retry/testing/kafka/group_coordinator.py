@@ -35,11 +35,7 @@ class _Seat:
 
 
 class MemoryGroup:
-    """Members by instance name.
-
-    Args:
-      partitions: all there are, of every topic.
-    """
+    """Members by instance name, and `partitions`, which lists all there are, of every topic."""
 
     def __init__(self, name: str, partitions: Callable[[], list[Partition]]) -> None:
         self.name, self.generation, self._partitions = name, 0, partitions
@@ -48,7 +44,6 @@ class MemoryGroup:
         self._round = False
 
     def list_instances(self) -> list[str]:
-        """The instance names of its members."""
         return list(self._seats)
 
     def changes(self) -> int:
@@ -85,11 +80,7 @@ class MemoryGroup:
     def heartbeat(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
     ) -> set[Partition] | None:
-        """Take a member's heartbeat: what it is to own from now on if that has changed, else None.
-
-        Raises:
-          LookupError: it is no member any more.
-        """
+        """Take a member's heartbeat: what it is to own from now on if that changed, else None; LookupError: it is no member."""
         seat = self._seats.get(instance)
         if seat is None or seat.session != session:
             raise LookupError(f"{instance} is no member of {self.name} any more")

@@ -77,7 +77,6 @@ class MemoryLog:
         return {n: OffsetBounds(self.topics[topic][n].start, self.topics[topic][n].end) for n in partitions}
 
     def bounds_of(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetBounds]:
-        """Ask where partitions begin and end; see `retry.kafka.interface.Log`."""
         return {(topic, n): self.fetch_bounds(topic, [n])[n] for topic, n in partitions}
 
     def find_committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -130,9 +129,7 @@ class MemoryLog:
         is_old = self.now_ms() - stamp_ms > self.age_ms_max.get(e.destination, 1 << 62)
         return KafkaError(KafkaError.INVALID_TIMESTAMP) if is_old else None
 
-    def append(
-        self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False
-    ) -> None:
+    def append(self, transaction: Transaction, e: Entry, partition: int, stamp_ms: int, *, compressed: bool = False) -> None:
         """Add a record at the end of a partition; -1 lets the key choose. For `MemoryTransactions`."""
         refusal = self.find_record_error(e, partition, stamp_ms, compressed=compressed)
         unwritable = forbidden() if e.destination in self.forbidden else refusal

@@ -22,13 +22,10 @@ class MemoryRecord(Record):
     """One record; it reads like a `confluent_kafka.Message`, so intake and fold take it as one."""
 
     def __init__(self, entry: Entry, partition: int, offset: int, stamp_ms: int, leader_epoch: int = 0) -> None:
-        super().__init__(
-            (entry.destination, partition, offset), entry.key, entry.value, entry.headers, (CREATE_TIME, stamp_ms)
-        )
+        super().__init__((entry.destination, partition, offset), entry.key, entry.value, entry.headers, (CREATE_TIME, stamp_ms))
         self.entry, self._leader_epoch = entry, leader_epoch
 
     def leader_epoch(self) -> int | None:
-        """Under which leader it was written."""
         return self._leader_epoch
 
     def headers(self) -> Headers | None:  # type: ignore[override]
@@ -36,11 +33,9 @@ class MemoryRecord(Record):
         return None if self.has_too_many_headers() else self.entry.headers or None
 
     def has_too_many_headers(self) -> bool:
-        """Whether there are more headers than a client can read."""
         return len(self.entry.headers) > HEADERS_MAX
 
     def error(self) -> KafkaError | None:
-        """None: it is no error."""
         return None
 
     def __len__(self) -> int:
@@ -170,8 +165,7 @@ class MemoryPartition:
     def compact(self, before: int, now_ms: int, retention_ms: int) -> None:
         """Keep the last committed record of each key; of nulls those that were met less than `retention_ms` ago.
 
-        Args:
-          before: of no offset from here on, nor of any that readers may not read yet. The last record always stays.
+        From the offset `before` on all stays, and what readers may not read yet, and the last record.
         """
         before = min(before, self.stable, self._slots[-1].offset if self._slots else 0)
         seen = [s for s in self._slots if s.record is not None and s.transaction.committed and s.offset < self.stable]

@@ -35,11 +35,7 @@ class Fault(Enum):
 
 
 class MemoryTransactionalProducer:
-    """Transactions of one id; see `retry.kafka.interface`.
-
-    Args:
-      compresses: whether records are as large as gzip makes them.
-    """
+    """Transactions of one id; see `retry.kafka.interface`. With `compresses` records are as large as gzip makes them."""
 
     def __init__(self, log: MemoryLog, transactional_id: str, *, compresses: bool = False) -> None:
         self._log, self._id, self._epoch, self._compresses = log, transactional_id, 0, compresses
@@ -133,7 +129,6 @@ class MemoryTransactionalProducer:
         return False
 
     def is_silent(self) -> bool:
-        """Whether nothing of this transaction has arrived, though something was sent."""
         return self._is_stuck()
 
     def _is_stuck(self) -> bool:
@@ -175,7 +170,6 @@ class MemoryTransactionalProducer:
         self._under_way = None
 
     def open_compressing(self) -> MemoryTransactionalProducer:
-        """Open a producer that compresses; see `retry.kafka.interface.SweepProducer`."""
         other = MemoryTransactionalProducer(self._log, f"{self._id}-gzip", compresses=True)
         other.open()
         return other
