@@ -46,21 +46,6 @@ from backoff.policy import Decision, Park, Policy, RetryAt
 from backoff.rate_limit import Bucket, Limit
 
 __all__ = [
-    "JITTERS",
-    "Bucket",
-    "Calendar",
-    "Constant",
-    "Cron",
-    "Decision",
-    "Exponential",
-    "Limit",
-    "Linear",
-    "Park",
-    "Policy",
-    "PolicyInvalid",
-    "QuietHours",
-    "RetryAt",
-    "Steps",
-    "duration_ms",
-    "duration_text",
-]
+    "JITTERS", "Bucket", "Calendar", "Constant", "Cron", "Decision", "Exponential", "Limit", "Linear", "Park", "Policy",
+    "PolicyInvalid", "QuietHours", "RetryAt", "Steps", "duration_ms", "duration_text",
+]  # fmt: skip

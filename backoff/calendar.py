@@ -29,7 +29,6 @@ class QuietHours:
       from_minute: of the day, from 0; the first that is quiet.
       to_minute: of the day, from 0; the first that is open again. On the next day, if it is not after `from_minute`:
         where the two are the same, the period lasts a whole day.
-      zone: whose clocks count.
       days: those on which the period begins; 0 is Monday.
     """
 
@@ -42,22 +41,15 @@ class QuietHours:
     def parse(cls, mapping: Mapping[str, object]) -> QuietHours:
         """The period of a mapping like `{"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["fri"]}`.
 
-        `days` may be left out: every day.
-
-        Raises:
-          PolicyInvalid: a key is missing, unknown, or cannot be used.
+        `days` may be left out: every day. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
         """
         for key in mapping:
             if key not in _KEYS:
                 raise PolicyInvalid(str(key), f"no such key; quiet hours have {', '.join(_KEYS)}")
         if missing := [key for key in _KEYS[:3] if key not in mapping]:
             raise PolicyInvalid(missing[0], "is missing; quiet hours need from, to and zone")
-        return cls(
-            _minute(mapping["from"], "from"),
-            _minute(mapping["to"], "to"),
-            zone_named(mapping["zone"], "zone"),
-            _weekdays(mapping.get("days", list(_DAYS)), "days"),
-        )
+        begin, end, zone = _minute(mapping["from"], "from"), _minute(mapping["to"], "to"), zone_named(mapping["zone"], "zone")
+        return cls(begin, end, zone, _weekdays(mapping.get("days", list(_DAYS)), "days"))
 
     def next_at_or_after(self, moment_ms: int) -> int:
         """The end of the period that a moment lies in, both in ms since 1970; the moment itself where it lies in none.
@@ -161,7 +153,6 @@ class Calendar:
     _moved: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __call__(self, due_at_ms: int) -> int:
-        """The first allowed time that is not before `due_at_ms`."""
         if not 0 <= due_at_ms < END_MS:
             return due_at_ms
         minute = due_at_ms // _MINUTE_MS if self.align is None else -(-due_at_ms // _MINUTE_MS)
@@ -178,7 +169,6 @@ class Calendar:
         return ", ".join(rule.describe_rule() for rule in self._rules())
 
     def ever(self) -> bool:
-        """Whether any time is allowed."""
         return self._settle_moment(_TRIAL_MS)[1]
 
     def _rules(self) -> tuple[Cron | QuietHours, ...]:
@@ -199,10 +189,8 @@ class Calendar:
 def parse_calendar(mapping: Mapping[str, object], base: Calendar | None = None) -> Calendar | None:
     """The base calendar with what the keys `quiet_hours` and `align` say instead; None where neither is left.
 
-    The text `none` takes away what the base has.
-
-    Raises:
-      PolicyInvalid: a value cannot be used, or no time would ever be allowed.
+    The text `none` takes away what the base has. Raises PolicyInvalid where a value cannot be used, or no time would ever be
+    allowed.
     """
     if not any(key in mapping for key in KEYS):
         return base

@@ -32,13 +32,7 @@ from backoff.time_zone import zone as zone_named
 # five fields: @hourly, @daily, @weekly, @monthly, @yearly.
 
 _CHARS_MAX = 500
-_MACROS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-}
+_MACROS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *"}
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _VALUE = "[0-9]{1,2}|[a-z]{3}"
@@ -85,13 +79,10 @@ _KINDS = (
 
 
 def fields(expression: object) -> Fields:
-    """The fields of an expression; capital letters and small ones are the same.
+    """The fields of an expression; capital letters and small ones are the same. PolicyInvalid, at `cron`: it is none.
 
     >>> fields("0,30 9-17/4 1 */6 FRI-SUN")[1:4] == ({9, 13, 17}, {1}, {1, 7})
     True
-
-    Raises:
-      PolicyInvalid: at `cron`, it is no such expression.
     """
     if not isinstance(expression, str) or len(expression) > _CHARS_MAX:
         raise PolicyInvalid("cron", f"{quote_value(expression)} is not a cron expression, like '*/15 * * * *'")
@@ -146,11 +137,8 @@ class Cron:
     """The minutes that an expression names. Make it with `parse`.
 
     Attributes:
-      written: the expression, as someone wrote it.
-      zone: whose clocks count.
       minutes: of the day, from 0, ascending.
-      days: of the month, from 1.
-      months: from 1, ascending.
+      days, months: from 1; months ascending.
       weekdays: 0 is Monday.
       either: a day matches by `days` or by `weekdays`; otherwise it must match by both.
       repeats: a time that clocks show twice matches both times.
@@ -172,8 +160,7 @@ class Cron:
         >>> Cron.parse("*/15 9-17 * * MON-FRI", "Europe/Berlin").minutes[:5]
         (540, 555, 570, 585, 600)
 
-        Raises:
-          PolicyInvalid: at `cron`, it is no such expression or never matches; at `zone`, there is no such zone.
+        Raises PolicyInvalid: at `cron`, it is no such expression or never matches; at `zone`, there is no such zone.
         """
         sets = fields(text)
         # Every date that there is, 29 February too, falls on every day of the week in 400 years.

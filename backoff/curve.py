@@ -22,7 +22,6 @@ class Constant:
     max_delay_ms: int
 
     def __call__(self, attempt: int) -> int:  # noqa: ARG002 - one signature for every curve
-        """Milliseconds before the retry, whichever it is."""
         return min(self.delay_ms, self.max_delay_ms)
 
 
@@ -39,7 +38,6 @@ class Linear:
     max_delay_ms: int
 
     def __call__(self, attempt: int) -> int:
-        """Milliseconds before retry number `attempt`, from 1."""
         return min(self.delay_ms + self.step_ms * (attempt - 1), self.max_delay_ms)
 
 
@@ -61,7 +59,6 @@ class Exponential:
     max_delay_ms: int
 
     def __call__(self, attempt: int) -> int:
-        """Milliseconds before retry number `attempt`, from 1; fractions are dropped."""
         # Nothing grows from nothing: without this, zero would jump to the cap where the power overflows.
         if not self.delay_ms:
             return 0
@@ -83,5 +80,4 @@ class Steps:
     max_delay_ms: int
 
     def __call__(self, attempt: int) -> int:
-        """Milliseconds before retry number `attempt`, from 1."""
         return min(self.delays_ms[min(attempt, len(self.delays_ms)) - 1], self.max_delay_ms)

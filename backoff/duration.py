@@ -20,8 +20,7 @@ def duration_ms(text: object, path: str = "") -> int:
     >>> [duration_ms(text) for text in ("250ms", "30s", "5m", "2h", "3d", "1h30m", "0s")]
     [250, 30000, 300000, 7200000, 259200000, 5400000, 0]
 
-    Raises:
-      PolicyInvalid: it is not such a text; `path` says where it stands.
+    Raises PolicyInvalid where it is not such a text; `path` says where it stands.
     """
     found = _WRITTEN.fullmatch(text) if isinstance(text, str) and 0 < len(text) <= _CHARS_MAX else None
     if found is None:

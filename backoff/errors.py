@@ -4,11 +4,9 @@ from __future__ import annotations
 
 
 class PolicyInvalid(ValueError):
-    """A policy cannot be used as it is written.
+    """A policy cannot be used as it is written, for a reason that says what is there, and what would be right.
 
-    Attributes:
-      path: where in the mapping, like "backoff.delay"; empty for the mapping as a whole.
-      reason: what is there, and what would be right.
+    The path is where in the mapping, like "backoff.delay"; empty for the mapping as a whole.
     """
 
     def __init__(self, path: str, reason: str) -> None:

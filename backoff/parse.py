@@ -38,13 +38,10 @@ _ATTEMPTS_MAX = 1_000_000
 
 
 def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
-    """The base policy with what the mapping says instead.
+    """The base policy with what the mapping says instead; raises PolicyInvalid where a key is unknown or cannot be used.
 
     Keys: backoff, jitter, max_attempts (0 to 1,000,000), max_age, honour_retry_at, quiet_hours, align. A `backoff`
     replaces the one of the base as a whole; only `max_delay`, being a bound, is kept where the new one names none.
-
-    Raises:
-      PolicyInvalid: a key is unknown or its value cannot be used.
     """
     if not mapping:
         return base
@@ -61,15 +58,11 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
     return replace(base, calendar=calendar.parse_calendar(mapping, base.calendar), **changes)
 
 
-def curve(
-    mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms
-) -> Constant | Linear | Exponential | Steps:
+def curve(mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms) -> Constant | Linear | Exponential | Steps:
     """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
 
-    `max_delay_ms` stands in where the mapping has no `max_delay`.
-
-    Raises:
-      PolicyInvalid: the kind is unknown, or a key of it is missing, unknown, or cannot be used.
+    `max_delay_ms` stands in where the mapping has no `max_delay`. Raises PolicyInvalid where the kind is unknown, or a key of it
+    is missing, unknown, or cannot be used.
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -54,15 +54,9 @@ class Policy:
     calendar: Calendar | None = None
 
     def decide(
-        self,
-        *,
-        attempt: int,
-        first_failed_at_ms: int,
-        failed_at_ms: int,
-        now_ms: int,
-        draw: float,
+        self, *, attempt: int, first_failed_at_ms: int, failed_at_ms: int, now_ms: int, draw: float,
         retry_at_ms: int | None = None,
-    ) -> Decision:
+    ) -> Decision:  # fmt: skip
         """Say when retry number `attempt` is due, or why it is not made. Called for every letter, so it stays small.
 
         Arguments:

@@ -39,8 +39,7 @@ def rate(value: object, path: str = "") -> Limit:
     >>> [rate(text) for text in ("500/s", "2000/1h")]
     [Limit(tokens=500, period_ms=1000), Limit(tokens=2000, period_ms=3600000)]
 
-    Raises:
-      PolicyInvalid: it is not such a text; `path` says where it stands.
+    Raises PolicyInvalid where it is not such a text; `path` says where it stands.
     """
     found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if found is None:

@@ -73,11 +73,10 @@ class RecurrencePlan(Protocol):
 
 
 def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
-    """Due time and number of the first run that is not before `from_ms` and has no smaller number than the plan's; None
-    where there is none. The run of a plan that has but one is that one, however long ago.
+    """Due time and number of the first run not before `from_ms` and with no smaller number than the plan's; None: there is none.
 
-    Raises:
-      PolicyInvalid: no such cron expression, or no such zone here.
+    The run of a plan that has but one is that one, however long ago. Raises PolicyInvalid where there is no such cron expression,
+    or no such zone here.
     """
     if plan.cron:
         return _plan_run(plan, _match(plan, max(from_ms, plan.start_ms)), plan.run)
@@ -88,15 +87,8 @@ def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
 def find_next_run(plan: RecurrencePlan, due_ms: int, now_ms: int) -> Run | None:
     """Due time and number of the run after the one that waits, always due later than that; None where that is the last.
 
-    It may be due already. Matches of a cron expression beyond which jitter, or whoever put it off, moved the waiting run are
-    not made.
-
-    Args:
-      due_ms: when the waiting run was due.
-      now_ms: when it is made, or passed over.
-
-    Raises:
-      PolicyInvalid: no such cron expression, or no such zone here.
+    The waiting run was due at `due_ms`, and is made, or passed over, at `now_ms`; the next may be due already. Matches of a cron
+    expression beyond which jitter, or whoever put it off, moved the waiting run are not made. Raises as `find_first_run`.
     """
     missed = now_ms - due_ms > plan.late_ms
     kept = plan.catch_up_max - 1 if plan.misfire == ALL else 0

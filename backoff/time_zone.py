@@ -22,11 +22,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def zone(name: object, path: str) -> ZoneInfo:
-    """The time zone of a name like `Europe/Berlin` or `UTC`.
-
-    Raises:
-      PolicyInvalid: there is none of that name; `path` says where it stands.
-    """
+    """The time zone of a name like `Europe/Berlin` or `UTC`; PolicyInvalid, at `path`, where there is none of that name."""
     try:
         if isinstance(name, str) and _ZONE.fullmatch(name):
             return ZoneInfo(name)
