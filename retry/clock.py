@@ -87,16 +87,11 @@ class Deadline:
         return max(0.0, self._end_s - monotonic_s())
 
     def has_passed(self) -> bool:
-        """Whether nothing is left."""
         return self.remaining_s() == 0.0
 
 
 class Interval:
-    """Lets something be done every so many seconds, by a thread that asks more often than that.
-
-    Args:
-      at_once: whether it is due when it is first asked; else after the first interval.
-    """
+    """Lets something be done every so many seconds, by a thread that asks more often; `at_once`: when it is first asked, too."""
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds
@@ -110,5 +105,4 @@ class Interval:
         return True
 
     def restart(self) -> None:
-        """Let the next interval begin now."""
         self._due_at_s = monotonic_s() + self._seconds

@@ -71,9 +71,7 @@ class BrokersUnreachable(RetryError):
     """None of the brokers answered."""
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(
-            f"no broker answered at {address} ({reason}); is it RETRY_BOOTSTRAP_SERVERS, or RETRY_KAFKA_*?"
-        )
+        super().__init__(f"no broker answered at {address} ({reason}); is it RETRY_BOOTSTRAP_SERVERS, or RETRY_KAFKA_*?")
         self.address, self.reason = address, reason
 
 

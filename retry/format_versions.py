@@ -31,13 +31,7 @@ import msgspec
 
 
 class Format(NamedTuple):
-    """One row of the table above.
-
-    Attributes:
-      name: what messages call the format.
-      writes: the version that is written.
-      reads: every version that is read.
-    """
+    """One row of the table above: what messages call the format, the version that is written, and every version that is read."""
 
     name: str
     writes: int
@@ -120,11 +114,7 @@ RecordVersion = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 def json_decoder(type_: type[_T], noun: str) -> Callable[[bytes], _T]:
-    """Make a decoder of JSON objects of a type, which raises ValueError of whatever is none.
-
-    Args:
-      noun: what people call such an object.
-    """
+    """Make a decoder of JSON objects of a type, which people call a `noun`, that raises ValueError of whatever is none."""
     decode = msgspec.json.Decoder(type_).decode
 
     def decode_json(value: bytes) -> _T:

@@ -43,8 +43,7 @@ def read_release(java: Path) -> str:
 def find_java() -> str:
     """The program `java`: that of JAVA_HOME where it is set, else the one on the PATH.
 
-    Raises:
-      JavaUnavailable: there is none, or it is older than 17.
+    Raises JavaUnavailable where there is none, or it is older than 17.
     """
     java = locate_java()
     if java is None:
@@ -57,11 +56,7 @@ def find_java() -> str:
 
 
 def demand_java_of_spark() -> None:
-    """Look whether Spark can run on the Java that there is.
-
-    Raises:
-      JavaUnavailable: it cannot.
-    """
+    """Look whether Spark can run on the Java that there is; raises JavaUnavailable where it cannot."""
     java = find_java()
     if (version := _version(java)) > NEWEST_OF_SPARK:
         raise JavaUnavailable(f"{java} is Java {version}, on which Spark 4.0 fails; let JAVA_HOME name a Java 17 or 21")
@@ -102,9 +97,7 @@ def jars(name: str) -> list[Path]:
     wrong = sorted(f for f, sha in pinned.items() if not (folder / f).is_file() or _sha256(folder / f) != sha)
     if wrong:
         shutil.rmtree(folder)
-        raise JarsUnavailable(
-            f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again"
-        )
+        raise JarsUnavailable(f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again")
     return [folder / f for f in sorted(pinned)]
 
 
@@ -123,9 +116,7 @@ def _fetch(name: str, folder: Path) -> None:
             if done.returncode == 0 and target.is_dir():
                 break
         else:
-            raise JarsUnavailable(
-                f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}"
-            )
+            raise JarsUnavailable(f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}")
         if not folder.is_dir():
             target.rename(folder)
 

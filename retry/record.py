@@ -16,8 +16,7 @@ CREATE_TIME = 1
 class Record:
     """A record that comes from an entry, a pointer or a test instead of a consumer; letters and schedules are read from it.
 
-    Args:
-      timestamp: its kind (1: set by the producer, 2: by the broker), and milliseconds since 1970.
+    Its timestamp is a kind (1: set by the producer, 2: by the broker), and milliseconds since 1970.
     """
 
     def __init__(
@@ -26,30 +25,24 @@ class Record:
         self._location, self._key, self._value, self._headers, self._timestamp = location, key, value, headers, timestamp
 
     def topic(self) -> str:
-        """The topic that it lies in."""
         return self._location[0]
 
     def partition(self) -> int:
-        """The partition that it lies in."""
         return self._location[1]
 
     def offset(self) -> int:
         return self._location[2]
 
     def key(self) -> bytes | None:
-        """None is a null, not an empty key."""
         return self._key
 
     def value(self) -> bytes | None:
-        """None is a null, not an empty value."""
         return self._value
 
     def headers(self) -> Headers:
-        """All of them, in their order."""
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
-        """Return the kind of the timestamp, and its milliseconds since 1970."""
         return self._timestamp
 
 

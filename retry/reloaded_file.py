@@ -20,12 +20,8 @@ _READ_EVERY_S = 5.0
 class ReloadedFile(Generic[_Parsed]):
     """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
 
-    Args:
-      setting: the environment variable that names it.
-      parse: turns the text of the file into its content. Raises SettingsInvalid where that cannot be used.
-
-    Raises:
-      SettingsInvalid: the file cannot be used. Later such a file changes nothing, and the log says so once.
+    `parse` turns its text into its content, and raises SettingsInvalid where that cannot be used. So does the first reading of a
+    file; later such a file changes nothing, and the log says so once.
     """
 
     def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:

@@ -142,9 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", self.app_id):
-            raise SettingsInvalid(
-                "RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -"
-            )
+            raise SettingsInvalid("RETRY_APP_ID", f"{self.app_id!r} cannot begin a topic name; use letters, digits, . _ -")
         if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", self.instance):
             raise SettingsInvalid("RETRY_INSTANCE", f"{self.instance!r} is no name; use letters, digits, . _ -")
         if not all(map(_HOST.fullmatch, self.http_hosts.split(","))):
@@ -163,27 +161,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsInvalid("RETRY_CONSOLE_URL", fault)
 
     def http_host_port(self) -> tuple[str, int]:
-        """Host and port of `http_addr`.
-
-        Raises:
-          SettingsInvalid: it is not host:port.
-        """
+        """Host and port of `http_addr`; raises SettingsInvalid where it is not host:port."""
         return _host_port("RETRY_HTTP_ADDR", self.http_addr)
 
     def api_host_port(self) -> tuple[str, int]:
-        """Host and port of `api_addr`.
-
-        Raises:
-          SettingsInvalid: it is not host:port.
-        """
+        """Host and port of `api_addr`; raises SettingsInvalid where it is not host:port."""
         return _host_port("RETRY_API_ADDR", self.api_addr)
 
     def console_host_port(self) -> tuple[str, int]:
-        """Host and port of `console_addr`.
-
-        Raises:
-          SettingsInvalid: it is not host:port.
-        """
+        """Host and port of `console_addr`; raises SettingsInvalid where it is not host:port."""
         return _host_port("RETRY_CONSOLE_ADDR", self.console_addr)
 
     def __repr__(self) -> str:
@@ -198,9 +184,7 @@ def _format_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else value for name, value in properties.items()}
 
 
-NOT_FROM_ENVIRONMENT = frozenset(
-    {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
-)
+NOT_FROM_ENVIRONMENT = frozenset({"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"})
 
 
 def find_group_protocol_fault(properties: Mapping[str, str]) -> str | None:
@@ -254,8 +238,7 @@ def of_process() -> dict[str, str]:
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings that the environment holds.
 
-    Raises:
-      SettingsInvalid: a variable that begins with RETRY_ is unknown, or its value cannot be used.
+    Raises SettingsInvalid where a variable that begins with RETRY_ is unknown, or its value cannot be used.
     """
     found = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(_PREFIX)}
     if wrong := next((k for k, v in found.items() if not is_text(v)), None):
