@@ -79,10 +79,12 @@ _KINDS = (
 
 
 def fields(expression: object) -> Fields:
-    """The fields of an expression; capital letters and small ones are the same. PolicyInvalid, at `cron`: it is none.
+    """The fields of an expression; capital letters and small ones are the same.
 
     >>> fields("0,30 9-17/4 1 */6 FRI-SUN")[1:4] == ({9, 13, 17}, {1}, {1, 7})
     True
+
+    Raises PolicyInvalid, at `cron`, where it is no such expression.
     """
     if not isinstance(expression, str) or len(expression) > _CHARS_MAX:
         raise PolicyInvalid("cron", f"{quote_value(expression)} is not a cron expression, like '*/15 * * * *'")

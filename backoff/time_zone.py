@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def zone(name: object, path: str) -> ZoneInfo:
-    """The time zone of a name like `Europe/Berlin` or `UTC`; PolicyInvalid, at `path`, where there is none of that name."""
+    """The time zone of a name like `Europe/Berlin` or `UTC`; raises PolicyInvalid, at `path`, where none has that name."""
     try:
         if isinstance(name, str) and _ZONE.fullmatch(name):
             return ZoneInfo(name)

@@ -91,7 +91,10 @@ class Deadline:
 
 
 class Interval:
-    """Lets something be done every so many seconds, by a thread that asks more often; `at_once`: when it is first asked, too."""
+    """Lets something be done every so many seconds, by a thread that asks more often than that.
+
+    With `at_once` it is due when it is first asked; else after the first interval.
+    """
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds

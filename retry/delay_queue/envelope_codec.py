@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def key_ring(settings: Settings) -> KeyRing | None:
-    """The keys of the file that settings name, read again when it changes, or None; SettingsInvalid: it cannot be used."""
+    """The keys of the file that the settings name, read again when it changes; None where they name none.
+
+    Raises SettingsInvalid where the file cannot be used.
+    """
     if settings.encryption_keys is None:
         return None
     # It brings cryptography along, a sixth of a second of a process's start.
@@ -79,7 +82,10 @@ class EnvelopeCodec:
         return found
 
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
-        """Decode many, nearly all neither named nor sealed, which take no call of their own; raises as `decode`, of one."""
+        """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
+
+        Raises as `decode`, of one that is to blame.
+        """
         if NAMED not in {key[0] for key, _ in rows}:
             found = envelopes.routing_all([envelope for _, envelope in rows])
             if SealedEnvelope not in {*map(type, found)}:
@@ -94,7 +100,10 @@ class EnvelopeCodec:
         return found
 
     def decode_to_show(self, key: bytes, envelope: bytes) -> Entry:
-        """Decode an entry that is only shown and never sent; an `Unopened` where it cannot be opened here. Raises EntryNewer."""
+        """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.
+
+        Raises EntryNewer as `decode`.
+        """
         try:
             return self.decode(key, envelope)
         except EntryForeign as error:

@@ -192,7 +192,7 @@ def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
     """Key and envelope of a record that ends what waits under a name up to this version, that one included.
 
-    So long it also ends what is taken in after it; until 0 where that can only be taken in before it.
+    Until `remembered_until_ms` it also ends what is taken in after it; 0 is for what can only be taken in before it.
     """
     return named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
 

@@ -37,7 +37,10 @@ def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: in
 
 
 def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
-    """Due time and number of the run after the one that waits; EntryUnreadable where this machine does not know the time zone."""
+    """Due time and number of the run after the one that waits, see `backoff.recurrence.find_next_run`.
+
+    Raises EntryUnreadable where this machine does not know the time zone.
+    """
     try:
         return recurrence.find_next_run(plan, due_ms, now_ms)
     except PolicyInvalid as invalid:

@@ -26,7 +26,10 @@ class BrokerClock:
         self._producer: Producer | None = None
 
     def now_ms(self) -> int:
-        """Return the time a broker gives a record, ms since 1970; KafkaException or TimeoutError where none takes it in 4 s."""
+        """Return the time that a broker gives a record now, in milliseconds since 1970.
+
+        Raises KafkaException or TimeoutError where none takes the record within 4 s.
+        """
         self._producer = self._producer or client_config.producer(self._config)
         timestamp_ms: Future[int] = Future()
 
@@ -53,7 +56,10 @@ _ANSWER_S = 5.0
 
 
 class TrustedClock:
-    """Tells every sweep the time while it agrees with `brokers_ms`, which asks a broker; `check_skew` belongs to one thread."""
+    """The wall clock as every sweep asks for it, while it can be believed; `check_skew` belongs to one thread.
+
+    `brokers_ms` asks a broker for its time, in milliseconds since 1970.
+    """
 
     def __init__(self, brokers_ms: Callable[[], int]) -> None:
         self._brokers_ms = brokers_ms

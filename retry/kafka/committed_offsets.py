@@ -60,7 +60,10 @@ class IsolatedAdminClient(AdminClient):
 
     @contextmanager
     def count_call(self) -> Iterator[None]:
-        """Count a call as long as it takes; KafkaException where the client is closed, and the process has not ended for long."""
+        """Count a call as long as it takes.
+
+        Raises KafkaException where the client is closed, and the process has not ended for long.
+        """
         with self._calling:
             is_closed = self._is_closed
             self._calls += not is_closed

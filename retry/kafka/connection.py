@@ -70,7 +70,10 @@ def make_client(make: Callable[[Config], _Client], config: Config) -> _Client:
 
 
 def try_client(make: Callable[[Config], _Client], config: Config, see: Callable[[_Client], object]) -> _Client:
-    """A client by what the files hold now; in use from then on, unless `see` raises something of it. Raises `REFUSALS`, too."""
+    """A client by what the files hold now, which is in use from then on.
+
+    Raises one of `REFUSALS`, or whatever `see` raises of the client: then what was in use stays so.
+    """
     files = _list_files(config)
     client, held = _make_from_files(files, make, config)
     see(client)

@@ -86,7 +86,10 @@ class KafkaGroupMember:
             self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, only of partitions that are owned; InstanceNameInUse where another process keeps taking its place."""
+        """The next records, only of partitions that are owned.
+
+        Raises InstanceNameInUse where another process keeps taking this member's place.
+        """
         self._orphans.check_owners()
         if self._subscription.refresh_topics():
             self._subscribe()
@@ -143,7 +146,9 @@ class KafkaGroupMember:
         """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.
 
         It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer
-        for a partition, nothing is read of it until it is asked again, and so where nobody answers: KafkaException, TimeoutError.
+        for a partition, nothing is read of it until it is asked again.
+
+        Raises KafkaException or TimeoutError where nobody answers; ask again.
         """
         wanted = self.owned.intersection(partitions)
         # Before their offsets are asked for: what was committed for a topic that is gone by then, is gone with it. Of topics that
@@ -160,7 +165,10 @@ class KafkaGroupMember:
             self._consumer.resume([place])
 
     def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
-        """Set the group's offsets to where reading begins; KafkaException where nobody answers, or this is no member any more."""
+        """Set the group's offsets to where reading begins, for those who look at them.
+
+        Raises KafkaException where nobody answers, or this member is none any more.
+        """
         places = [_topic_partition(partition, start, self._ids.get(partition[0], "")) for partition, start in starts.items()]
         self._consumer.commit(offsets=places, asynchronous=False)
 
@@ -169,7 +177,7 @@ class KafkaGroupMember:
 
         A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
         What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread. What is returned waits for the answer; KafkaException or TimeoutError where nobody answers.
+        Safe in any thread. What is returned waits for the answer, and raises KafkaException or TimeoutError where none comes.
         """
         ids_before = self._ids
         ids_now = self._identities.request_ids(topics or ids_before)

@@ -76,7 +76,10 @@ class SweepProducer(TransactionalProducer, Protocol):
     """A producer of sweeps; see `retry.kafka.sweep_producers`."""
 
     def open_compressing(self) -> SweepProducer:
-        """Open a producer that carries one transaction in place of this one, compressed; TransactionAborted: not open yet."""
+        """Open a producer that carries one transaction in place of this one, and compresses what it sends.
+
+        Raises TransactionAborted where it is not open yet.
+        """
 
 
 class PartitionReader(Protocol):
@@ -109,7 +112,10 @@ class Log(Protocol):
     """Topics with transactions and consumer groups, as one worker reaches them."""
 
     def writer(self, name: str, *, compressing: bool = False) -> TransactionalProducer:
-        """A producer, not opened, whose transactional id ends in `name`; `compressing` for what topics take only compressed."""
+        """A producer of this deployment whose transactional id ends in `name`; not opened yet.
+
+        A `compressing` one is for records that their topics take only compressed.
+        """
 
     def follower(self) -> PartitionReader:
         """A reader outside every group."""

@@ -162,7 +162,7 @@ def read_batches(
 ) -> Iterator[list[Message]]:
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
 
-    Reads by a configuration of `retry.kafka.client_config.reader_config`, and of each span no more than its first `records_max`
+    `config` is of a reader, see `retry.kafka.client_config.reader_config`; each span gives no more than its first `records_max`
     records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
     """
     spans = [span for span in spans if span.start < span.stop]

@@ -194,7 +194,10 @@ class RecordLimits:
         return bool(self._limits)
 
     def find_refused(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:
-        """Find by position what topics are known not to take, and why; with `may_compress` not what they take compressed."""
+        """Find records that their topics do not take, as far as is known: by position, why.
+
+        With `may_compress` what its topic takes compressed is left out, since it can be sent so.
+        """
         return self._beyond(records, self._list_believed(), now_ms, may_compress=may_compress)
 
     def probe_records(self, records: Sequence[Entry], now_ms: int, *, may_compress: bool = False) -> dict[int, RecordRefusal]:

@@ -92,7 +92,10 @@ class Records:
         return done
 
     async def write_record(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
-        """Write a record and return its offset once all copies have it; RecordUnwritten where it was refused, or nobody knows."""
+        """Write a record, and return its offset once all copies have it.
+
+        Raises RecordUnwritten where it was refused, or it is not known whether it was written.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
         self._produce(topic, partition, key, value, lambda result: self._ended.setdefault(loop, []).append((done, result)))

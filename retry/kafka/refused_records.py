@@ -183,8 +183,8 @@ _ARRIVE_S = 8.0
 class Rehearsal:
     """Transactions of one producer that never commit; `was_refused` says whether the last attempt was.
 
-    The anchor is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds no transaction to be
-    undone, and the client gives up for good (librdkafka 2.16).
+    The anchor is a record that is surely taken, or None. Where the coordinator has taken nothing before it refuses, it finds no
+    transaction to be undone, and the client gives up for good (librdkafka 2.16).
     """
 
     was_refused = False

@@ -32,7 +32,10 @@ _Answer = TypeVar("_Answer")
 
 
 class RegistryClient:
-    """A client of the schema registry; for one thread. Its properties have a `url`; SettingsInvalid where it refuses them."""
+    """A client of the schema registry; for one thread. `config` has its properties, `url` among them.
+
+    Raises SettingsInvalid where the client refuses them.
+    """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = config
@@ -98,10 +101,9 @@ Written = tuple[str, tuple[str, ...]]
 
 
 class Schemas:
-    """Schemas by number; for one thread.
+    """Schemas by number; for one thread. `config` is that of a `RegistryClient`, or empty where there is no registry.
 
     A number that could not be had is not asked for again for ten seconds, and nor is any while the registry does not answer.
-    The configuration is that of `RegistryClient`, which raises SettingsInvalid; it is empty where there is no registry.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -112,7 +114,10 @@ class Schemas:
         self._window_s = self._waited_s = 0.0
 
     def __call__(self, number: int) -> Written:
-        """Kind and texts of a schema; SchemaUnavailable where there is no registry, it has none of that number, or is silent."""
+        """Kind and texts of a schema.
+
+        Raises SchemaUnavailable where there is no registry, it has none of that number, or it does not answer.
+        """
         now_s = monotonic_s()
         if self._client is None:
             raise SchemaUnavailable(f"schema {number}: there is no registry; set RETRY_REGISTRY_URL")

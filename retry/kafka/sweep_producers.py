@@ -220,7 +220,7 @@ class _Producer:
     def commit(self) -> None:
         """See `TransactionalProducer.commit`; first it is proved that what it touched is this worker's.
 
-        Raises TransactionAborted besides where some of it was given to another worker, or does not arrive.
+        Besides, it raises TransactionAborted where some of that was given to another worker, or does not arrive.
         """
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)

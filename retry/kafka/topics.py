@@ -118,9 +118,9 @@ _POSITIONS_CONFIG = {
 def create(
     admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
 ) -> list[str]:
-    """Create what is missing of the service's topics, of `parking` and of `more`, by name with configuration; say what.
+    """Create those of the service's topics, of `parking` and of `more` that are missing; return the names of the new ones.
 
-    Raises TopicsInvalid where the cluster refused one.
+    `more` has configurations by name. Raises TopicsInvalid where the cluster refuses one.
     """
     own = build_topic_names(app_id)
     wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}

@@ -38,7 +38,10 @@ class TransactionPace:
         self._slow_at_s = self._told_until_s = -_TOLD_S
 
     def note_failure(self, begun_s: float, size: int = 0) -> None:
-        """Note that a transaction which was begun at this monotonic time was not committed; `size` is in bytes, 0: unknown."""
+        """Note that a transaction that was begun at this monotonic time was not committed.
+
+        `size` is how many bytes it had, about; 0 where that is not known.
+        """
         now_s = clock.monotonic_s()
         with self._lock:
             # Those that were under way beside the one that ran out of time say nothing of half as much.

@@ -94,7 +94,10 @@ def before_newer(rows: Sequence[ChangelogRow]) -> int:
 
 
 def _look_closely(key: bytes, value: bytes | None) -> bool:
-    """Whether there is something to take in, which is not so of the null of a foreign key; EntryNewer, EntryUnreadable."""
+    """Whether there is something to be taken in; the null of a foreign key deletes nothing here.
+
+    Raises EntryNewer or EntryUnreadable, by which `select_readable_rows` sorts records out.
+    """
     kind = key[0] if key else 0
     if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:

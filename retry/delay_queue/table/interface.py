@@ -180,10 +180,10 @@ class Table(Protocol):
         """
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[PageRow]:
-        """The next entries after a cursor or a lane, about `rows_max`, none that waits behind another: cursor, key, envelope.
+        """The next entries after a cursor or a lane, about `rows_max`, none of which waits behind another.
 
-        Those of a block are all there, have one cursor, and lie before all that are in none: so whoever reads page by page meets
-        what leaves a block meanwhile.
+        Of each there are a cursor, its key and its envelope. Those of a block are all there, have one cursor, and lie before all
+        that are in none: so whoever reads page by page meets what leaves a block meanwhile.
         """
 
     def explode(self, block_keys: Sequence[bytes]) -> None:
@@ -195,7 +195,8 @@ class Table(Protocol):
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
         """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; see `DueEstimate`.
 
-        Of entries that keep an order only the first of each key counts. Never more than wait. TableUnreadable: it is corrupt.
+        Of entries that keep an order only the first of each key counts. Never more than wait. Raises TableUnreadable where the
+        store is corrupt.
         """
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:

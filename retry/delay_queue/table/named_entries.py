@@ -45,7 +45,10 @@ class NamedRows(Protocol):
 
 
 class NameEffect(NamedTuple):
-    """The rows that changelog records of one name put in a table, or delete (None); by how much each of two numbers changes."""
+    """The changes that changelog records of one name make in a table: rows to put, and to delete (None).
+
+    `waiting` and `superseded` say by how many entries each of these numbers changes.
+    """
 
     changes: dict[bytes, bytes | None]
     waiting: int

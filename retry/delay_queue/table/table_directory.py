@@ -45,7 +45,10 @@ class RocksTables:
         return RocksTable.open(path, identity, self._memory, now_ms, self.age_ms_max, adopt=self._adopt)
 
     def refuse_foreign(self, now_ms: int) -> None:
-        """Open and close one of the tables that are there, before anything else begins; ChangelogReplaced where it is foreign."""
+        """Open and close one of the tables that are there, before anything else begins.
+
+        Raises ChangelogReplaced where it is of another changelog than ours.
+        """
         partitions = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
         for partition in sorted(int(name) for name in partitions if name.isdecimal())[:1]:
             self.open(partition, now_ms).close()

@@ -142,7 +142,8 @@ class AttemptCounter:
     ) -> LetterHistories:  # fmt: skip
         """Trace letters of one topic with headers of ours, which say that they had so many retries (`made`).
 
-        Those are `unfit` of which another number of sends is on record, or only the fingerprint, and whose id is not of the team.
+        Those are `unfit` of which another number of sends is on record, those of which only the fingerprint is, and those whose
+        id is not of the team.
         """
         recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))

@@ -33,7 +33,7 @@ class RampedLineages:
         return sum(map(len, self._by_team.values()))
 
     def apply_record(self, key: bytes, packed: bytes) -> None:
-        """Take in a record that an action has written, or raise LineageUnreadable, see `unpack`, and take in nothing of it."""
+        """Take in a record that an action has written; raises LineageUnreadable as `unpack`, and takes in nothing of it then."""
         told, mark = unpack(packed), ramp_records.read_mark(key)
         known = self._by_team.setdefault(told.team, {})
         for number, *_ in told.rows:

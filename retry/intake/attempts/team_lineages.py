@@ -103,9 +103,8 @@ class TeamLineages:
     def find_returned(self, fingerprint: int, now_ms: int, window_ms: int, skip: int = 0) -> KnownLineage | None:
         """The send that a letter without headers comes back from; None where it is a new letter.
 
-        It is outstanding, was due by now, failed first no longer ago than the window, and has the lowest attempt of those, when
-        the batch at hand has matched `skip` such letters before. Nothing is taken: the fold does that, when the letter's row says
-        `matched`.
+        It is outstanding, was due by now, and failed first within the window. Of those it has the lowest attempt, but for `skip`
+        sends that the batch at hand has matched before. Nothing is taken: the fold does that, when the letter's row says so.
         """
         now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
         if fingerprint in self._equal:

@@ -80,7 +80,10 @@ class MemoryGroup:
     def heartbeat(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
     ) -> set[Partition] | None:
-        """Take a member's heartbeat: what it is to own from now on if that changed, else None; LookupError: it is no member."""
+        """Take a member's heartbeat: what it is to own from now on if that has changed, else None.
+
+        Raises LookupError where it is no member any more.
+        """
         seat = self._seats.get(instance)
         if seat is None or seat.session != session:
             raise LookupError(f"{instance} is no member of {self.name} any more")
