@@ -97,14 +97,12 @@ def _read_action_state(controls: Mapping[bytes, bytes], head: bytes) -> ActionSt
     asked = _decode_record(controls[head], decode_action)
     cancelled = _read(controls, action_records.cancelled_key(action), decode_order)
     tally = _read(controls, action_records.tally_key(action), decode_tally) or Tally()
+    state = ActionState(action, asked, held, cancelled, tally, resumed)
     if asked.ramp is None:
-        return ActionState(action, asked, held, cancelled, tally, resumed)
+        return state
+    step = _read(controls, step_key(action), decode_step) or Step()
     copies = (_read(controls, tally_copy_key(action, shard), decode_tally) for shard in range(len(asked.slices)))
-    others = tuple(copy for copy in copies if copy is not None)
-    return ActionState(
-        action, asked, held=held, cancelled=cancelled, tally=tally, resumed=resumed,
-        step=_read(controls, step_key(action), decode_step) or Step(), others=others,
-    )  # fmt: skip
+    return state._replace(step=step, others=tuple(copy for copy in copies if copy is not None))
 
 
 def _read(controls: Mapping[bytes, bytes], key: bytes, decode: Callable[[bytes], _Record]) -> _Record | None:

@@ -18,9 +18,8 @@ import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
-# A question about a group that expires before its search for the coordinator does can end the process, too (librdkafka issue
-# 4605, see `retry.kafka.subscription`). So it is left to run; whoever asks waits less.
-_EXPIRES_S = 180.0
+from retry.kafka.asked_again import GROUP_EXPIRES_S
+
 _writing = Lock()
 
 
@@ -34,7 +33,7 @@ def main() -> None:
     for line in sys.stdin.buffer:
         number, group = orjson.loads(line)
         try:
-            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=_EXPIRES_S)
+            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=GROUP_EXPIRES_S)
         except KafkaException as error:
             failed: Future[ConsumerGroupTopicPartitions] = Future()
             failed.set_exception(error)

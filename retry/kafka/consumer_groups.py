@@ -10,14 +10,11 @@ from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline, pause
 from retry.kafka import authorization
-from retry.kafka.asked_again import until_answered
+from retry.kafka.asked_again import GROUP_EXPIRES_S, until_answered
 from retry.kafka.authorization import Right
 from retry.kafka.interface import Partition
 
 _ASK_S, _AGAIN_S = 20.0, 0.1
-# A question about a group that expires before its search for the coordinator does can end the process (librdkafka issue 4605,
-# see `retry.kafka.subscription`). So it is left to run; we wait less.
-_EXPIRES_S = 180.0
 
 
 def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
@@ -108,7 +105,7 @@ def list_members(admin: AdminClient, group: str) -> list[str] | None:
     """List the members of a group by instance id, or by member id where they have none; None where this user may not know."""
 
     def query_members(within_s: float) -> list[str]:
-        described = admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(within_s)
+        described = admin.describe_consumer_groups([group], request_timeout=GROUP_EXPIRES_S)[group].result(within_s)
         return [member.group_instance_id or member.member_id for member in described.members]
 
     try:

@@ -273,8 +273,7 @@ class RecordLimits:
     def _why(self, e: Entry, limits: TopicLimits, now_ms: int, *, may_compress: bool) -> RecordRefusal | None:
         topic, (bytes_max, age_ms_max, needs_key) = e.destination, limits
         if needs_key and e.key is None:
-            why = f"{topic} is compacted (cleanup.policy), and takes no record without a key"
-            return RecordRefusal(RefusedFor.CONTENT, why)
+            return RecordRefusal(RefusedFor.CONTENT, f"{topic} is compacted (cleanup.policy), and takes no record without a key")
         if bytes_max is not None and not self._compressed and batch_bytes(e) > bytes_max:
             why = f"{topic} takes at most {bytes_max} bytes at once (max.message.bytes)"
             if not may_compress:

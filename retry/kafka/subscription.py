@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from retry import clock
 from retry.kafka import client_config
+from retry.kafka.asked_again import GROUP_EXPIRES_S
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
 from retry.kafka.interface import Partition
@@ -80,9 +81,6 @@ _LOOK_EVERY_S = 4.0
 # As often as this in a row, since a topic that was just made is nobody's for a moment.
 _LOOKS = 3
 _DESCRIBE_S = 5.0
-# A question about a group that expires before its search for the coordinator does (`socket.timeout.ms`, a minute) ends
-# the process when the coordinator is found after all (librdkafka 2.16, issue 4605). So it is left to run; we wait less.
-_EXPIRES_S = 180.0
 _JOIN_S = 15.0
 
 
@@ -122,7 +120,7 @@ class UnassignedPartitions:
         group = self._config["group.id"]
         # First, since it fails at once where nobody answers.
         wanted = self._list_wanted()
-        about = self._admin.describe_consumer_groups([group], request_timeout=_EXPIRES_S)[group].result(_DESCRIBE_S)
+        about = self._admin.describe_consumer_groups([group], request_timeout=GROUP_EXPIRES_S)[group].result(_DESCRIBE_S)
         names = [m.group_instance_id or m.member_id for m in about.members]
         if about.state != ConsumerGroupState.STABLE or min(names, default="") != self._config["group.instance.id"]:
             return set()

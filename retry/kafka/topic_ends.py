@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from retry.clock import Deadline, Interval
 from retry.errors import TopicsInvalid
@@ -16,7 +16,7 @@ from retry.kafka import client_config, offset_ranges
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
 from retry.kafka.interface import Message, Partition
-from retry.kafka.offset_ranges import Span, offsets_at
+from retry.kafka.offset_ranges import Span
 
 # Finds where the newest records of partitions begin. An offset is no record: ends of transactions, records of transactions that
 # were undone and what was compacted away have offsets, too, and nobody is given them to read.
@@ -99,8 +99,8 @@ class TopicEnds:
         known = {topic: self._partitions[topic] for topic in topics if topic in self._partitions}
         places = [(topic, n) for topic, partitions in known.items() for n in range(partitions)]
         # In this order: where both are the same nothing was undecided when the first was asked.
-        decided = offsets_at(self._admin, places, OffsetSpec.latest(), _ASK_ENDS_S)
-        ends = offsets_at(self._admin, places, OffsetSpec.latest(), _ASK_ENDS_S, IsolationLevel.READ_UNCOMMITTED)
+        decided = offset_ranges.find_stable_offsets(self._admin, places, _ASK_ENDS_S)
+        ends = offset_ranges.lasts(self._admin, places, _ASK_ENDS_S)
         found: dict[str, dict[int, int]] = {topic: {} for topic in known}
         for topic, n in decided.keys() & ends.keys():
             end = ends[topic, n]

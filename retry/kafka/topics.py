@@ -78,26 +78,19 @@ class Described(NamedTuple):
 
 
 _CHANGELOG_DEMANDS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+# Compacted soon, so that what is read anew is short.
+_COMPACTED = {"cleanup.policy": "compact", "max.compaction.lag.ms": str(_DAY_MS), "min.cleanable.dirty.ratio": "0.2"}
 _CHANGELOG_CONFIG = {
-    **_CHANGELOG_DEMANDS,
-    "delete.retention.ms": str(DELETE_RETENTION_MS),
-    "max.compaction.lag.ms": str(_DAY_MS),
-    "min.cleanable.dirty.ratio": "0.2",
-    "segment.bytes": str(128 << 20),
+    **_CHANGELOG_DEMANDS, "delete.retention.ms": str(DELETE_RETENTION_MS), **_COMPACTED, "segment.bytes": str(128 << 20),
     "max.message.bytes": str(CHANGELOG_BYTES_MAX),
-}
+}  # fmt: skip
 # What is known of a changelog that is not there yet.
 TO_BE_CHANGELOG = Described("", 0, _CHANGELOG_CONFIG)
 _KEEP_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(30 * _DAY_MS)}
 # The record of recent lineages is read whole when a worker starts. All of a team lies in one partition, which holds 1.2 million
 # letters: more than workers remember by default, of that team and of those that share the partition with it.
 _LINEAGE_PARTITIONS = 4
-_LINEAGE_CONFIG = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(30 * _DAY_MS),
-    "retention.bytes": str(32 << 20),
-    "segment.bytes": str(4 << 20),
-}
+_LINEAGE_CONFIG = {**_KEEP_CONFIG, "retention.bytes": str(32 << 20), "segment.bytes": str(4 << 20)}
 # What became of calls: the last of each timer, for a week.
 _CALLS_CONFIG = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * _DAY_MS), "segment.bytes": str(32 << 20)}
 # Letters that nobody has looked at yet are kept for ever. A timer that was given up is not: its URL and headers may hold secrets.
@@ -107,12 +100,7 @@ _AUDIT_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(365 * _DAY_MS)}
 # What operators write beside letters: few records, the newest of each.
 _NOTES_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 # How far each dead-letter partition was taken in; every batch of intake adds to it.
-_POSITIONS_CONFIG = {
-    "cleanup.policy": "compact",
-    "max.compaction.lag.ms": str(_DAY_MS),
-    "min.cleanable.dirty.ratio": "0.2",
-    "segment.bytes": str(4 << 20),
-}
+_POSITIONS_CONFIG = {**_COMPACTED, "segment.bytes": str(4 << 20)}
 
 
 def create(
