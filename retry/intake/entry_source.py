@@ -115,5 +115,4 @@ def subscription(registry: Registry, sources: Sequence[EntrySource]) -> list[str
 
 
 def is_target_permitted(registry: Registry, sources: Sequence[EntrySource], team: str, destination: str) -> bool:
-    """Whether anybody lets entries of a team go there."""
     return registry.permits_target(team, destination) or any(source.permits_target(team, destination) for source in sources)

@@ -59,7 +59,6 @@ class HomeShard:
         self._moves, self._letters = clock.Interval(_STAY_S), 0
 
     def choose(self, letters: int) -> int:
-        """The shard for a batch of so many letters."""
         ready = sorted(self._list_ready())
         is_over = self._moves.is_due() or self._letters >= _LETTERS_MAX
         if is_over or self._home is None or (ready and self._home not in ready):

@@ -124,7 +124,6 @@ class ReadCursors:
                 cursor.committed_offset = position.offset
 
     def find_position(self, partition: Partition, topic_id: str) -> ReadPosition:
-        """The position of a partition behind the letters that were taken so far."""
         cursor = self._cursors[partition]
         return ReadPosition(
             topic_id=topic_id, offset=cursor.next_offset, leader_epoch=cursor.leader_epoch, reread=cursor.reread,

@@ -233,7 +233,6 @@ def offsets_of(positions: Mapping[Partition, ReadPosition]) -> list[TopicPartiti
 
 
 def encode_request(partition: Partition, request: RereadRequest) -> dict[str, Any]:
-    """The row of a request to read a partition again."""
     return {"key": _REQUEST + _encode_partition(partition), "value": _encode(request)}
 
 

@@ -265,7 +265,6 @@ class _Answers:
             self._together.setdefault(place, []).append(n)
 
     def list_named(self) -> dict[int, KafkaError]:
-        """Who was refused by name."""
         suspected = {n for each in self.list_suspects() for n in each.positions}
         return {n: error for n, error in self.refused.items() if error.code() not in NO_RECORD_AT_FAULT and n not in suspected}
 

@@ -54,8 +54,6 @@ def _ids_by_topic(answers: Mapping[str, Future[TopicDescription]]) -> Iterator[t
 
 
 class ChangelogIdentity:
-    """The changelog that a worker began with, and whether it is still that one."""
-
     def __init__(self, admin: AdminClient, topic: str, topic_id: str) -> None:
         self._identities, self._topic, self._topic_id = TopicIds(admin), topic, topic_id
         self._asking, self._gone = Interval(_EVERY_S), 0

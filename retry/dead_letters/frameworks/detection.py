@@ -77,8 +77,6 @@ _ERROR, _DLQ, _GROUP_DLT = "error.", "dlq.", ".dlt"
 
 
 class Implied(NamedTuple):
-    """Origin and group, as far as a name tells."""
-
     topic: str | None
     group: str | None
 

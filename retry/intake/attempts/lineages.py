@@ -74,7 +74,6 @@ def short_team_number(team: str) -> int:
 
 @lru_cache(10_000)
 def _team_digits(team: str) -> bytes:
-    """Digits of an id that tell whose lineage it is."""
     return b"%08x" % short_team_number(team)
 
 

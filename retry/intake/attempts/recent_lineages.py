@@ -63,11 +63,9 @@ class RecentLineages:
         self._by_team: dict[int, TeamLineages] = {}
 
     def __len__(self) -> int:
-        """How many rows there are; copies that a newer row hides count too."""
         return sum(map(len, self._by_team.values()))
 
     def bytes_used(self) -> int:
-        """Memory of rows and indexes; that of equal letters is not counted."""
         return sum(lineages.bytes_used() for lineages in self._by_team.values())
 
     def find_team(self, team: str) -> TeamLineages:
