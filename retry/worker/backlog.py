@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.errors import EntryUnreadable, TableUnreadable
-from retry.kafka.interface import AdminClient, Partition
-from retry.kafka.offset_ranges import ReadableEnd, find_ends
+from retry.kafka.interface import Partition
+from retry.kafka.offset_ranges import ReadableEnd
 from retry.worker.shards.shard import Shard
 
 # What is due soon in the shards of a worker, and how long Kafka keeps the letters that wait: looked at now and then.
@@ -25,16 +24,12 @@ _WITHIN_MS = {"1m": 60_000, "5m": 300_000}
 _ROWS_MAX = 20_000
 _LANE_ROWS, _LANE_BYTES = 100, 256 << 10
 
+# By topic, how many milliseconds Kafka keeps a record; topics that keep theirs are left out.
 Retention = Callable[[Iterable[str]], Mapping[str, int]]
 
 
 class BacklogGauges:
-    """Looks belong to one thread; what they found may be asked for by others.
-
-    Args:
-      shards: those that are owned.
-      retention: by topic, how many milliseconds Kafka keeps a record; topics that keep theirs are left out.
-    """
+    """Looks belong to one thread; what they found, in the shards that are owned, may be asked for by others."""
 
     def __init__(self, shards: Callable[[], list[Shard]], retention: Retention) -> None:
         self._shards, self._retention = shards, retention
@@ -65,7 +60,7 @@ class BacklogGauges:
         for shard in shards:
             lanes = len(shard.table.lanes()) or 1
             try:
-                for topic, stamp_ms in _stamps(shard, min(_LANE_ROWS, 1 + _ROWS_MAX // len(shards) // lanes)):
+                for topic, stamp_ms in _read_timestamps(shard, min(_LANE_ROWS, 1 + _ROWS_MAX // len(shards) // lanes)):
                     oldest_ms[topic] = min(stamp_ms, oldest_ms.get(topic, stamp_ms))
             except TableUnreadable as error:
                 log.warning("shard %d: not looked at, the next sweep will see to it: %s", shard.changelog.partition, error)
@@ -73,7 +68,7 @@ class BacklogGauges:
         self._gone_at_ms = {topic: oldest_ms[topic] + kept for topic, kept in kept_ms.items()}
 
     def due_soon(self) -> dict[str, float]:
-        """How many entries are due within a time."""
+        """Return how many entries are due within a minute, by `1m`, and within five, by `5m`."""
         return self._soon
 
     def count_held(self) -> dict[str, float]:
@@ -93,8 +88,7 @@ class BacklogGauges:
         return {topic: (at_ms - now_ms) / 1_000 for topic, at_ms in self._gone_at_ms.items()}
 
 
-def _stamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
-    """Topic and timestamp of letters that wait."""
+def _read_timestamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
     for key, envelope in shard.earliest(rows_max, _LANE_BYTES):
         # What has a name came in by another entry source.
         if key[0] == NAMED:
@@ -117,6 +111,8 @@ def _stamps(shard: Shard, rows_max: int) -> Iterable[tuple[str, int]]:
 BEHIND, OPEN_TRANSACTION = "behind", "open_transaction"
 # Transactions of healthy producers are open for a moment, and end one after the other.
 _HELD_S = 30.0
+# See `retry.kafka.offset_ranges.find_ends`.
+FindEnds = Callable[[Collection[Partition]], Mapping[Partition, ReadableEnd]]
 
 
 class _OpenTransaction(NamedTuple):
@@ -129,23 +125,13 @@ class UnreadLetters:
 
     Args:
       list_taken: by partition that this worker reads, the first offset that is not taken in.
-      find_ends: see `retry.kafka.offset_ranges.find_ends`.
     """
 
-    def __init__(
-        self,
-        list_taken: Callable[[], Mapping[Partition, int]],
-        find_ends: Callable[[Collection[Partition]], Mapping[Partition, ReadableEnd]],
-    ) -> None:
+    def __init__(self, list_taken: Callable[[], Mapping[Partition, int]], find_ends: FindEnds) -> None:
         self._list_taken, self._find_ends = list_taken, find_ends
         self._counts: dict[tuple[str, str], float] = {}
         self._open: dict[Partition, _OpenTransaction] = {}
         self._held: dict[Partition, str] = {}
-
-    @classmethod
-    def of_brokers(cls, list_taken: Callable[[], Mapping[Partition, int]], admin: AdminClient) -> UnreadLetters:
-        """Letters as the brokers tell of them."""
-        return cls(list_taken, partial(find_ends, admin))
 
     def count_letters(self) -> None:
         """Count them, and log what has been held back for some time."""
@@ -158,14 +144,13 @@ class UnreadLetters:
             counts[partition[0], BEHIND] += readable
             counts[partition[0], OPEN_TRANSACTION] += undecided
             if undecided:
-                self._open[partition] = self._note_open(open_before.get(partition), decided)
-                if clock.monotonic_s() - self._open[partition].since_s >= _HELD_S:
+                before = open_before.get(partition)
+                since_s = before.since_s if before is not None and before.offset == decided else clock.monotonic_s()
+                self._open[partition] = _OpenTransaction(decided, since_s)
+                if clock.monotonic_s() - since_s >= _HELD_S:
                     held[partition] = _describe(partition, decided, undecided)
         self._log_held_partitions(held)
         self._counts, self._held = {key: float(count) for key, count in counts.items()}, held
-
-    def _note_open(self, before: _OpenTransaction | None, offset: int) -> _OpenTransaction:
-        return before if before is not None and before.offset == offset else _OpenTransaction(offset, clock.monotonic_s())
 
     def _log_held_partitions(self, held: Mapping[Partition, str]) -> None:
         for partition in held.keys() - self._held.keys():

@@ -30,6 +30,7 @@ from retry.kafka import client_config, topics
 from retry.kafka.broker_clock import BrokerClock, TrustedClock
 from retry.kafka.consumer_groups import Committed
 from retry.kafka.interface import AdminClient
+from retry.kafka.offset_ranges import find_ends
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.record_limits import RecordLimits
 from retry.kafka.record_producer import Records
@@ -100,10 +101,9 @@ def build(
 
     Args:
       adopt: whether to begin with a changelog that is not the one that was there before.
-      allow_empty: see `PolicyFile`.
       make_sources: what comes in besides dead letters, under a policy file.
-      metrics: where the engine counts.
       backlog: what is to be taken in before anything is sent.
+      allow_empty: see `PolicyFile`.
 
     Raises:
       ChangelogReplaced: it is not, and that was not asked for.
@@ -124,7 +124,7 @@ def build(
     delivery = build_delivery(context, tables, registry, entry_builder, sources)
     home = HomeShard(context.changelog.partitions, delivery.shards.list_ready)
     intake = build_intake(context, home, registry, entry_builder, sources)
-    unread = UnreadLetters.of_brokers(intake.consumer.list_taken, context.admin)
+    unread = UnreadLetters(intake.consumer.list_taken, partial(find_ends, context.admin))
 
     def on_policies(registry: Registry) -> None:
         acls.demand_rights(context.admin, acls.WORKER, acls.resolve_names(settings.app_id, registry))
@@ -133,22 +133,15 @@ def build(
         delivery.apply(registry, entry_builder, sources)
 
     return Engine(
-        letters=intake.consumer,
-        shards=delivery.shards,
-        recent=intake.lineages,
-        policies=context.policies,
-        use=on_policies,
+        letters=intake.consumer, shards=delivery.shards, recent=intake.lineages, policies=context.policies, use=on_policies,
         metrics=context.metrics,
         skew=TrustedClock(BrokerClock(client_config.asking_config(settings), context.names.changelog).now_ms),
         looks=[context.identity.check_changelog, *([backlog.check_backlog] if backlog else [])],
         ends=context.find_stable_offsets,
         # Sweeps may be far apart, and none is missed before its time.
         stalled_s=settings.stalled_s + settings.sweep_interval_ms / 1_000,
-        backlog=backlog,
-        rounds=housekeeping(context, delivery, unread),
-        traced=_make_tracer(settings),
-        unread=unread,
-    )
+        backlog=backlog, rounds=housekeeping(context, delivery, unread), traced=_make_tracer(settings), unread=unread,
+    )  # fmt: skip
 
 
 def demand_startable(settings: Settings, admin: AdminClient) -> None:
@@ -166,24 +159,16 @@ def demand_startable(settings: Settings, admin: AdminClient) -> None:
 def build_intake(
     context: Context, home: HomeShard, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
 ) -> IntakeSide:
-    """The consumer of dead letters, and the record of how often each was sent."""
     settings, names = context.settings, context.names
-    recent = RecentLineages(settings.lineages)
-    ramped = RampedLineages(settings.lineages)
     positions = ReadPositions(context.log, names.positions)
+    recent, ramped = RecentLineages(settings.lineages), RampedLineages(settings.lineages)
     lineages = LineageFollower(context.log, names.lineage, context.partitions[names.lineage], recent, positions, ramped)
     fetcher = RecordFetcher(client_config.reader_config(settings))
     consumer = LetterConsumer(
-        context.log,
-        f"intake-{context.instance}",
-        names.intake_group,
-        entry_source.subscription(registry, sources),
+        context.log, f"intake-{context.instance}", names.intake_group, entry_source.subscription(registry, sources),
         _intake(context, lineages, fetcher, home, registry, entry_builder, sources),
-        positions=positions,
-        versions=context.versions,
-        records_max=settings.batch_records,
-        bytes_max=settings.batch_bytes,
-    )
+        positions=positions, versions=context.versions, records_max=settings.batch_records, bytes_max=settings.batch_bytes,
+    )  # fmt: skip
     return IntakeSide(context, consumer, lineages, fetcher, home)
 
 
@@ -206,7 +191,6 @@ def _redecider(context: Context, registry: Registry, entry_builder: EntryBuilder
 def build_delivery(
     context: Context, tables: RocksTables, registry: Registry, entry_builder: EntryBuilder, sources: Sequence[EntrySource]
 ) -> DeliverySide:
-    """The shards, and what decides whether an entry that is due may go."""
     settings, names = context.settings, context.names
     shards_in_all = context.changelog.partitions
     targets = TargetProbe(context.admin)
@@ -218,24 +202,14 @@ def build_delivery(
         lambda: shards.count_owned() / shards_in_all, sources, targets.probe_targets, record_limits,
     )
     shard_context = ShardContext(
-        context.log,
-        tables,
-        admission,
-        redecider=_redecider(context, registry, entry_builder),
-        rows_max=settings.sweep_records or settings.batch_records,
-        bytes_max=settings.batch_bytes,
-        stale_ms=topics.table_age_ms_max(context.changelog),
-        calls=_webhooks(settings, timers, context.metrics),
-        discarded=names.discarded,
-        audit=names.audit,
-        outcomes=names.outcomes,
-        ask_parked=_parked_letters(context).request_records,
-        ask_passed=_passed_letters(context).request_progress,
-        codec=context.codec,
-        shards=shards_in_all,
-        pace=TransactionPace("deliveries", settings.batch_bytes),
+        context.log, tables, admission, redecider=_redecider(context, registry, entry_builder),
+        rows_max=settings.sweep_records or settings.batch_records, bytes_max=settings.batch_bytes,
+        stale_ms=topics.table_age_ms_max(context.changelog), calls=_webhooks(settings, timers, context.metrics),
+        discarded=names.discarded, audit=names.audit, outcomes=names.outcomes,
+        ask_parked=_parked_letters(context).request_records, ask_passed=_passed_letters(context).request_progress,
+        codec=context.codec, shards=shards_in_all, pace=TransactionPace("deliveries", settings.batch_bytes),
         disregarded=DisregardedChanges(context.metrics.tell_disregarded),
-    )
+    )  # fmt: skip
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")
     standbys = range(shards_in_all if settings.standby else 0)
     writer = f"sweep-{context.instance}"
@@ -253,9 +227,8 @@ def _parked_letters(context: Context) -> ParkedLetters:
 
 
 def _passed_letters(context: Context) -> PassedLetters:
-    """Knows consumer groups by the policy file that counts when it is asked."""
-
     def read_consumer_groups() -> dict[str, set[str]]:
+        # By the policy file that counts when it is asked.
         return context.policies.registry.list_group_topics()
 
     return passed_letters.of_brokers(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
@@ -277,7 +250,6 @@ def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
 
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
-    """Build the periodic tasks that ask brokers and measure, beside the work on letters."""
     gauges = BacklogGauges(delivery.shards.list_open_shards, partial(topics.retention_ms, context.admin))
     groups = partial(_select_own_groups, context.policies, context.changelog.partitions, delivery.shards)
     # Where nobody writes none is needed.
@@ -309,9 +281,7 @@ def _select_own_groups(policies: PolicyFile, shards_in_all: int, shards: Shards)
     return {group: read for group, read in named.items() if place_of(group, shards_in_all) in mine}
 
 
-def _watch_lag(
-    context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]
-) -> list[PeriodicTask]:
+def _watch_lag(context: Context, groups: Callable[[], dict[str, set[str]]], writer: Callable[[], Records]) -> list[PeriodicTask]:
     settings, admin, metrics = context.settings, context.admin, context.metrics
     outcomes = topics.build_topic_names(settings.app_id).outcomes
     partitions = context.partitions[outcomes]
@@ -321,7 +291,6 @@ def _watch_lag(
 
 
 def _make_tracer(settings: Settings) -> Traced | None:
-    """Tells of retries with OpenTelemetry, where that is asked for."""
     if not settings.traces:
         return None
     try:

@@ -76,7 +76,6 @@ class PassedMarks:
         self._told[group, topic] = until_ms
 
     def retain_groups(self, groups: Collection[str]) -> None:
-        """Forget all groups but these."""
         for known in (self._marks, self._began, self._told):
             for place in [place for place in known if place[0] not in groups]:
                 del known[place]  # type: ignore[attr-defined]
@@ -110,22 +109,15 @@ class LagSamples:
 
     Args:
       groups: whom to sample just now, and the topics that count.
-      ends: asks where topics end.
-      committed: asks what groups have committed; see `retry.kafka.consumer_groups.Committed`.
-      topic, partitions: the outcomes topic.
+      committed: see `retry.kafka.consumer_groups.Committed`.
+      topic, partitions: of outcomes.
       tell: is told how many samples were written, and how many groups or samples failed.
     """
 
     def __init__(
-        self,
-        groups: Callable[[], Groups],
-        ends: FetchEnds,
-        committed: FetchCommitted,
-        writer: Callable[[], SampleWriter],
-        topic: str,
-        partitions: int,
-        tell: Tell,
-    ) -> None:
+        self, groups: Callable[[], Groups], ends: FetchEnds, committed: FetchCommitted, writer: Callable[[], SampleWriter],
+        topic: str, partitions: int, tell: Tell,
+    ) -> None:  # fmt: skip
         self._groups, self._ends, self._committed, self._writer = groups, ends, committed, writer
         self._topic, self._partitions, self._tell = topic, partitions, tell
         self._known: dict[tuple[str, str, int], int] = {}
@@ -191,9 +183,11 @@ class LagSamples:
         return changed
 
     def _write(self, changed: list[Position]) -> list[Position]:
-        """Write samples; those that were acknowledged in time."""
+        """Write samples, and return those that were acknowledged in time."""
         done, deadline, troubles = [], clock.Deadline(_WRITE_S), set[str]()
-        writing = [self._begin_sample(each) for each in changed]
+        writing = [
+            self._writer().write(self._topic, place_of(each.group, self._partitions), KEY, to_json(each)) for each in changed
+        ]
         for each, acknowledged in zip(changed, writing, strict=True):
             try:
                 acknowledged.result(deadline.remaining_s())
@@ -207,10 +201,6 @@ class LagSamples:
         for trouble in troubles:
             log.warning("samples are not written to %s: %s", self._topic, trouble)
         return done
-
-    def _begin_sample(self, position: Position) -> Future[int]:
-        partition = place_of(position.group, self._partitions)
-        return self._writer().write(self._topic, partition, KEY, to_json(position))
 
 
 def place_of(group: str, partitions: int) -> int:

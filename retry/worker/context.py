@@ -36,7 +36,6 @@ class Context(NamedTuple):
       instance: the worker's stable name.
       own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
-      codec: writes and reads envelopes.
       versions: of records whose entries have names.
     """
 
@@ -56,7 +55,6 @@ class Context(NamedTuple):
 
     @property
     def admin(self) -> AdminClient:
-        """Asks brokers about topics, groups and offsets."""
         return cast(AdminClient, self.renewed)
 
     def find_stable_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -81,7 +79,6 @@ class Context(NamedTuple):
         return LineageTopic(self.names.lineage, self.own[self.names.lineage].partitions)
 
     def sources(self, registry: Registry) -> Sequence[EntrySource]:
-        """Make the entry sources besides dead letters, under a policy file."""
         limits = QueueLimits(self.changelog.partitions, topics.record_bytes_max(self.changelog), self.versions, self.codec)
         return self.make_sources(registry, limits)
 
@@ -96,8 +93,8 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     policies, names = PolicyFile(settings, allow_empty=allow_empty), topics.build_topic_names(settings.app_id)
     start.warn_of_insecure(settings)
     start.claim_directory(settings.data_dir)
-    instance, first = start.instance(settings), client_config.admin(settings)
-    renewed = RenewedAdmin(first, partial(client_config.admin, settings, _RENEWED_WITHIN_S))
+    instance = start.instance(settings)
+    renewed = RenewedAdmin(client_config.admin(settings), partial(client_config.admin, settings, _RENEWED_WITHIN_S))
     admin = cast(AdminClient, renewed)
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
@@ -111,17 +108,11 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
 
 
 def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
-    """The tables that lie in the data directory; none is opened yet."""
     settings, changelog = context.settings, context.changelog
     return RocksTables(
-        settings.data_dir / "tables",
-        context.names.changelog,
-        context.cluster_id,
-        changelog.topic_id,
-        Memory(settings.table_cache_bytes),
-        topics.table_age_ms_max(changelog),
-        adopt=adopt,
-    )
+        settings.data_dir / "tables", context.names.changelog, context.cluster_id, changelog.topic_id,
+        memory=Memory(settings.table_cache_bytes), age_ms_max=topics.table_age_ms_max(changelog), adopt=adopt,
+    )  # fmt: skip
 
 
 def refuse_emptied_policies(context: Context) -> None:
@@ -138,11 +129,7 @@ def refuse_emptied_policies(context: Context) -> None:
 
 
 def refuse_another_changelog(context: Context, tables: RocksTables, sources: Sequence[EntrySource]) -> None:
-    """See that the changelog is the one that the tables and the committed offsets belong to.
-
-    Raises:
-      ChangelogReplaced: it is not.
-    """
+    """Raise `ChangelogReplaced` where the changelog is not the one that tables and committed offsets belong to."""
     registry, names = context.policies.registry, context.names
 
     def reads_topic(topic: str) -> bool:

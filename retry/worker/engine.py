@@ -62,22 +62,11 @@ class Engine:
     """
 
     def __init__(
-        self,
-        letters: LetterConsumer,
-        shards: Shards,
-        recent: LineageFollower,
-        policies: PolicyFile,
-        use: OnPolicies,
-        metrics: Metrics,
-        skew: TrustedClock,
-        looks: Sequence[Callable[[], None]],
-        ends: Ends,
-        stalled_s: float,
-        backlog: StartupBacklog | None = None,
-        rounds: PeriodicTasks | None = None,
-        traced: Traced | None = None,
+        self, letters: LetterConsumer, shards: Shards, recent: LineageFollower, policies: PolicyFile, use: OnPolicies,
+        metrics: Metrics, skew: TrustedClock, looks: Sequence[Callable[[], None]], ends: Ends, stalled_s: float,
+        backlog: StartupBacklog | None = None, rounds: PeriodicTasks | None = None, traced: Traced | None = None,
         unread: UnreadLetters | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
         self._policies, self._use, self._looks, self._skew = policies, use, (skew.check_skew, *looks), skew
         self.read_letters, self.write_letters, self.close_letters = letters.read, letters.write, letters.close
@@ -145,12 +134,7 @@ class Engine:
         self._cut_short = False
 
     def list_open_shards(self) -> list[Shard]:
-        """List the shards that this worker owns and has open."""
         return self._shards.list_open_shards()
-
-    def copies(self) -> list[Shard]:
-        """List the shards that others own and this worker keeps a table of."""
-        return self._shards.standing_by()
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:
         """Shards in which something may be to be done, those first that were swept longest ago; a glance costs microseconds."""
@@ -158,12 +142,8 @@ class Engine:
         return sorted(found, key=lambda shard: shard.progress.last_sweep)
 
     def sweep_and_rest(self) -> float:
-        """Sweep, and say how long nothing will be due of what is in the tables by now: 0 where that may be soon."""
+        """Sweep, and return for how many seconds nothing that is in the tables by now will be due; 0 where it may be soon."""
         self.sweep()
-        return self.quiet_s()
-
-    def quiet_s(self) -> float:
-        """How long nothing will be due of what is in the tables by now: 0 where something may be before the next look but one."""
         now_ms = self._skew.now_ms()
         if now_ms is None:
             return 0.0
@@ -173,7 +153,7 @@ class Engine:
     def _must_rest(self, shard: Shard) -> bool:
         if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
             return False
-        shard.note_rest()
+        shard.progress.note_rest()
         return True
 
     def sweep(self) -> None:
@@ -183,7 +163,7 @@ class Engine:
             now_ms = self._skew.now_ms()
             if now_ms is None:
                 for shard in self.list_open_shards():
-                    shard.note_rest()
+                    shard.progress.note_rest()
                 return
             shards = self._to_sweep(now_ms)
             if not shards:
@@ -222,7 +202,7 @@ class Engine:
             self.sweep()
         self._shards.close()
 
-    def run_checks(self, _now: None = None) -> None:
+    def run_checks(self) -> None:
         """Use another policy file if there is one, and whatever else is looked at now and then."""
         self._policies.refresh_registry(self._use)
         for look in self._looks:
@@ -261,7 +241,6 @@ class Engine:
         return sum(shard.phase is phase for shard in self._shards.list_open_shards())
 
     def _not_ready(self) -> list[Blocked]:
-        """Why the worker, or a shard of it, is not ready."""
         opening = [Blocked(Reason.OPENING, "it is being opened", n) for n in self._shards.to_open()]
         shards = [s for s in self._shards.list_open_shards() if s.phase is not Phase.READY]
         phases = [
@@ -272,7 +251,6 @@ class Engine:
         return [*opening, *phases, *stopped, *self.watchdog.list_blocked()]
 
     def _reasons(self) -> Counter[Reason]:
-        """How much is held up, by reason."""
         found = Counter(held.reason for held in self._not_ready()) + self._shards.shard_context.admission.reasons(clock.wall_ms())
         found[Reason.SEALED] = sum(bool(shard.moves.held.why) for shard in self.list_open_shards())
         found[Reason.REFUSED_LETTERS] = len(worker_status.count_refused_letters(self._refused_letters()))

@@ -109,16 +109,14 @@ class _Feed(Service):
       hand_on: takes it, in that thread; where it gives a future, the next is read when that is done.
     """
 
-    def __init__(
-        self, read: Callable[[], Any], close: Callable[[], None], hand_on: Callable[[Any], Future[None] | None]
-    ) -> None:
+    def __init__(self, read: Callable[[], Any], close: Callable[[], None], hand_on: Callable[[Any], Future[None] | None]) -> None:
         super().__init__()
         self._read, self._close, self._hand_on = read, close, hand_on
         self._thread = ThreadPoolExecutor(1, "feed")
 
     @Service.task
     async def _pump(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, _logging_failure, _Feed._follow, self)
+        await asyncio.get_running_loop().run_in_executor(self._thread, _logging_failure, self._follow)
 
     def _follow(self) -> None:
         while not self.should_stop:
@@ -152,7 +150,7 @@ class _Endpoint(Service):
 
 
 class _HangUp(Service):
-    """A service that calls a function on SIGHUP."""
+    """Calls a function on SIGHUP."""
 
     def __init__(self, hang_up: Callable[[], None]) -> None:
         super().__init__()
@@ -167,10 +165,10 @@ for _service in (_App, _Feed, _Endpoint, _HangUp):
     _service.logger = logging.getLogger("mode.services")
 
 
-def _logging_failure(step: Callable[[Any], Any], argument: Any) -> Any:
+def _logging_failure(step: Callable[..., Any], *arguments: Any) -> Any:
     """Do a step, and log what nobody expected: the event loop makes another `TimeoutError` of one, without a traceback."""
     try:
-        return step(argument)
+        return step(*arguments)
     except Exception as error:
         if not isinstance(error, RetryError):
             log.exception("cannot go on")
@@ -187,10 +185,10 @@ class _Threads:
         self._folds, self._quiet_until_s, self._paced_until_s = 0, 0.0, 0.0
         self._folded = asyncio.Event()
 
-    async def run(self, step: Callable[[Any], Any], argument: Any) -> Any:
-        """One step; a crash is safe at any point, since a restart finds everything in Kafka."""
+    async def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Do one step; a crash is safe at any point, since a restart finds everything in Kafka."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, _logging_failure, step, argument)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _logging_failure, step, *arguments)
         except Exception as error:
             await self._app.crash(error)
             raise
@@ -205,7 +203,7 @@ class _Threads:
 
     async def _sweep(self) -> None:
         folds, begun_s = self._folds, clock.monotonic_s()
-        quiet_s = await self.run(lambda engine: engine.sweep_and_rest(), self._engine)
+        quiet_s = await self.run(self._engine.sweep_and_rest)
         if quiet_s:
             # What was folded meanwhile may be due sooner.
             self._quiet_until_s = clock.monotonic_s() + quiet_s if self._folds == folds else 0.0
@@ -247,7 +245,6 @@ class _Folding:
         return before
 
     def await_folds(self) -> None:
-        """Wait until all that was handed on is folded."""
         if self._last is not None:
             wait([self._last])
 
@@ -323,13 +320,9 @@ def assemble(
 ) -> faust.App:
     """The Faust app around an engine; health and metrics on `listening` where that is given, and some servers more."""
     app = _App(
-        settings.app_id,
-        broker="kafka://unused",
-        datadir=str(settings.data_dir / "faust"),
-        web_enabled=False,
-        topic_disable_leader=True, topic_allow_declare=False,
-        worker_redirect_stdouts=False,
-    )
+        settings.app_id, broker="kafka://unused", datadir=str(settings.data_dir / "faust"), web_enabled=False,
+        topic_disable_leader=True, topic_allow_declare=False, worker_redirect_stdouts=False,
+    )  # fmt: skip
     letters = app.channel(maxsize=_AHEAD)
     threads = _Threads(app, engine)
     taking = _Intake(app, threads, engine)
@@ -340,7 +333,6 @@ def assemble(
             await taking.take_in(batch)
 
     def hand_over(batch: Any) -> Future[None]:
-        """Put a batch on the channel, which may be full."""
         return asyncio.run_coroutine_threadsafe(letters.put(batch), app.loop)
 
     folding = _Folding(app, threads, engine)
@@ -357,7 +349,7 @@ def assemble(
 
     @app.timer(_LOOK_S)
     async def check_engine() -> None:
-        await threads.run(engine.run_checks, None)
+        await threads.run(engine.run_checks)
 
     beside = list(beside)
     pages, (host, port) = Http(partial(_health, engine, beside), engine.metrics.render_metrics), settings.http_host_port()
@@ -375,7 +367,6 @@ def assemble(
 
 
 def _health(engine: Engine, beside: Iterable[HttpServer]) -> tuple[bool, dict[str, object]]:
-    """Return the health of the engine, with the state of the certificates of the servers beside it."""
     ready, about = engine.health()
     certificates = {server.name: server.certificate.trouble() or "ok" for server in beside if server.certificate}
     return ready, {**about, "certificates": certificates} if certificates else about

@@ -21,14 +21,10 @@ Health = Callable[[], tuple[bool, dict[str, object]]]
 
 
 class Http:
-    """`/health/live`, `/health/ready`, the same of one shard, `/health/ready/<shard>`, and `/metrics`.
+    """Serves `/health/live`, `/health/ready`, the same of one shard, `/health/ready/<shard>`, and `/metrics`, as the ASGI `app`.
 
     Args:
-      health: whether the worker is ready, and details; may block.
-      metrics: the metrics page; may block.
-
-    Attributes:
-      app: the ASGI application, for `retry.http_server`.
+      health: whether the worker is ready, and details; may block, as `metrics` may.
     """
 
     def __init__(self, health: Health, metrics: Callable[[], bytes]) -> None:
@@ -76,11 +72,7 @@ _MISSING = {"ready": False, "shards": {}, "not_ready": [{"shard": None, "reason"
 
 
 class SupervisorHealth:
-    """Asks each worker when it is asked itself.
-
-    Args:
-      ports: where the workers listen on loopback.
-    """
+    """Asks each worker, on its port of loopback, when it is asked itself."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports
@@ -89,7 +81,8 @@ class SupervisorHealth:
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Return whether the workers are ready, and details for `Http`; what each worker says is under `processes`."""
-        told = [self._health_of(port) for port in self._ports]
+        answers = [_ask_worker(port, "/health/ready") for port in self._ports]
+        told: list[dict[str, Any]] = [orjson.loads(answer) if answer else _MISSING for answer in answers]
         # One that has no shard, since there are too few, is not ready by itself, and nothing waits for it.
         idle = [not each["ready"] and each.get("shards_owned") == 0 and not each["not_ready"] for each in told]
         ready = any(each["ready"] for each in told) and all(each["ready"] or idle[n] for n, each in enumerate(told))
@@ -99,7 +92,6 @@ class SupervisorHealth:
         return ready, {"ready": ready, **about}
 
     def metrics(self) -> bytes:
-        """Render the metrics of all workers as one page."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -112,10 +104,6 @@ class SupervisorHealth:
                     labels = {**sample.labels, "process": str(number)}
                     metric.samples.append(sample._replace(labels=labels))
         yield from found.values()
-
-    def _health_of(self, port: int) -> dict[str, Any]:
-        answer = _ask_worker(port, "/health/ready")
-        return orjson.loads(answer) if answer else _MISSING
 
 
 def _ask_worker(port: int, path: str) -> bytes | None:

@@ -40,7 +40,6 @@ class ReferenceClaim(NamedTuple):
 
     Attributes:
       source: `topic/partition/offset` of the letter, and `id` its lineage.
-      topic: where it rests.
       parked_ms: when that was decided; None where it does not say, and in what an outcome says.
     """
 
@@ -51,19 +50,13 @@ class ReferenceClaim(NamedTuple):
 
 
 def read_claim(record: Any) -> ReferenceClaim:
-    """Read the claim out of a record's headers."""
     ours = service_headers(record)
     source, id_ = ((ours.get(name) or b"").decode("utf-8", "replace") for name in (names.SOURCE, names.ID))
     return ReferenceClaim(source, id_, record.topic(), moment(ours.get(names.DUE_MS)))
 
 
 class ParkedReferences:
-    """Reads the outcomes for claims.
-
-    Args:
-      reader: configuration of a reader of committed records.
-      topic: of outcomes, and `partitions` says how many it has.
-    """
+    """Reads the outcomes for claims; `topic` is theirs, and `reader` configures a reader of committed records."""
 
     def __init__(self, admin: AdminClient, reader: Config, topic: str, partitions: Callable[[], int]) -> None:
         self._admin, self._reader, self._topic, self._partitions = admin, reader, topic, partitions
@@ -81,14 +74,12 @@ class ParkedReferences:
             found |= self._find_claims(first_ms, last_ms, wanted, deadline)
             if deadline.has_passed():
                 unread.append((first_ms, last_ms))
-        return [
-            claim._replace(parked_ms=None) in found or (None if _is_within(claim, unread) else False) for claim in claims
-        ]
+        return [claim._replace(parked_ms=None) in found or (None if _is_within(claim, unread) else False) for claim in claims]
 
     def _find_claims(
         self, first_ms: int, last_ms: int, wanted: dict[str, ReferenceClaim], deadline: Deadline
     ) -> set[ReferenceClaim]:
-        """Find the claims that outcomes of a span of time make, as far as these are read before the deadline."""
+        """Find the claims that outcomes of a span of time make, as far as the deadline allows."""
         if deadline.has_passed():
             return set()
         partitions = range(self._partitions())
@@ -104,7 +95,6 @@ class ParkedReferences:
 
 
 def _read_parked(value: bytes) -> Iterator[ReferenceClaim]:
-    """Read which letters a record of outcomes says were parked, as claims."""
     try:
         letters = outcomes.read(value)
     except ValueError:
@@ -137,7 +127,7 @@ _AT_FIRST, _BYTES_MAX = 50, 8 << 20
 _TRIES, _AGAIN_S = 5, 5.0
 _PROVE_S = 10.0
 Found = dict[bytes, FoundRecord]
-# See `retry.worker.parked_letters.ParkedReferences.prove_claims`.
+# See `ParkedReferences.prove_claims`.
 Prove = Callable[[Sequence[ReferenceClaim], Deadline], Sequence[bool | None]]
 
 
@@ -147,8 +137,7 @@ class ParkedLetters:
     Args:
       fetch: reads committed records, see `retry.kafka.record_fetch`.
       topic_ids: the ids of those of some topics that exist.
-      registry: the policies of now.
-      prove: whether the outcomes tell of letters that were parked by reference.
+      prove: see `ParkedReferences.prove_claims`.
       discarded: the topic of discarded letters, to which nobody else may write.
       again_s: so long brokers are left alone that did not answer.
     """
@@ -194,7 +183,7 @@ class ParkedLetters:
             return dict.fromkeys(self._asked[:_AT_FIRST], UNREADABLE)
 
     def read_records(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Found:
-        """Read the first of them now."""
+        """Read the first of some places now: more of them while what they hold is small."""
         names, found, read_bytes, begin, count = self._map_topics(parking), Found(), 0, 0, _AT_FIRST
         while begin < len(places) and read_bytes <= _BYTES_MAX and UNREADABLE not in found.values():
             part = self._fetch_records(names, places[begin : begin + count])
@@ -216,12 +205,13 @@ class ParkedLetters:
             if topic := names.get(place.topic.hex()):
                 wanted[key] = topic, place.partition, place.offset
         records = self._fetch(set(wanted.values())) if wanted else {}
-        found = {key: _find_record(records.get(wanted[key])) if key in wanted else _GONE for key in places}
-        return self._fetch_whole({key: record for key, record in found.items() if not isinstance(record, str)}, found)
+        found: dict[bytes, Any] = {key: records.get(wanted[key]) if key in wanted else None for key in places}
+        found = {key: _GONE if record is None or record == "source_gone" else record for key, record in found.items()}
+        return self._fetch_whole(found)
 
-    def _fetch_whole(self, records: dict[bytes, Any], found: dict[bytes, Any]) -> Found:
+    def _fetch_whole(self, found: dict[bytes, Any]) -> Found:
         """Fetch what was parked by reference from where it failed; nothing of what only says that it was."""
-        references = {key: record for key, record in records.items() if is_reference(record)}
+        references = {key: record for key, record in found.items() if not isinstance(record, str) and is_reference(record)}
         whole = self._proven(references)
         sources = {key: letter_source(references[key], self._registry()) for key, why in whole.items() if why is None}
         letters = self._fetch({where for where in sources.values() if where}) if sources else {}
@@ -245,19 +235,8 @@ class ParkedLetters:
         told = {True: None, False: NOT_OURS, None: UNREADABLE}
         return dict.fromkeys(references) | {key: told[is_proven] for key, is_proven in zip(claims, proven, strict=True)}
 
-    def close(self) -> None:
-        """Begin no more reads, and do not wait for one that is under way."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _find_record(record: Any) -> Any:
-    if record is None or isinstance(record, str):
-        return _GONE if record in (None, "source_gone") else record
-    return record
-
 
 def _count_record_bytes(found: FoundRecord) -> int:
-    """Bytes of keys and values."""
     if isinstance(found, str):
         return 0
     record, whole = found

@@ -27,18 +27,13 @@ _KEPT_MAX = 100
 Ends = Callable[[Iterable[str]], Mapping[Partition, int]]
 Committed = Callable[[str], Mapping[Partition, int]]
 Readable = Callable[[list[Span]], bool]
+Groups = Callable[[], Mapping[str, set[str]]]
 
 
 class PassedLetters:
-    """One question at a time.
+    """One question at a time; `groups` says which consumer groups read which topics, by the policy file."""
 
-    Args:
-      groups: which consumer groups read which topics, by the policy file.
-    """
-
-    def __init__(
-        self, groups: Callable[[], Mapping[str, set[str]]], ends: Ends, committed: Committed, readable: Readable
-    ) -> None:
+    def __init__(self, groups: Groups, ends: Ends, committed: Committed, readable: Readable) -> None:
         self._groups, self._ends, self._committed, self._readable = groups, ends, committed, readable
         self._thread = ThreadPoolExecutor(1, "passed-letters")
         self._ended: dict[bytes, Mapping[Partition, int]] = {}
@@ -92,12 +87,8 @@ class PassedLetters:
         return not behind or not self._readable(behind)
 
 
-def of_brokers(groups: Callable[[], Mapping[str, set[str]]], admin: AdminClient, reader: Config) -> PassedLetters:
-    """Build a `PassedLetters` that asks the cluster.
-
-    Args:
-      reader: the configuration of a reader, see `retry.kafka.client_config.reader_config`.
-    """
+def of_brokers(groups: Groups, admin: AdminClient, reader: Config) -> PassedLetters:
+    """Build a `PassedLetters` that asks the cluster; `reader` is a `retry.kafka.client_config.reader_config`."""
 
     def ends(topics: Iterable[str]) -> Mapping[Partition, int]:
         found: dict[Partition, int] = {}

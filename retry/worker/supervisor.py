@@ -31,17 +31,13 @@ _ENDS_MAX, _ENDS_WITHIN_S = 5, 60.0
 
 
 class Supervisor:
-    """Workers of one machine.
+    """Workers of one machine, one for each environment.
 
     Args:
-      environments: one for each worker.
-      options: of the command that each of them is.
-      once: more of them, the first time that it is started.
+      options: of the command that each of them is; `once` are more of them, for the first time that it is started.
     """
 
-    def __init__(
-        self, environments: Sequence[Mapping[str, str]], options: Sequence[str] = (), once: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, environments: Sequence[Mapping[str, str]], options: Sequence[str] = (), once: Sequence[str] = ()) -> None:
         self._environments = environments
         self._options, self._once = options, dict.fromkeys(range(len(environments)), once)
         self._sockets = [_listening() for _ in environments]
@@ -50,10 +46,9 @@ class Supervisor:
         self._code, self._stopping = 0, asyncio.Event()
 
     async def run(self, host: str, port: int, hosts: str = "") -> int:
-        """Until SIGTERM or SIGINT, or until workers keep ending; the exit code.
+        """Run until SIGTERM or SIGINT, or until workers keep ending, and return the exit code.
 
-        Args:
-          host, port, hosts: where health and metrics of all are served; see `retry.http_server`.
+        Health and metrics of all are served at `host` and `port`; see `retry.http_server`.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,7 +64,6 @@ class Supervisor:
         return self._code
 
     async def _supervise_worker(self, number: int) -> None:
-        """Start one worker again and again until all are to end."""
         stopping = asyncio.ensure_future(self._stopping.wait())
         while not self._stopping.is_set():
             process = self._running[number] = await self._start_process(number)

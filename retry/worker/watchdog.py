@@ -52,15 +52,12 @@ class Watchdog:
     Args:
       parts: what to look at, with names that stay.
       ends: where a reader of committed records ends in partitions now; those whose broker does not answer are left out.
-      stalled_s: how long a part may stand still.
     """
 
     def __init__(
-        self,
-        parts: Callable[[], Iterable[HealthProbe]],
-        ends: Callable[[Iterable[PartitionId]], dict[PartitionId, int]],
+        self, parts: Callable[[], Iterable[HealthProbe]], ends: Callable[[Iterable[PartitionId]], dict[PartitionId, int]],
         stalled_s: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._parts, self._ends, self._stalled_s = parts, ends, stalled_s
         self._stood: dict[str, _Standing] = {}
         # By thread, since when nothing of what it does in turns got on.
@@ -71,11 +68,7 @@ class Watchdog:
         self._ask_at_s = 0.0
 
     def check_parts(self) -> None:
-        """Look once at all parts, and count for how long each has stood still.
-
-        Raises:
-          Stalled: a part has stood still for too long.
-        """
+        """Look once at all parts, count for how long each has stood still, and raise `Stalled` where that is too long."""
         now_s = clock.monotonic_s()
         seen_s, self._looked_at_s = min(now_s - self._looked_at_s, _SEEN_S_MAX), now_s
         parts, before = list(self._parts()), self._stood
@@ -132,7 +125,6 @@ class Watchdog:
         return part.busy or (part.place is not None and self._known.get(part.place, 0) > part.offset)
 
     def list_blocked(self) -> list[Blocked]:
-        """List what does not go on, and why, for health and metrics."""
         found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_name_places(self._silent))}")] if self._silent else []
         for each in list(self._stood.values()):
             part, stood_s = each.part, self._sum_standing_s(each)

@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from zlib import crc32
@@ -27,9 +27,15 @@ from retry.worker.context import Context
 from retry.worker.shards.assignment import Shards
 from retry.worker.shards.shard import Shard
 
-# Letters of a worker that their topics refuse for what they are, while all others go: for health and metrics.
+log = logging.getLogger(__name__)
 
+EVERY_S = 30.0
+_LOOK_FOR_TOPIC_S, _END_S = 60.0, 1.0
+# A record stays small, whatever happens.
+_BREAKERS_MAX, _REFUSED_MAX, _WHY_CHARS_MAX = 100, 100, 300
 _NAMED_MAX = 20
+
+# Letters of a worker that their topics refuse for what they are, while all others go: for health and metrics.
 
 
 def list_refused_letters(shards: Iterable[Shard], admission: Admission, now_ms: int) -> list[RefusedEntry]:
@@ -38,32 +44,21 @@ def list_refused_letters(shards: Iterable[Shard], admission: Admission, now_ms: 
     return sorted((*admission.refused_entries.list_entries(now_ms), *held), key=lambda entry: entry.since_ms)
 
 
-def name_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, str]:
-    """The first 20 letters, and why each is refused."""
-    return {entry.letter: f"{entry.destination}: {entry.why}" for entry, _ in zip(refused, range(_NAMED_MAX), strict=False)}
+def name_refused_letters(refused: Sequence[RefusedEntry]) -> dict[str, str]:
+    """Name the first 20 letters, and why each is refused."""
+    return {entry.letter: f"{entry.destination}: {entry.why}" for entry in refused[:_NAMED_MAX]}
 
 
 def count_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, float]:
-    """How many letters each topic refuses."""
+    """Count the refused letters of each topic."""
     return {target: float(count) for target, count in Counter(entry.destination for entry in refused).items()}
 
 
-log = logging.getLogger(__name__)
-
-EVERY_S = 30.0
-_LOOK_FOR_TOPIC_S, _END_S = 60.0, 1.0
-# A record stays small, whatever happens.
-_BREAKERS_MAX, _REFUSED_MAX, _WHY_CHARS_MAX = 100, 100, 300
-
-
 class WorkerStatus:
-    """Looked at by one thread, ended by another.
+    """Publishes the status of a worker by its stable name. Looked at by one thread, ended by another.
 
     Args:
-      name: of this worker, stable.
       shards: which partitions of the changelog it sweeps.
-      breakers: those that are not closed at a moment.
-      refused: letters that single topics refuse.
       partitions: how many partitions the topic has; None where it is not there, or may not be seen.
     """
 
@@ -124,7 +119,6 @@ class WorkerStatus:
 
 
 def of_worker(context: Context, admission: Admission, shards: Shards, writer: Callable[[], SampleWriter]) -> WorkerStatus:
-    """Tells of the worker of these parts."""
     topic = context.names.notes
 
     def partitions() -> int | None:

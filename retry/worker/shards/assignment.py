@@ -46,14 +46,12 @@ class RestoreQueue:
         self._turn: tuple[int, int, float] | None = None
 
     def add_shard(self, partition: int, shard: Shard) -> None:
-        """Read it, as soon as it is its turn."""
         if shard.restoring.unread() > MANY:
             self._waiting[partition] = shard
         else:
             self._follower.follow_partition(self._topic, partition, shard.table.next_offset)
 
     def remove_shard(self, partition: int) -> None:
-        """Read it no more."""
         if self._turn and self._turn[0] == partition:
             self._turn = None
         if self._waiting.pop(partition, None) is None:
@@ -64,11 +62,10 @@ class RestoreQueue:
         return partition in self._waiting
 
     def is_restoring(self) -> bool:
-        """Whether any is in its turn, or waits for it."""
         return bool(self._turn or self._waiting)
 
     def read(self, records_max: int, wait_s: float) -> dict[int, list[Message]]:
-        """The next records and ends of partitions, by partition."""
+        """Read the next records and ends of partitions, by partition."""
         self._begin_next()
         found: dict[int, list[Message]] = {}
         for message in self._follower.read(records_max, wait_s):
@@ -77,7 +74,6 @@ class RestoreQueue:
         return found
 
     def close(self) -> None:
-        """Let go of the reader."""
         self._waiting.clear()
         self._follower.close()
 
@@ -123,7 +119,6 @@ class Shards:
 
     Attributes:
       topic: the changelog.
-      producers: of the sweeps of all shards.
 
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
@@ -153,7 +148,7 @@ class Shards:
         return list(self._open.values())
 
     def list_ready(self) -> list[int]:
-        """List those that are swept."""
+        """List the partitions whose shards are swept."""
         return [shard.changelog.partition for shard in self.list_open_shards() if shard.phase is Phase.READY]
 
     def standing_by(self) -> list[Shard]:
@@ -188,7 +183,7 @@ class Shards:
         return len(self._member.owned)
 
     def read(self) -> FoldWork:
-        """The next changelog records, and ends of partitions, each with the shard that is to fold them."""
+        """Read the next changelog records and ends of partitions, each with the shard that is to fold them."""
         self._turns += 1
         self._member.read(1, 0.0)
         self._reopen_broken()
@@ -301,7 +296,6 @@ class Shards:
                 shard.touch()
 
     def close(self) -> None:
-        """Close every shard and leave the group."""
         self._closing, self._standbys = True, frozenset()
         self._member.close()
         for shard in self.standing_by():

@@ -29,12 +29,9 @@ AT_ONCE = 2
 
 
 def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> list[SweepResult]:
-    """Deliver one batch of what is due in some shards, those that were swept longest ago first.
+    """Deliver one batch of what is due in some shards, those that were swept longest ago first, and return how it went in each.
 
     What goes wrong changes the phases of the shards that it concerns; whoever owns them looks at that.
-
-    Returns:
-      how it went in each shard that had something to be delivered; none where others hold all of them.
     """
     held: list[Shard] = []
     try:
@@ -85,13 +82,13 @@ def _select(
     """Move one batch of entries, where some are to move, and say what is to be sent."""
     begun_s = clock.monotonic_s()
     try:
-        return _moved_or_selected(shard, writer, shard_context, now_ms, rows_max, bytes_max)
+        return _move_or_select(shard, writer, shard_context, now_ms, rows_max, bytes_max)
     except TransactionFailed:
         shard_context.note_failure(begun_s)
         raise
 
 
-def _moved_or_selected(
+def _move_or_select(
     shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
     if shard.moves.release(writer, shard_context, now_ms):
@@ -101,21 +98,19 @@ def _moved_or_selected(
     found = sweep.select(shard.table, shard.changelog, shard_context.admission, now_ms, rows_max, bytes_max, shard_context.codec)
     if found is None:
         shard.progress.swept(overlooked=shard.is_overlooked(shard_context.admission, now_ms))
-    elif found.unopened:
-        shard.moves.quarantine_due_rows(writer, found.unopened, shard_context)
-        shard.progress.note_move()
         return None
+    if found.unopened:
+        shard.moves.quarantine_due_rows(writer, found.unopened, shard_context)
     elif found.to_explode:
         # Before anything else: what is given back here is asked for again at the next turn.
         give_back(shard_context.admission, found.batch.rows)
         shard.moves.explode_blocks(writer, found.to_explode)
-        shard.progress.note_move()
-        return None
     elif found.refused:
         shard.moves.park_refused(writer, found.refused, shard_context, now_ms)
-        shard.progress.note_move()
-        return None
-    return found
+    else:
+        return found
+    shard.progress.note_move()
+    return None
 
 
 def _deliver_parts(
@@ -136,7 +131,6 @@ def _deliver_parts(
 
 
 def _settle_shard(shard: Shard, batch: ShardBatch, context: SweepContext) -> SweepResult:
-    """Let go of what was sent, after its commit."""
     swept = shard.run_guarded(lambda: sweep.finish_sweep(batch, context))
     if swept is None:
         return NOTHING
@@ -155,9 +149,7 @@ def _call(shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_
         shard.run_guarded(lambda: _call_turn(calls, shard, writer, shard_context, now_ms))
 
 
-def _call_turn(
-    calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int
-) -> None:
+def _call_turn(calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> None:
     turn = webhook_calls.advance_calls(
         calls, shard.table, writer, changelog=shard.changelog, admission=shard_context.admission, now_ms=now_ms,
         rows_max=shard_context.rows_max, codec=shard_context.codec,

@@ -9,7 +9,6 @@ from itertools import count
 from retry.kafka.interface import Partition
 from retry.telemetry.health import HealthProbe, Reason
 
-# Where a shard is between opening and closing, and what health calls one that is not ready.
 
 class Phase(Enum):
     """A shard is opened as restoring or as a standby, and ends as closed."""
@@ -24,6 +23,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
+# What health calls a shard that is not ready.
 REASONS = {Phase.RESTORING: Reason.RESTORING, Phase.READ_ONLY: Reason.READ_ONLY, Phase.HALTED: Reason.HALTED}
 
 
@@ -47,7 +47,7 @@ class SweepProgress:
         self.restart()
 
     def restart(self) -> None:
-        """The shard has begun anew: what its sweeps failed with is over."""
+        """Forget what sweeps failed with: the shard has begun anew."""
         self.overlooked, self.failing, self._failures = False, "", 0
 
     def note_try(self) -> None:
@@ -61,11 +61,9 @@ class SweepProgress:
         self.overlooked = False
 
     def note_move(self) -> None:
-        """In place of a delivery entries were moved."""
         self._good_sweeps += 1
 
     def swept(self, *, overlooked: bool) -> None:
-        """A sweep went through."""
         self.overlooked, self.failing, self._failures = overlooked, "", 0
         self._good_sweeps += not overlooked
 

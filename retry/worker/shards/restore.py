@@ -41,11 +41,8 @@ class ShardContext(NamedTuple):
     Attributes:
       discarded, audit, outcomes: topics: of letters that operators discard, of what operators did, and of what is decided of
         letters.
-      ask_parked: reads letters that rest.
-      ask_passed: asks what consumers have read.
-      codec: reads and writes envelopes; that of `redecider`.
+      codec: that of `redecider`.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
-      pace: how many bytes a transaction may have just now; `bytes_max` where nobody looks at that.
       disregarded: is told of changes by name that have no effect; None where nobody counts them.
     """
 
@@ -73,18 +70,17 @@ class ShardContext(NamedTuple):
         return self.bytes_max if self.pace is None else self.pace.bytes_max
 
     def note_failure(self, begun_s: float, size: int = 0) -> None:
-        """A transaction that was begun at this monotonic time was not committed; see `TransactionPace`."""
+        """Note that a transaction that was begun at this monotonic time was not committed; see `TransactionPace`."""
         if self.pace is not None:
             self.pace.note_failure(begun_s, size)
 
     def note_commit(self, begun_s: float, size: int) -> None:
-        """A transaction of so many bytes, about, was committed."""
         if self.pace is not None:
             self.pace.note_commit(begun_s, size)
 
 
 def fetch_bounds(changelog: ChangelogPartition, shard_context: ShardContext) -> OffsetBounds:
-    """Step 3: the bounds of the partition.
+    """Step 3: ask where the partition begins and ends.
 
     Raises:
       KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
@@ -111,10 +107,9 @@ def is_within(table: Table, bounds: OffsetBounds) -> bool:
 
 
 class RestoreProgress:
-    """How far a table is from where its partition ended when the shard was opened; far from it, it is filled in bulk.
+    """How far a table is from `end_offset`, where its partition ended when the shard was opened, undecided records included.
 
-    Attributes:
-      end_offset: where that was, undecided records included.
+    Far from there, it is filled in bulk.
     """
 
     def __init__(self, table: Table, end_offset: int) -> None:
@@ -122,11 +117,11 @@ class RestoreProgress:
         self._in_bulk = self.unread() > _BULK_RECORDS
 
     def unread(self) -> int:
-        """How many offsets are to be read."""
+        """Count the offsets that are to be read yet."""
         return max(0, self.end_offset - self._table.next_offset)
 
     def share(self) -> float:
-        """How much is read of what was to be read; 1 where that was nothing."""
+        """Return how much is read of what was to be read; 1 where that was nothing."""
         to_read = self.end_offset - self._begun_at
         return 1.0 - self.unread() / to_read if to_read > 0 else 1.0
 
@@ -135,9 +130,5 @@ class RestoreProgress:
         self._in_bulk = self._in_bulk and self.unread() > 0
 
     def update_bulk_load(self) -> None:
-        """Before each fold: tell the table whether it is filled in bulk.
-
-        Raises:
-          TableUnreadable: its files are gone.
-        """
+        """Tell the table, before each fold, whether it is filled in bulk; raises `TableUnreadable` if its files are gone."""
         self._table.bulk_load(on=self._in_bulk)

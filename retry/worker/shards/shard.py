@@ -45,10 +45,13 @@ class Shard:
 
     Attributes:
       moves: what is to be moved in it between two sweeps.
-      progress: what its sweeps have come to.
       disregarded: is told of changes by name that have no effect.
       sent_names: the named entries that it has sent last.
+      is_still_ours: whether what broke it says that no other worker has taken over.
+      unreadable: whether its table is to be deleted, and read anew.
     """
+
+    unreadable = is_still_ours = False
 
     def __init__(
         self, changelog: ChangelogPartition, table: Table, tables: TableDirectory, end_offset: int,
@@ -85,28 +88,25 @@ class Shard:
         Raises:
           KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
         """
-        bounds = restore.fetch_bounds(changelog, shard_context)
-        table = restore.table(changelog, shard_context, bounds)
-        return cls(
-            changelog, table, shard_context.tables, bounds.end, shard_context.stale_ms,
-            disregarded=shard_context.disregarded,
-        )  # fmt: skip
+        return cls._open_table(changelog, shard_context, restore.fetch_bounds(changelog, shard_context), owned=True)
 
     @classmethod
     def stand_by(cls, changelog: ChangelogPartition, shard_context: ShardContext, bounds: OffsetBounds) -> Shard:
         """Open its table only, to be kept current while another worker owns it."""
+        return cls._open_table(changelog, shard_context, bounds, owned=False)
+
+    @classmethod
+    def _open_table(
+        cls, changelog: ChangelogPartition, shard_context: ShardContext, bounds: OffsetBounds, *, owned: bool
+    ) -> Shard:
         table = restore.table(changelog, shard_context, bounds)
         return cls(
-            changelog, table, shard_context.tables, bounds.end, shard_context.stale_ms, owned=False,
+            changelog, table, shard_context.tables, bounds.end, shard_context.stale_ms, owned=owned,
             disregarded=shard_context.disregarded,
         )  # fmt: skip
 
     def take_over(self, shard_context: ShardContext) -> bool:
-        """Own it from now on; False if the table cannot be used, and has to be closed.
-
-        Raises:
-          KafkaException, TimeoutError: as `open`; it stands by as before.
-        """
+        """Own it from now on; False if its table has to be closed. Raises what `open` does, and then stands by as before."""
         bounds = restore.fetch_bounds(self.changelog, shard_context)
         with self._folding:
             self._break_if_stale()
@@ -126,7 +126,7 @@ class Shard:
             return True
 
     def note_end(self, readable: int, at_ms: int) -> None:
-        """At that time readers of committed records came to this offset. Takes no lock: a watchdog must never wait."""
+        """Note that at that time readers of committed records came to this offset; without a lock: a watchdog must never wait."""
         self._readable = readable
         if self.table.next_offset >= readable:
             self._freshness.note_current(at_ms)
@@ -144,9 +144,7 @@ class Shard:
     def apply_messages(self, messages: Sequence[Message]) -> None:
         """Take in changelog records, and an end of the partition where there is one."""
         with self._folding:
-            if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED):
-                return
-            if self._break_if_stale():
+            if self.phase in (Phase.CLOSED, Phase.READ_ONLY, Phase.HALTED) or self._break_if_stale():
                 return
             seen = self.table.next_offset
             if (messages[0].offset() or 0) < seen:
@@ -196,27 +194,22 @@ class Shard:
         log.error("shard %d: %s: %s", self.changelog.partition, self.phase.value, self.trouble)
 
     def count_waiting(self) -> int:
-        """How many entries wait here."""
         return self.table.waiting
 
     def scan_entries(self, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        """Entries, for whoever only looks; none once it is closed. See `Table.scan_entries`.
-
-        Raises:
-          TableUnreadable: the store is corrupt.
-        """
+        """See `Table.scan_entries`, and what it raises; none once it is closed."""
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.scan_entries(after, rows_max)
 
     def soon(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """Estimate how many entries are due by each of some times; see `Table.estimate_due`. None are once it is closed."""
+        """See `Table.estimate_due`; none is due once it is closed."""
         with self._folding:
             if self.phase is Phase.CLOSED:
                 return DueEstimate(None, [0] * len(until_ms))
             return self.table.estimate_due(until_ms, rows_max)
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """The first entries of every lane; see `Table.earliest`. None once it is closed."""
+        """See `Table.earliest`; none once it is closed."""
         with self._folding:
             return [] if self.phase is Phase.CLOSED else self.table.earliest(rows_max, bytes_max)
 
@@ -245,7 +238,6 @@ class Shard:
         return True
 
     def release(self) -> None:
-        """End what `acquire_sweep_lock` began."""
         self.progress.note_try()
         self._sweeping.release()
 
@@ -278,7 +270,7 @@ class Shard:
         """Whether nothing is to be done here, by a quick check; now and then it says no, for a thorough one."""
         self._checks += 1
         if is_idle := self._checks % _THOROUGH_EVERY != 0 and self.quiet(now_ms):
-            self.note_rest()
+            self.progress.note_rest()
         return is_idle
 
     def quiet(self, now_ms: int) -> bool:
@@ -293,10 +285,6 @@ class Shard:
         except TableUnreadable:
             # Whoever sweeps it finds that too, and has it opened again.
             return False
-
-    def note_rest(self) -> None:
-        """A turn in which nothing may be swept, for a reason that is not the shard's: nothing is overlooked."""
-        self.progress.note_rest()
 
     def is_overlooked(self, admission: Admission, now_ms: int) -> bool:
         """Whether something is due that nothing holds: a sweep that found nothing must not leave that behind."""
@@ -315,18 +303,14 @@ class Shard:
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
     def describe_requested(self, shard_context: ShardContext) -> MovesTold:
-        """How far what operators asked for has come, or what it waits for."""
         return self.moves.describe(shard_context.redecider) if self.phase is Phase.READY else NOTHING_ASKED
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN
         log.warning("shard %d: to be opened again: %s", self.changelog.partition, trouble)
 
-    # The second: whether what broke it says that no other worker has taken over.
-    unreadable = is_still_ours = False
-
     def close(self) -> None:
-        """Finish what is under way and let go of the table and the producer."""
+        """Finish what is under way and let go of the table."""
         with self._sweeping, self._folding:
             if self.phase is not Phase.CLOSED:
                 self.phase = Phase.CLOSED

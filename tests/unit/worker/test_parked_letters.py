@@ -136,7 +136,6 @@ def test_whoever_asks_comes_back_for_the_answer_and_each_answer_is_given_once() 
     assert topics.letters.request_records(PARKING, [other]) is None
     assert answered(topics.letters, other) == {other: "gone"}
     assert len(topics.asked) == 2
-    topics.letters.close()
 
 
 def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None:
@@ -150,7 +149,6 @@ def test_what_went_wrong_while_reading_is_raised_where_it_is_asked_for() -> None
         answered(letters, place())
     # The next question is a new one.
     assert letters.request_records(PARKING, [place()]) is None
-    letters.close()
 
 
 @pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), TimeoutError("no answer")])
@@ -166,7 +164,6 @@ def test_brokers_that_do_not_answer_are_asked_again_and_end_no_worker(error: Exc
 
     letters = parked_letters(lambda wanted: dict.fromkeys(wanted, record), ids)
     assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
-    letters.close()
 
 
 @pytest.mark.parametrize("failures", [4, 5])
@@ -182,7 +179,6 @@ def test_a_record_that_could_not_be_read_is_read_again_before_it_counts_as_unrea
     assert answered(letters, place()) == {place(): (record, record) if failures == 4 else "source_unreadable"}
     # Whoever asks once more is given as many tries.
     assert answered(letters, place()) == {place(): (record, record)}
-    letters.close()
 
 
 def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> None:
@@ -199,4 +195,3 @@ def test_brokers_are_left_alone_for_a_while_unless_something_else_is_asked() -> 
     other = place(PARKED_AT + 1)
     assert answered(letters, other) == {other: "gone"}
     assert len(topics.asked) == 2
-    letters.close()
