@@ -35,28 +35,23 @@ class Admission:
     """The `retry.delivery.due_batch.LaneAdmission` of a process, asked by sweeps of several threads.
 
     Args:
-      registry: whose allow-lists and limits count.
       parking: the service's own topics that letters rest in, which are open to everybody.
       closed: asked which of some destinations cannot be written to now, and why, before anything goes there.
-      look: asks the cluster which of some destinations cannot be written to, and why, after something went wrong.
+      look: asks the cluster the same after something went wrong.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
       through: the entry sources; what came in by one goes where that one lets it.
       record_limits: which records their topics do not take; without it, all are tried.
-
-    Attributes:
-      refused_entries: entries that single topics have refused for what they are.
     """
 
     def __init__(
         self, registry: Registry, parking: Collection[str], closed: Closed, share: Callable[[], float],
-        through: Sequence[EntrySource] = (),
-        look: Closed | None = None, record_limits: RecordLimits | None = None,
-    ) -> None:
+        through: Sequence[EntrySource] = (), look: Closed | None = None, record_limits: RecordLimits | None = None,
+    ) -> None:  # fmt: skip
         self.lanes: dict[bytes, Lane] = {}
         self.record_limits = record_limits or RecordLimits()
         self.refused_entries = RefusedEntries()
         self._blocked: dict[Lane, tuple[Reason, str, int]] = {}
-        self._parking, self._closed, self._share, self.probe_targets = parking, closed, share, look or closed
+        self._parking, self._share, self.find_closed, self.probe_targets = parking, share, closed, look or closed
         self._lock, self._doubts_until_ms = threading.Lock(), 0
         self.use(registry, through)
 
@@ -88,12 +83,7 @@ class Admission:
         return allowed
 
     def renews_timestamp(self, lane: Lane) -> bool:
-        """Whether a lane's policy lets what is too old go; see `retry.delivery.due_batch.LaneAdmission`."""
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
-
-    def find_closed(self, destinations: set[str]) -> dict[str, str]:
-        """Return the destinations that cannot be written to now, each with the reason, as far as it is known."""
-        return self._closed(destinations)
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
         """Why nothing of a lane may go, limits and breakers aside; None where it may."""
@@ -109,7 +99,7 @@ class Admission:
             return Reason.NOT_ALLOWED, why if self._registry.knows(lane.team) else f"team {lane.team} is not in the policy file"
         if lane.calls:
             return None
-        closed = self._closed({lane.destination}).get(lane.destination)
+        closed = self.find_closed({lane.destination}).get(lane.destination)
         return (Reason.REFUSED, closed) if closed else None
 
     def _is_permitted(self, lane: Lane) -> bool:
@@ -127,7 +117,6 @@ class Admission:
         return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
     def reasons(self, now_ms: int) -> Counter[Reason]:
-        """How many lanes are blocked, by reason."""
         return Counter(reason for reason, _, at_ms in list(self._blocked.values()) if now_ms - at_ms < _BLOCKED_MS)
 
     def doubt(self, now_ms: int) -> None:
@@ -155,7 +144,7 @@ class Admission:
         return [*self._teams.get(lane.team, []), *([target] if target else [])]
 
     def _take_permits(self, buckets: list[Bucket], wanted: int, now_ms: int) -> int:
-        """Take as many tokens as every bucket has, at most `wanted`, and return how many; no bucket loses more than that."""
+        """Take from each bucket as many tokens as all of them have, at most `wanted`, and return how many."""
         share = max(_SHARE_MIN, min(1.0, self._share()))
         with self._lock:
             got = []

@@ -62,16 +62,10 @@ _REFUSED_FOR_MS = 5_000
 
 @dataclass(slots=True)
 class _TargetBreaker(CircuitBreaker):
-    """The breaker of a target that is not closed.
-
-    Attributes:
-      why: it is not.
-      watch_ms: how long a probe must stay away; 0 where it is enough that it is taken.
-      probed_at_ms: when the last probe went.
-      since_ms: when it was tripped first.
-    """
+    """The breaker of a target, which is not closed since `since_ms`, and why."""
 
     why: str = ""
+    # So long a probe must stay away; 0 where it is enough that it is taken.
     watch_ms: int = 0
     probed_at_ms: int = 0
     since_ms: int = 0
@@ -111,7 +105,6 @@ class TargetCircuitBreakers:
                 breaker.probing = False
 
     def note_refused(self, target: str, why: str, now_ms: int) -> None:
-        """A target took nothing of what was written to it."""
         with self._lock:
             breaker = self._not_closed(target, now_ms)
             # What was in flight when it was opened failed for the same cause, and does not make it last longer.
@@ -120,14 +113,13 @@ class TargetCircuitBreakers:
                 self._trip(target, f"it refuses: {why}", _REFUSED_FOR_MS, watch_ms, now_ms)
 
     def note_delivered(self, target: str) -> None:
-        """A target took what was written to it."""
         with self._lock:
             breaker = self._breakers.get(target)
             if breaker is not None and not breaker.watch_ms:
                 del self._breakers[target]
 
     def came_back(self, target: str, letters: int, now_ms: int) -> None:
-        """So many letters failed again after they were sent to a target."""
+        """Note that so many letters failed again after they were sent to a target."""
         limit = self._configured.get(target)
         if limit is None or letters == 0:
             return
@@ -145,21 +137,20 @@ class TargetCircuitBreakers:
                 self._trip(target, why, limit.open_for_ms, limit.open_for_ms, now_ms)
 
     def describe_targets(self, now_ms: int) -> dict[str, str]:
-        """Targets whose breaker is not closed: `open` or `half-open`."""
         with self._lock:
             for target in list(self._breakers):
                 self._not_closed(target, now_ms)
             return describe_breakers(self._breakers, now_ms)
 
     def not_closed(self, now_ms: int) -> list[tuple[str, str, str, int]]:
-        """Targets whose breaker is not closed: state as of `describe_targets`, why, and since when."""
+        """List targets whose breaker is not closed: its state as `describe_targets` has it, why, and since when."""
         states = self.describe_targets(now_ms)
         with self._lock:
             found = ((target, state, self._breakers.get(target)) for target, state in states.items())
             return [(target, state, breaker.why, breaker.since_ms) for target, state, breaker in found if breaker is not None]
 
     def openness(self, now_ms: int) -> dict[str, float]:
-        """1 of open breakers, 0.5 of half open ones, 0 of those that are closed and configured."""
+        """Return 1 for open breakers, 0.5 for half open ones, 0 for those that are closed and configured."""
         not_closed = {target: 1.0 if state == OPEN else 0.5 for target, state in self.describe_targets(now_ms).items()}
         return dict.fromkeys(self._configured, 0.0) | not_closed
 
@@ -217,12 +208,10 @@ class HostCircuitBreakers:
         return breaker is not None and breaker.until_ms > 0
 
     def began(self, host: str) -> None:
-        """A call is in flight."""
         if (breaker := self._failing.get(host)) is not None and breaker.until_ms:
             breaker.probing = True
 
     def unbegun(self, host: str) -> None:
-        """The call that was to be in flight could not begin."""
         if (breaker := self._failing.get(host)) is not None:
             breaker.probing = False
 
@@ -231,11 +220,7 @@ class HostCircuitBreakers:
         self._failing.pop(host, None)
 
     def note_failure(self, host: str, now_ms: int, wait_ms: int | None = None) -> None:
-        """A call failed for what is the host's fault.
-
-        Args:
-          wait_ms: how long the host itself asks to be left alone.
-        """
+        """Note that a call failed by the host's fault; it may itself ask to be left alone for `wait_ms`."""
         if host not in self._failing:
             self._make_room(now_ms)
         breaker = self._failing.setdefault(host, _HostBreaker())
@@ -250,7 +235,6 @@ class HostCircuitBreakers:
             breaker.until_ms = max(breaker.until_ms, now_ms + min(wait_ms, OPEN_MS_MAX))
 
     def describe_hosts(self, now_ms: int) -> dict[str, str]:
-        """Hosts whose breaker is not closed: `open` or `half-open`."""
         return describe_breakers(self._failing, now_ms)
 
     def _make_room(self, now_ms: int) -> None:

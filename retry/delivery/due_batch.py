@@ -26,12 +26,7 @@ _FORGET_MS = 600_000
 
 
 class RefusedEntry(NamedTuple):
-    """One entry whose topic does not take it.
-
-    Attributes:
-      letter: where it came from, `topic/partition/offset`.
-      since_ms: when that was found first.
-    """
+    """An entry whose topic does not take it, first found at `since_ms`; `letter` is its `topic/partition/offset`."""
 
     letter: str
     destination: str
@@ -55,7 +50,7 @@ class RefusedEntries:
                 self._known.setdefault(entry_keys.identity(key), RefusedEntry(name_letter(key), destination, why, now_ms))
 
     def drop_entry(self, key: bytes) -> None:
-        """An entry was taken, or was parked."""
+        """Forget an entry that was taken, or was parked."""
         with self._lock:
             self._known.pop(entry_keys.identity(key), None)
 
@@ -67,7 +62,7 @@ class RefusedEntries:
         return [row for row, entry in known if entry is not None and entry.since_ms <= until_ms]
 
     def list_entries(self, now_ms: int) -> list[RefusedEntry]:
-        """All that are remembered, the oldest first; what was refused long ago and never came again is forgotten."""
+        """List what is remembered, the oldest first; what was refused long ago and never came again is forgotten."""
         with self._lock:
             for identity, entry in list(self._known.items()):
                 if now_ms - entry.since_ms > _FORGET_MS:
@@ -76,7 +71,7 @@ class RefusedEntries:
 
 
 def name_letter(key: bytes) -> str:
-    """Coordinates of the record that an entry came from: `topic/partition/offset`."""
+    """Name the record that an entry came from, as `topic/partition/offset`."""
     _, topic, partition, offset = entry_keys.source(key)
     return f"{topic}/{partition}/{offset}"
 
@@ -90,13 +85,7 @@ DueRow = tuple[bytes, bytes]
 
 
 class LaneAdmission(Protocol):
-    """Says what may go just now; see `retry.delivery.admission`.
-
-    Attributes:
-      lanes: by its prefix of keys, what each lane that has been read is.
-      record_limits: which records their topics do not take.
-      refused_entries: entries that single topics have refused for what they are.
-    """
+    """Says what may go just now; see `retry.delivery.admission`. `lanes` are those that have been read, by prefix of keys."""
 
     lanes: dict[bytes, Lane]
     record_limits: RecordLimits
@@ -130,22 +119,19 @@ class LaneAdmission(Protocol):
         """Note that a destination took nothing of what was written to it."""
         ...
 
-    def note_delivered(self, destinations: Iterable[str]) -> None:
-        """Note that these destinations took what they were given."""
-        ...
+    def note_delivered(self, destinations: Iterable[str]) -> None: ...
 
 
 def select_due_batch(
-    table: Table, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int, *, calls: bool = False,
-    foreign: list[bytes] | None = None, limited: list[DueRow] | None = None,
-) -> list[DueRow]:
-    """The next batch: what admission lets through of every lane, the teams in turn; of blocks all entries, or none.
+    table: Table, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int, *, foreign: list[bytes],
+    limited: list[DueRow],
+) -> list[DueRow]:  # fmt: skip
+    """Select the next batch: what admission lets through of every lane, the teams in turn; of blocks all entries, or none.
 
-    Each team that has something due gets its part of entries and bytes, and one entry at least, or one block.
+    Each team that has something due gets its part of entries and bytes, and one entry at least, or one block. HTTP calls, which
+    a transaction cannot deliver, are left out.
 
     Args:
-      rows_max: how many entries.
-      calls: whether HTTP calls are asked for, which a transaction cannot deliver; else all but these.
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
       limited: takes blocks of which less than the whole may go, unless entries of the same letters without a block have been due
         for longer: these have the first turn.
@@ -158,9 +144,9 @@ def select_due_batch(
     lanes: dict[str, list[bytes]] = {}
     for prefix in due:
         lane = lane_at(table, admission, prefix)
-        if lane is None and foreign is not None:
+        if lane is None:
             foreign.append(prefix)
-        elif lane is not None and lane.calls is calls:
+        elif not lane.calls:
             lanes.setdefault(lane.team, []).append(prefix)
     parts = 1 if len(soon) < 2 else max(_PARTS, len(lanes))
     batch: list[DueRow] = []

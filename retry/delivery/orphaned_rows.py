@@ -22,24 +22,19 @@ class Orphans:
         self._next_ms = 0
 
     def find_orphans(self, table: Table, shard: int, states: Sequence[ActionState], now_ms: int) -> list[bytes]:
-        """Keys of some of them; none where they were looked for just now.
-
-        Args:
-          states: of all actions that the shard knows.
-        """
+        """Find the keys of some orphans by the states of all known actions; none where they were looked for just now."""
         if now_ms < self._next_ms or not (table.has_slices or shard == ramp_records.HOME):
             return []
         begun = {state.id for state in states if not state.has_ended(shard)}
         climbing, known = {state.id for state in states if state.climbs}, {state.id for state in states}
-        orphans = _older(table, action_records.SLICE, begun, now_ms)
-        orphans = orphans or _older(table, ramp_records.SENDING, climbing, now_ms)
-        orphans = orphans or _older(table, ramp_records.FAILED, known, now_ms)
+        orphans = _find_unknown(table, action_records.SLICE, begun, now_ms)
+        orphans = orphans or _find_unknown(table, ramp_records.SENDING, climbing, now_ms)
+        orphans = orphans or _find_unknown(table, ramp_records.FAILED, known, now_ms)
         self._next_ms = 0 if orphans else now_ms + _EVERY_MS
         return orphans
 
 
-def _older(table: Table, kind: bytes, known: Collection[bytes], now_ms: int) -> list[bytes]:
-    """Keys of some rows of a kind, written a while ago, of which no action is known."""
+def _find_unknown(table: Table, kind: bytes, known: Collection[bytes], now_ms: int) -> list[bytes]:
     written_at_ms = ramp_records.failed_at_ms if kind == ramp_records.FAILED else _written_at_ms
     orphans, at = list[bytes](), b""
     while len(orphans) < _ROWS_MAX and (found := table.list_slices(kind, 1, at)):

@@ -45,11 +45,7 @@ _UNTRIED = "it was not tried in time whether its topic takes it by now"
 
 
 class RefusedContext(NamedTuple):
-    """Tools and rules that refused entries are parked with.
-
-    Attributes:
-      discarded: the service's own topic of discarded letters.
-    """
+    """Tools and rules that refused entries are parked with; `discarded` is the service's topic of discarded letters."""
 
     writer: SweepWriter
     admission: LaneAdmission
@@ -74,9 +70,7 @@ class Verdicts(NamedTuple):
     settled: list[bytes]
 
 
-def judge_refused(
-    rows: Sequence[DueRow], taken: TakenKeys, changelog: ChangelogPartition, context: RefusedContext
-) -> Verdicts:
+def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: ChangelogPartition, context: RefusedContext) -> Verdicts:
     """Decide about entries whose topics have refused them before.
 
     Raises:
@@ -101,14 +95,8 @@ def judge_refused(
     return verdicts
 
 
-def find_refused(
-    rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
-) -> dict[bytes, tuple[str, str]]:
-    """Find entries among those held that are still refused: by key, where each goes to, and why not.
-
-    Raises:
-      TransactionFailed: it could not be found out.
-    """
+def find_refused(rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext) -> dict[bytes, tuple[str, str]]:
+    """Find held entries that are still refused: by key, where each goes to, and why not. Raises what `judge_refused` does."""
     codec = context.redecider.entry_builder.codec
     opened = [(row, entry) for row in rows if _is_final(entry := codec.decode(*row), context)]
     entries = [renew_timestamp(entry) for _, entry in opened]
@@ -117,7 +105,7 @@ def find_refused(
 
 
 def _is_final(entry: Entry, context: RefusedContext) -> bool:
-    """Whether an entry goes where it rests, so that it can be parked nowhere else."""
+    # It goes where it rests, and can be parked nowhere else.
     return entry.destination == context.discarded or any(name == names.PARKED_REASON for name, _ in entry.headers)
 
 
@@ -164,8 +152,8 @@ def _diagnose(
     if not positions:
         return {}
     anchor = Anchor(*changelog, rows[positions[0]][0])
-    targets, single = diagnose([entries[n] for n in positions], context.writer, context.admission, context.now_ms, anchor,
-                               context.writer.open_compressing)  # fmt: skip
+    tried, writer = [entries[n] for n in positions], context.writer
+    targets, single = diagnose(tried, writer, context.admission, context.now_ms, anchor, compressing=writer.open_compressing)
     for target, why in targets.items():
         context.admission.note_refused(target, why, context.now_ms)
     refused = {positions[at]: refusal for at, refusal in single.items()}
@@ -173,9 +161,7 @@ def _diagnose(
     return refused | {n: RecordRefusal(RefusedFor.SIDE_TOPIC, targets[to]) for n, to in nothing_known.items()}
 
 
-def _add_verdict(
-    verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
-) -> None:
+def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> None:
     key, envelope = row
     if _is_final(entry, context):
         verdicts.held.append((row, entry.destination, why))
@@ -191,7 +177,7 @@ def _add_verdict(
 def _park_letter(
     key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
 ) -> Redecision | None:
-    """A letter as one that parks; None where it is no letter, or would lose its payload."""
+    """Make a letter one that parks; None where it is no letter, or would lose its payload."""
     move = context.redecider.park_entry(key, envelope, context.now_ms, REFUSED, taken)
     if move is None or (move.packed.entry.value is None and entry.value is not None):
         return None
@@ -205,7 +191,7 @@ def _park_letter(
 
 
 def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> list[ChangelogRow]:
-    """Rows that park a scheduled message, or one run of what recurs, of which the next is put."""
+    """Make the rows that park a scheduled message, or one run of what recurs, of which the next is put."""
     codec, now_ms = context.redecider.entry_builder.codec, context.now_ms
     tasks = context.redecider.registry.tasks
     to = (tasks and entry.team == TASKS and tasks.park_to) or context.redecider.entry_builder.parked

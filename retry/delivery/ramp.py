@@ -21,13 +21,7 @@ _ENOUGH = 1_000
 
 
 class StepCounts(NamedTuple):
-    """The counts of all shards together for one step of a ramp.
-
-    Attributes:
-      members: how many letters the step has.
-      worked, put, sent: see `StepTally`.
-      failed: how many lineages failed again.
-    """
+    """The counts of all shards together for one step of a ramp: `failed` of lineages, the others of letters, see `StepTally`."""
 
     members: int
     worked: int = 0
@@ -42,25 +36,21 @@ class StepCounts(NamedTuple):
 
     @property
     def is_put(self) -> bool:
-        """Whether nothing of it is left to be done."""
+        """Whether nothing of the step is left to be put."""
         return self.worked >= self.members
 
     @property
     def is_sent(self) -> bool:
-        """Whether none of its letters waits any more."""
+        """Whether none of the step's letters waits any more."""
         return self.is_put and self.sent >= self.put
 
 
 def count_steps(ramp: Ramp, tallies: Sequence[Tally], failed: Sequence[int]) -> list[StepCounts]:
-    """Add up, for each step of a ramp, what some shards have done of it.
-
-    Args:
-      failed: how many lineages failed again, by step.
-    """
+    """Add up, for each step of a ramp, what some shards have done of it; `failed` goes by step."""
     counts = []
     for n, members in enumerate(ramp.steps):
         done = [tally.steps[n] for tally in tallies if n < len(tally.steps)]
-        worked, put, sent = (sum(each) for each in ([d.worked for d in done], [d.put for d in done], [d.sent for d in done]))
+        worked, put, sent = sum(d.worked for d in done), sum(d.put for d in done), sum(d.sent for d in done)
         counts.append(StepCounts(members, worked, put, sent, failed[n]))
     return counts
 

@@ -74,17 +74,13 @@ class RampRunner:
     def list_puts(
         self, state: ActionState, tally: Tally, results: Sequence[tuple[Member, Result]], now_ms: int
     ) -> tuple[Tally, list[ChangelogRow], list[tuple[int, ChangelogRow]]]:
-        """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs.
-
-        Args:
-          state: the action, with the step at hand.
-          tally: the new tally, but for what is counted by step.
-        """
+        """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs."""
         step, number = state.at_step or 0, state.tally.members
         here = [result.move.packed for _, result in results if isinstance(result, ActedEntry)]
         back = [result for _, result in results if isinstance(result, ReturnedLetter)]
         to = {*tally.targets, *(each.destination for each in here), *(each.destination for each in back)}
         done = StepTally(len(results), len(here) + len(back))
+        # Only what is counted by step is missing from the tally that is given.
         tally = msgspec.structs.replace(tally, steps=_add_tally(tally.steps, step, done), targets=sorted(to))
         key = ramp_records.sending_key(state.id, step, self._shard, number)
         rows: list[ChangelogRow] = [(key, _encode_members((each.key for each in here), now_ms))] if here else []
@@ -95,12 +91,11 @@ class RampRunner:
         return tally, rows, [*elsewhere, *self._copy_tally(state, tally)]
 
     def _copy_tally(self, state: ActionState, tally: Tally) -> list[tuple[int, ChangelogRow]]:
-        """The tally, for whoever judges."""
         key = ramp_records.tally_copy_key(state.id, self._shard)
         return [] if self._shard == HOME else [(HOME, (key, action_records.encode(tally)))]
 
     def _end_work(self, state: ActionState) -> SliceWork | None:
-        """Nothing is waited for any more, whether it was cancelled or has come to its end."""
+        """Tidy up: nothing is waited for any more, whether it was cancelled or has come to its end."""
         for kept in (self._waits, self._waiting, self._marks):
             kept.pop(state.id, None)
         left = self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
@@ -132,7 +127,6 @@ class RampRunner:
         return self._table.get(key) is not None or self._table.get(entry_keys.make_held_key(key)) is not None
 
     def _judge_step(self, state: ActionState, ramp: Ramp, context: ActContext) -> SliceWork | None:
-        """Open the next step, or hold the ramp; None where it is too early for either."""
         step, now_ms = state.step, context.now_ms
         if state.held is not None:
             self._waiting.pop(state.id, None)
@@ -175,10 +169,8 @@ class RampRunner:
         self._marks[state.id] = _Marks(failed, again_ms, offset)
         return failed
 
-    def _hold_if_failing(
-        self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
-    ) -> SliceWork | None:
-        """Hold it where too few letters recover, or where a target takes none; not where nothing is left to be held."""
+    def _hold_if_failing(self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext) -> SliceWork | None:
+        """Hold the ramp where too few letters recover, or a target takes none; not where nothing is left to be held."""
         step = state.step
         if step.step == len(ramp.steps) - 1 and counts[step.step].is_put:
             return None
@@ -230,7 +222,6 @@ def _everywhere(state: ActionState, rows: list[ChangelogRow]) -> SliceWork:
 
 
 def _add_tally(steps: Sequence[StepTally], step: int, more: StepTally) -> list[StepTally]:
-    """Tallies of all steps, with more of one."""
     grown = [*steps, *(StepTally() for _ in range(step + 1 - len(steps)))]
     was = grown[step]
     grown[step] = StepTally(was.worked + more.worked, was.put + more.put, was.sent + more.sent)

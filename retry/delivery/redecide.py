@@ -31,7 +31,7 @@ Taken = Callable[[bytes], bool]
 
 
 def untaken(_key: bytes) -> bool:
-    """No entry has it, as far as anybody knows who only looks."""
+    """Say that no entry has a key, as far as anybody knows who only looks."""
     return False
 
 
@@ -50,7 +50,6 @@ class Redecision(NamedTuple):
     """An entry and its new decision.
 
     Attributes:
-      history: the letter's past, as it was known when it was taken in.
       packed: what it is to be replaced by; the same key where nothing changes.
       policy: by which plan, as the header `retry-policy` has it.
       shard: the only one in which it may wait; None where it stays in its own.
@@ -66,14 +65,7 @@ class Redecision(NamedTuple):
 
 
 class Redecider:
-    """Decides entries anew by one policy file.
-
-    Args:
-      registry: what the file says; its digest is compared with what a request asks for.
-      entry_builder: makes entries.
-      lineages: where lineages are recorded, for whoever moves what was decided.
-      shards: how many there are.
-    """
+    """Decides entries anew by one policy file; `lineages` says where lineages are recorded, to whoever moves what was decided."""
 
     def __init__(self, registry: Registry, entry_builder: EntryBuilder, lineages: attempts.LineageTopic, shards: int = 1) -> None:
         self.digest, self.lineages, self._shards = registry.digest, lineages, shards
@@ -82,11 +74,9 @@ class Redecider:
     def redecide_entry(
         self, key: bytes, envelope: bytes, request: Reschedule, taken: Taken = untaken, *, waits_in: int | None = None
     ) -> Redecision | None:
-        """Decide one entry anew; None where it is not asked for, parks, or failed after the request.
+        """Decide one entry anew; None where it is not asked for, parks, failed after the request, or cannot be opened here.
 
         One that was acted on is decided anew only where that is asked for, too.
-
-        One that is sealed, and cannot be opened here, is left alone.
 
         Args:
           taken: keys under which it must not be moved.
@@ -157,7 +147,6 @@ class Redecider:
         return target in allowed and target not in self.registry.parking()
 
     def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
-        """Whether its topic and the changelog take an entry; see `EntryBuilder.is_taken_by_topics`."""
         return self.entry_builder.is_taken_by_topics(envelope, entry, may_compress=may_compress)
 
     def _anew(

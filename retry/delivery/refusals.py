@@ -34,9 +34,7 @@ class TopicKnowledge(Protocol):
 
     record_limits: RecordLimits
 
-    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
-        """Ask the cluster which of them cannot be written to just now, and why."""
-        ...
+    def probe_targets(self, destinations: set[str]) -> dict[str, str]: ...
 
 
 class Refusals(NamedTuple):
@@ -50,13 +48,10 @@ def diagnose(
     entries: list[Entry], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor | None,
     compressing: Callable[[], DryRunWriter] | None = None,
 ) -> Refusals:  # fmt: skip
-    """Which targets and which entries are refused; both empty where nobody is.
+    """Find out which targets and which entries are refused; both empty where nobody is.
 
     What the cluster says of the targets, and of what their topics take, comes first: it takes milliseconds, a rehearsal seconds.
-
-    Args:
-      compressing: opens the producer for what its topic takes only compressed, which is not refused then; without it all goes as
-        it is.
+    `compressing` opens a producer for what its topic takes only compressed, which is not refused then.
     """
     if targets := admission.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})

@@ -76,7 +76,7 @@ class SweepWriter(DryRunWriter, Protocol):
 
 
 class ChangelogPartition(NamedTuple):
-    """The partition whose fold the table is."""
+    """The changelog partition of a shard, whose fold its table is."""
 
     topic: str
     partition: int
@@ -86,11 +86,9 @@ class SweepResult(NamedTuple):
     """How one batch went.
 
     Attributes:
-      sent: the entries that were delivered.
-      due_at_ms, labels: when each of them was due, and of retries policy and attempt.
+      due_at_ms, labels: of each entry that was sent, when it was due, and of retries policy and attempt.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
-      errors: why they were refused.
-      letters: where the first of them came from.
+      errors: why they were refused, and `letters` where the first of them came from.
       superseded: how many superseded entries got their nulls.
       named: keys of the delivered entries that have a name.
       overruled: see `retry.delivery.disregarded_changes`.
@@ -114,7 +112,6 @@ class ShardBatch(NamedTuple):
     """The part of one shard in a transaction.
 
     Attributes:
-      batch: the due rows, and what becomes of each.
       left: rows that it leaves where they are.
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
@@ -155,7 +152,6 @@ class ShardBatch(NamedTuple):
         return self._replace(batch=batch._replace(entries=entries, deferred=deferred))
 
     def clear(self) -> ShardBatch:
-        """Return a copy of which nothing was committed."""
         return self._replace(batch=EMPTY, overruled=())
 
 
@@ -218,10 +214,7 @@ def select(
 
 
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
-    """Steps 2 to 5, for some shards together: try everything, and after an abort less.
-
-    Returns:
-      what of each shard was committed, for `finish_sweep`.
+    """Steps 2 to 5, for some shards together: try everything, and after an abort less; return what of each was committed.
 
     Raises:
       TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
@@ -273,7 +266,7 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
 
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
-    """All rows; entries that are known to be refused are deferred, since one that is refused undoes a whole transaction."""
+    """Try all rows, without entries that are known to be refused: one that is refused undoes a whole transaction."""
     limits, batch = context.admission.record_limits, shard.batch
     if not limits.has_limits():
         return shard
@@ -284,7 +277,7 @@ def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
 
 
 def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch] | None:
-    """The rows of targets that refuse nothing, single entries deferred that were refused; None where nothing was refused."""
+    """Try the rows of targets that refuse nothing, and defer single entries that were refused; None where nothing was."""
     admission, now_ms = context.admission, context.now_ms
     unsent = [shard.batch.unsent(now_ms) for shard in shards]
     tried = [(at, n) for at, shard in enumerate(shards) for n in range(len(shard.batch.rows)) if n not in unsent[at]]
@@ -293,7 +286,7 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
         first = shards[tried[0][0]]
         anchor = Anchor(*first.changelog, first.batch.rows[tried[0][1]][0])
     entries = [shards[at].batch.entries[n] for at, n in tried]
-    targets, single = diagnose(entries, context.writer, admission, now_ms, anchor, context.writer.open_compressing)
+    targets, single = diagnose(entries, context.writer, admission, now_ms, anchor, compressing=context.writer.open_compressing)
     if not targets and not single:
         return None
     for target, why in targets.items():
@@ -308,7 +301,7 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
 
 
 def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
-    """The deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
+    """Try the deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
     if not any(shard.batch.deferred for shard in shards):
         return None
     smaller = [shard.reduce_to(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
@@ -320,7 +313,6 @@ _STRATEGIES = (_without_refused, _only_deferred)
 
 
 def _commit_shards(shards: list[ShardBatch], context: SweepContext) -> list[ShardBatch]:
-    """Steps 2 to 5: one transaction; what was committed."""
     writer, admission, now_ms, codec = context
     shards = [
         shard._replace(replacements=shard.batch.replacements(now_ms, codec, partial(is_taken, shard.table))) for shard in shards
@@ -366,11 +358,7 @@ def await_arrival(published: Sequence[Entry], writer: SweepWriter, admission: To
 
 
 def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
-    """Step 6, for one shard, after the commit; how it went.
-
-    Raises:
-      TableUnreadable: the table must be restored before the shard is swept again.
-    """
+    """Step 6, for one shard, after the commit; raises `TableUnreadable` where its table must be restored before all else."""
     batch, admission, now_ms = shard.batch, context.admission, context.now_ms
     # Before those that count, which leave no others of their names behind then.
     shard.table.delete_rows(batch.superseded)
@@ -384,13 +372,8 @@ def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
     admission.note_delivered({entry.destination for entry in sent.entries})
     give_back(admission, shard.left + [batch.rows[n] for n in sorted(unsent)])
     return SweepResult(
-        sent=sent.entries,
-        due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]),
-        labels=sent.labels,
-        deferred=Counter(batch.entries[n].destination for n in batch.deferred),
-        errors=sorted(set(batch.deferred.values())),
-        superseded=len(batch.superseded),
+        sent=sent.entries, due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]), labels=sent.labels,
+        deferred=Counter(batch.entries[n].destination for n in batch.deferred), errors=sorted(set(batch.deferred.values())),
         letters=[name_letter(batch.rows[n][0]) for n in sorted(batch.deferred)[:_NAMED_MAX]],
-        named=sent.named_keys(),
-        overruled=shard.overruled,
-    )
+        superseded=len(batch.superseded), named=sent.named_keys(), overruled=shard.overruled,
+    )  # fmt: skip

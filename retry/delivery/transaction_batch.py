@@ -64,7 +64,6 @@ class TransactionBatch(NamedTuple):
         return [*((key, None) for key, _ in self.rows[:alone]), *blocks.split_blocks(self.blocks, leaving)]
 
     def find_blocks(self, rows: Sequence[DueRow]) -> list[DueRow]:
-        """The blocks that some of its rows are in."""
         keys = {key for key, _ in rows}
         if not keys:
             return []
@@ -77,7 +76,7 @@ class TransactionBatch(NamedTuple):
         return {key: envelope or in_blocks[key] or b"" for key, envelope in rows}
 
     def select(self, positions: list[int], deferred: dict[int, str]) -> TransactionBatch:
-        """Some of its rows; `deferred` goes by the positions that they have in this one."""
+        """Select some of its rows; `deferred` goes by the positions that they have in this one."""
         moved = {new: deferred[old] for new, old in enumerate(positions) if old in deferred}
         rows, entries = [self.rows[n] for n in positions], [self.entries[n] for n in positions]
         alone = len(self.rows) - self.in_blocks
@@ -90,17 +89,16 @@ class TransactionBatch(NamedTuple):
         )  # fmt: skip
 
     def recurring(self) -> list[tuple[int, Recurrence]]:
-        """List the recurring entries: the position of each in `rows`, and its plan."""
+        """List the recurring entries by their positions in `rows`, each with its plan."""
         if not _any_named(self.entries):
             return []
         return [(n, e.plan) for n, e in enumerate(self.entries) if isinstance(e, Named) and e.plan is not None]
 
     def named_keys(self) -> list[bytes]:
-        """Keys of the entries that have a name."""
         return [key for key, _ in self.rows if key[0] == NAMED] if _any_named(self.entries) else []
 
     def skipped_runs(self, now_ms: int) -> set[int]:
-        """Runs that were missed and are not made up for: nothing is published, and the next one is put."""
+        """Find runs that were missed and are not made up for: nothing is published, and the next one is put."""
         due_at_ms, rows = entry_keys.due_at_ms, self.rows
         return {n for n, plan in self.recurring() if recurrence.passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
@@ -127,7 +125,6 @@ class TransactionBatch(NamedTuple):
         return [*deferred.items(), *(row for row in next_runs if row)]
 
     def _next_run(self, n: int, plan: Recurrence, now_ms: int, codec: EnvelopeCodec) -> DueRow | None:
-        """Make the row of the next run of a recurring entry; None where this was the last run."""
         key, entry = self.rows[n][0], self.entries[n]
         if (run := recurrence.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is None:
             return None
@@ -148,7 +145,7 @@ def renew_timestamp(entry: Entry) -> Entry:
 
 
 def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:
-    """A batch in which everything goes.
+    """Read due rows into a batch in which everything goes.
 
     Raises:
       SealUnopened: one of them cannot be opened here.
@@ -179,9 +176,7 @@ def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCod
             some = codec.decode_all(list(zip(keys, block.envelopes, strict=True)))
             entries += some
             labels += labels_of_retries([entry.headers for entry in some])
-    return TransactionBatch(
-        superseded, rows, entries, {}, labels, blocks=found, in_blocks=len(entries) - alone, size=size
-    )  # fmt: skip
+    return TransactionBatch(superseded, rows, entries, {}, labels, blocks=found, in_blocks=len(entries) - alone, size=size)
 
 
 def _measure(rows: Sequence[DueRow]) -> int:

@@ -51,13 +51,6 @@ _ANY_PARTITION = -1
 _NO_RETRY = replace(DEFAULT, max_attempts=0)
 
 
-class CallsTurn(NamedTuple):
-    """The result of a shard's turn of calls: how many were written down, and what is due and cannot be opened."""
-
-    written: int
-    unopened: list[DueRow]
-
-
 class _Decision(NamedTuple):
     """The decision on an answer: in a word, why it is parked if it is, and when it is called again if it is."""
 
@@ -67,42 +60,30 @@ class _Decision(NamedTuple):
 
 
 def advance_calls(
-    calls: WebhooksInFlight,
-    table: Table,
-    writer: TransactionalProducer,
-    changelog: ChangelogPartition,
-    admission: Admission,
-    now_ms: int,
-    rows_max: int,
-    codec: EnvelopeCodec = PLAIN,
-) -> CallsTurn:
-    """Write down what came of calls, and begin those that are due; the steps are those of the module's docstring.
+    calls: WebhooksInFlight, table: Table, writer: TransactionalProducer, changelog: ChangelogPartition, admission: Admission,
+    now_ms: int, rows_max: int, codec: EnvelopeCodec = PLAIN,
+) -> list[DueRow]:  # fmt: skip
+    """Write down what came of calls, begin those that are due, and return what is due and cannot be opened.
 
     Raises:
       TransactionFailed: nothing was written down; it is tried again.
-      TableUnreadable, EntryUnreadable: as `retry.delivery.sweep.sweep`.
+      TableUnreadable, EntryUnreadable: as `retry.delivery.sweep.select`.
     """
     if table.list_superseded(1):
         # A null for what replaces must not stand before one for what it replaced.
-        return CallsTurn(0, [])
+        return []
     ended = calls.list_ended(changelog.partition, rows_max)
     waiting = {key: answered for key, answered in ended.items() if table.get(key) is not None}
     if waiting:
         calls.report(_write_down(waiting, table, writer, changelog, admission, calls.names, now_ms=now_ms, codec=codec))
     calls.note_written(changelog.partition, ended)
-    return CallsTurn(len(waiting), _begin_due(calls, table, changelog, admission, now_ms, codec))
+    return _begin_due(calls, table, changelog, admission, now_ms, codec)
 
 
 def _write_down(
-    answers: Mapping[bytes, Answered],
-    table: Table,
-    writer: TransactionalProducer,
-    changelog: ChangelogPartition,
-    admission: Admission,
-    names: TopicNames,
-    now_ms: int,
-    codec: EnvelopeCodec,
-) -> list[Called]:
+    answers: Mapping[bytes, Answered], table: Table, writer: TransactionalProducer, changelog: ChangelogPartition,
+    admission: Admission, names: TopicNames, now_ms: int, codec: EnvelopeCodec,
+) -> list[Called]:  # fmt: skip
     call_records, replacements, parked = [], [], list[tuple[bytes, Entry]]()
     for key, answered in answers.items():
         decision = _decide(key, answered)
@@ -139,7 +120,6 @@ def _write_down(
 
 
 def _wait_to_be_parked(key: bytes, parked: Entry, codec: EnvelopeCodec) -> tuple[bytes, bytes]:
-    """Key and envelope of a timer that waits to be parked, and is called no more."""
     lane = entry_keys.named_lane(parked.team, entry_keys.source(key).topic, parked.destination)
     key = entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1)
     return key, codec.encode(key, parked)
@@ -169,25 +149,14 @@ def _call_record(key: bytes, answered: Answered, decision: _Decision) -> Called:
     entry, answer, at_ms = answered
     call = _call_of(entry)
     return Called(
-        id=call.id,
-        team=entry.team,
-        host=entry.destination,
-        mark=(entry.key or b"").hex(),
-        attempt=call.attempt,
-        at_ms=at_ms,
-        took_ms=answer.took_ms,
-        due_ms=entry_keys.due_at_ms(key),
-        decision=decision.word,
-        status=answer.status,
-        error=answer.error,
-        reason=decision.reason,
-        next_ms=decision.next_ms,
+        id=call.id, team=entry.team, host=entry.destination, mark=(entry.key or b"").hex(), attempt=call.attempt, at_ms=at_ms,
+        took_ms=answer.took_ms, due_ms=entry_keys.due_at_ms(key), decision=decision.word, status=answer.status,
+        error=answer.error, reason=decision.reason, next_ms=decision.next_ms,
         body=answer.body[:BODY_BYTES].decode("utf-8", "replace"),
-    )
+    )  # fmt: skip
 
 
 def _next_attempt(answered: Answered) -> Named:
-    """The entry as it waits for its next attempt."""
     call = _call_of(answered.entry)
     failed_at_ms = answered.entry.failed_at_ms or answered.ended_at_ms
     following = msgspec.structs.replace(call, attempt=call.attempt + 1)
@@ -220,7 +189,7 @@ def _make_parked(record: Called, entry: Named, topic: str) -> Entry:
 def _begin_due(
     calls: WebhooksInFlight, table: Table, changelog: ChangelogPartition, admission: Admission, now_ms: int, codec: EnvelopeCodec
 ) -> list[DueRow]:
-    """Begin what may begin; what is due and cannot be opened."""
+    """Begin what may begin, and return what is due and cannot be opened."""
     pending: set[bytes] | None = None
     unopened: list[DueRow] = []
     for prefix in table.due_lanes(now_ms):

@@ -153,7 +153,7 @@ class WebhooksInFlight:
         self._answered.setdefault(partition, {})[key] = Answered(entry, answer, now_ms)
 
     def list_ended(self, partition: int, rows_max: int) -> dict[bytes, Answered]:
-        """Calls of a shard that have ended; they stay until they are written down."""
+        """List calls of a shard that have ended; they stay until they are written down."""
         with self._lock:
             ended = self._answered.get(partition, {})
             return dict(ended) if len(ended) <= rows_max else dict(list(ended.items())[:rows_max])
@@ -165,7 +165,6 @@ class WebhooksInFlight:
                 self._answered[partition].pop(key, None)
 
     def count(self) -> int:
-        """How many calls are in flight."""
         with self._lock:
             return self._of_host.total()
 

@@ -150,9 +150,9 @@ def _call(shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_
 
 
 def _call_turn(calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> None:
-    turn = webhook_calls.advance_calls(
+    unopened = webhook_calls.advance_calls(
         calls, shard.table, writer, changelog=shard.changelog, admission=shard_context.admission, now_ms=now_ms,
         rows_max=shard_context.rows_max, codec=shard_context.codec,
     )  # fmt: skip
-    if turn.unopened:
-        shard.moves.quarantine_due_rows(writer, turn.unopened, shard_context)
+    if unopened:
+        shard.moves.quarantine_due_rows(writer, unopened, shard_context)

@@ -97,7 +97,9 @@ class World:
 
     def step(self, now_ms: int = NOW_MS) -> int:
         bench = self.bench
-        return advance_calls(self.calls, bench.table, bench.writer, CHANGELOG, bench.admission, now_ms, 100).written
+        told = len(self.told)
+        advance_calls(self.calls, bench.table, bench.writer, CHANGELOG, bench.admission, now_ms, 100)
+        return len(self.told) - told
 
     def under_way(self, count: int) -> None:
         await_that(f"{count} are under way", lambda: self.calls.count() == count == len(self.hosts._open))
