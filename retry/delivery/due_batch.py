@@ -93,31 +93,24 @@ class LaneAdmission(Protocol):
 
     def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
         """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
-        ...
 
     def renews_timestamp(self, lane: Lane) -> bool:
         """Whether an entry of a lane that is too old for its topic is sent with the time of now; else it is parked."""
-        ...
 
     def give_back(self, lane: Lane, entries: int) -> None:
         """Release what `acquire_permits` let through, for so many entries that did not go."""
-        ...
 
     def probe_targets(self, destinations: set[str]) -> dict[str, str]:
         """Ask the cluster which destinations cannot be written to just now, and why."""
-        ...
 
     def doubt(self, now_ms: int) -> None:
         """Note that a transaction failed so that its producer had to be given up, and nobody knows for whose fault."""
-        ...
 
     def doubts(self, now_ms: int) -> bool:
         """Whether such a failure was noted not long ago."""
-        ...
 
     def note_refused(self, destination: str, why: str, now_ms: int) -> None:
         """Note that a destination took nothing of what was written to it."""
-        ...
 
     def note_delivered(self, destinations: Iterable[str]) -> None: ...
 

@@ -54,11 +54,9 @@ class SchemaFrames(Protocol):
         Raises:
           ActionRefused: the schema does not take it.
         """
-        ...
 
     def decode_json(self, value: bytes) -> bytes | None:
         """The JSON of a framed value; None of any other, and where its schema is not known."""
-        ...
 
 
 class Edit(NamedTuple):
