@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,9 @@ from retry.cli.output import say
 from retry.cli.policies import Duration
 
 if TYPE_CHECKING:
-    from retry.delay_queue.ramp_records import Ramp
     from retry.operations.act.options import ActOptions
     from retry.operations.act.preview import Preview
-    from retry.operations.act.request import Request
+    from retry.operations.act.request import Request, SchemaFrames
     from retry.operations.act.selection import Selection
     from retry.operations.control_requests import ShardNumbers
     from retry.policies.registry import Registry
@@ -58,7 +58,7 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def request(kind: str, options: dict[str, Any], **about: str) -> Request:
+def request(kind: str, options: ActOptions, framing: Callable[[], SchemaFrames] | None = None, **about: str) -> Request:
     """Build the request that the options of `retry act` ask for.
 
     Args:
@@ -67,19 +67,12 @@ def request(kind: str, options: dict[str, Any], **about: str) -> Request:
     from retry.operations.act.options import AskedBy, OptionsInvalid, build_request
 
     try:
-        return build_request(kind, _parse_options(options), AskedBy(**about), _option)
+        return build_request(kind, options, AskedBy(**about), _option, framing)
     except OptionsInvalid as invalid:
         raise click.UsageError(str(invalid)) from None
 
 
-def ramp(kind: str, options: dict[str, Any], letters: int) -> Ramp | None:
-    """How so many letters are retried in steps; None where they are all due as they are asked for."""
-    from retry.operations.act import options as act_options
-
-    return act_options.ramp(kind, _parse_options(options), letters)
-
-
-def _parse_options(options: dict[str, Any]) -> ActOptions:
+def parse_options(options: dict[str, Any]) -> ActOptions:
     from retry.operations.act.options import ActOptions
 
     same = {name: value for name, value in options.items() if name not in ("value_file", "set_headers", "removed")}
@@ -154,6 +147,7 @@ def act(
     from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.choose import AllLetters
+    from retry.operations.act.options import add_ramp
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.control_requests import ShardNumbers
@@ -164,9 +158,9 @@ def act(
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
     try:
         registry = registry_of(policies)
-        asked = request(kind, options, by=by, reason=reason, filter=shown, policies=registry.digest)
-        if asked.edit is not None:
-            asked = asked._replace(edit=asked.edit._replace(framing=FramedValues(settings.registry)))
+        given = parse_options(options)
+        framing = partial(FramedValues, settings.registry)
+        asked = request(kind, given, framing, by=by, reason=reason, filter=shown, policies=registry.digest)
         shards = ShardNumbers(settings)
         start.demand_readiness(shards.admin, settings.app_id)
         # A dry run writes nothing, and brokers tell their time where something is written.
@@ -175,7 +169,7 @@ def act(
         where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
         source = AllLetters(shards, where if selection.rests else None, waits="waiting" in selection.states)
         found = preview(settings, registry, asked, selection.selects, now_ms, source)
-        found = found.with_ramp(ramp(kind, options, found.chosen.count), registry.list_group_topics())
+        found = add_ramp(found, given, registry)
         if not as_json or not yes:
             act_output.print_preview(found, as_json=as_json)
         _check_expected_count(found, expect)
@@ -239,13 +233,12 @@ def _do(shards: ShardNumbers, found: Preview, expect: int | None, wait_ms: int, 
 def start_action(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json: bool) -> int:
     """Have the workers do it, wait for them, and say what became of it; the exit code."""
     from retry.operations.act.overview import Following
-    from retry.operations.act.start import start
+    from retry.operations.act.start import start_preview
 
     action_id = found.request.id
     say(f"action {action_id.hex()}: {found.chosen.count:,} letters", err=True)
     with Following(shards, action_id) as following:
-        action = start(shards, found.request, found.list_members(), found.at_ms, found.iterate_resting(),
-                       found.chosen.parking, found.chosen.count)  # fmt: skip
+        action = start_preview(shards, found)
         left = act_output.wait(following, action, wait_ms)
         act_output.result(action_id, action, following, left, as_json=as_json)
     if following.held is not None:

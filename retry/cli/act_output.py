@@ -23,8 +23,8 @@ _PROGRESS_S = 5.0
 
 def print_preview(found: Preview, *, as_json: bool) -> None:
     """Print the preview of an action, as text or as one JSON object."""
+    from retry.operations.act.action_report import preview_object
     from retry.operations.act.preview import describe_reason
-    from retry.operations.act.told import preview_object
 
     chosen, action = found.chosen, found.request.action
     if as_json:
@@ -52,7 +52,7 @@ def print_preview(found: Preview, *, as_json: bool) -> None:
 
 def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
     """Yield lines on the letters whose policy keeps the order of their record key; none where there are no such letters."""
-    from retry.operations.act.told import order_objects, order_told
+    from retry.operations.act.action_report import order_objects, order_told
 
     if chosen.ordered:
         yield f"  {chosen.ordered:,} keep an order: {order_told(kind)}"
@@ -74,7 +74,7 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
 
 def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:
     """Print what became of it."""
-    from retry.operations.act.told import tally_object
+    from retry.operations.act.action_report import tally_object
 
     tally, held = following.tally, following.held
     if as_json:
@@ -106,7 +106,7 @@ def told_ms(ms: int) -> str:
 
 
 def _format_counts(groups: Counter[str]) -> str:
-    from retry.operations.act.told import GROUPS_SHOWN
+    from retry.operations.act.action_report import GROUPS_SHOWN
 
     most = groups.most_common(GROUPS_SHOWN)
     rest = sum(groups.values()) - sum(number for _, number in most)

@@ -49,8 +49,8 @@ def actions(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     _, shards = _connect()
+    from retry.operations.act.action_report import action_object
     from retry.operations.act.overview import overviews
-    from retry.operations.act.told import action_object
 
     found = overviews(shards)
     for about in found:
@@ -71,13 +71,12 @@ def show(action: str, policies: str | None, newest: int) -> None:
     """
     _, shards, about = _find_action(action)
     from retry import clock
-    from retry.operations.act import told
+    from retry.operations.act.action_report import action_object, count_arrived, ramp_object
     from retry.operations.act.overview import with_failed
-    from retry.operations.act.told import action_object, ramp_object
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    new = told.count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
+    new = count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
     say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 
@@ -91,7 +90,7 @@ def members(action: str, as_json: bool) -> None:
     nothing was done, as `changed`. docs/how-to/act.md has all.
     """
     settings, shards, about = _find_action(action)
-    from retry.operations.act.told import MEMBER_COLUMNS, list_member_results, member_row
+    from retry.operations.act.action_report import MEMBER_COLUMNS, list_member_results, member_row
 
     if not as_json:
         say(_csv(MEMBER_COLUMNS))
@@ -135,17 +134,12 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.audit import Audit
-    from retry.operations.act.choose import AllLetters
-    from retry.operations.act.preview import preview
-    from retry.operations.act.start import undoing
-    from retry.policies.registry import Registry
 
     try:
         start.demand_readiness(shards.admin, settings.app_id)
-        asked = undoing(Audit(settings, shards.admin), about, by, reason)
-        found = preview(settings, Registry(), asked.request, asked.selects, shards.now_ms(), AllLetters(shards))
-        if told := asked.too_late(found.chosen.count):
-            say(told, err=True)
+        found, too_late = start.undoing(Audit(settings, shards.admin), about, by, reason).preview(shards)
+        if too_late:
+            say(too_late, err=True)
         sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
     except ActionRefused as refused:
         _exit_with_reason(refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,8 +10,8 @@ from retry.errors import TopicsInvalid
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
-from retry.kafka.interface import KafkaException
-from retry.kafka.offset_ranges import Span
+from retry.kafka.interface import AdminClient, KafkaException, Partition
+from retry.kafka.offset_ranges import OffsetSpec, Span
 from retry.kafka.record_fetch import RecordFetcher
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.topic_ends import cut_to_newest
@@ -19,6 +19,7 @@ from retry.operations.inspect import Inspector
 from retry.policies.registry import Registry
 from retry.settings import Settings
 
+_ASK_S = 20.0
 _MEND = "look at its name, and at this user's rights"
 
 
@@ -42,11 +43,7 @@ class LetterRange(NamedTuple):
 
 
 class Cluster:
-    """The brokers that the settings name.
-
-    Raises:
-      BrokersUnreachable: nobody answered.
-    """
+    """The brokers that the settings name; raises `BrokersUnreachable` where nobody answered."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.names = settings, topics.build_topic_names(settings.app_id)
@@ -66,11 +63,7 @@ class Cluster:
         return Inspector(registry, self.settings.app_id, cluster_id, bytes_max, fetch or RecordFetcher(self.reader).fetch)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has.
-
-        Raises:
-          TopicsInvalid: there is no such topic, or it must not be looked at.
-        """
+        """Count the partitions of a topic; raises `TopicsInvalid` where there is none, or it must not be looked at."""
         try:
             about = topics.describe(self.admin, [topic]).get(topic)
         except KafkaException as error:
@@ -80,7 +73,7 @@ class Cluster:
         return about.partitions
 
     def spans(self, part: LetterRange) -> list[Span]:
-        """A part of a topic by partitions, up to the end that a read_committed reader sees now, whatever its limit.
+        """Cut a part of a topic by partitions, up to the end that a read_committed reader sees now, whatever its limit.
 
         Raises:
           TopicsInvalid: there is no such topic or partition.
@@ -110,24 +103,26 @@ class Cluster:
         return [span._replace(start=max(span.start, starts[span.topic, span.partition])) for span in spans]
 
     def read_letters(self, part: LetterRange) -> Iterator[list[Any]]:
-        """The committed letters of a part of a topic, in batches; see `with_refused_headers`.
-
-        Raises:
-          TopicsInvalid: there is no such topic or partition, or it cannot be read.
-        """
+        """Read the committed letters of a part of a topic, in batches; raises as `spans` and `with_refused_headers`."""
         spans = self.spans(part)
         if part.limit is not None and part.from_offset is None:
             return with_refused_headers(self.reader, self.cut_to_newest(spans, part.limit))
         return with_refused_headers(self.reader, spans, part.limit)
 
 
+def find_spans(admin: AdminClient, places: Collection[Partition]) -> list[Span]:
+    """Find what lies in some partitions, all offsets that a reader sees; raises `TopicsInvalid` where brokers do not answer."""
+    first = offset_ranges.offsets_at(admin, places, OffsetSpec.earliest(), _ASK_S)
+    last = offset_ranges.offsets_at(admin, places, OffsetSpec.latest(), _ASK_S)
+    if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
+        raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
+    return [Span(*place, first[place], last[place]) for place in places]
+
+
 def with_refused_headers(config: Config, spans: list[Span], records_max: int | None = None) -> Iterator[list[Any]]:
-    """The committed records of some spans; asking one for headers that the client cannot read raises SystemError.
+    """Read the first records of each span; asking one for headers that the client cannot read raises SystemError.
 
     The client by itself shows a record with more than 100,000 headers as one that has none.
-
-    Args:
-      records_max: of each span no more than its first so many; None for all.
 
     Raises:
       TopicsInvalid: a topic cannot be read, or nobody answered whether records have headers.

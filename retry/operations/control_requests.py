@@ -59,12 +59,7 @@ class ShardNumbers:
 
     @contextmanager
     def writing(self, *others: str) -> Iterator[KafkaTransactionalProducer]:
-        """A writer for these partitions, and for other topics, opened.
-
-        Raises:
-          TransactionFailed: no broker answered in time.
-          RightMissing: this user may not write there.
-        """
+        """Open a writer for these partitions, and for other topics; raises as `put_control_record`."""
         rights = [Right(authorization.TOPIC, topic, authorization.WRITE) for topic in (self.topic, *others)]
         if gone := authorization.missing(self.admin, rights):
             raise authorization.lacking(*gone)
@@ -104,10 +99,13 @@ class ShardNumbers:
         """
         return self._clock.now_ms()
 
-    def follower(self) -> tuple[KafkaPartitionReader, dict[int, int]]:
-        """A reader for what comes from now on, and where each partition ends."""
+    def follower(self) -> KafkaPartitionReader:
+        """Begin to follow each partition from where it ends now."""
         ends = offset_ranges.ends(self.admin, self.topic, range(self.count))
-        return KafkaPartitionReader(client_config.reader_config(self.settings)), ends
+        reader = KafkaPartitionReader(client_config.reader_config(self.settings))
+        for partition, offset in ends.items():
+            reader.follow_partition(self.topic, partition, offset)
+        return reader
 
     def list_records(self, *prefixes: bytes) -> list[dict[bytes, bytes]]:
         """List the committed records of each partition whose keys have one of the prefixes; what no version wrote is passed over.
@@ -138,32 +136,23 @@ class ShardNumbers:
         return bool(unreadable)
 
     def follow_answers(self, key: bytes) -> Answers:
-        """Follow the changelog from its ends of now, for a control record that is about to be put there."""
-        follower, ends = self.follower()
-        return Answers(follower, self.topic, ends, key)
+        """Follow answers to a control record that is about to be put into the changelog."""
+        return Answers(self.follower(), key)
 
 
 class Answers:
-    """Follows the changelog from where it ended, to see which shards have deleted a record.
+    """Follows the changelog to see which shards are `done`: they have deleted a record."""
 
-    Attributes:
-      done: partitions in which the record was deleted.
-    """
-
-    def __init__(self, follower: KafkaPartitionReader, topic: str, ends: dict[int, int], key: bytes) -> None:
+    def __init__(self, follower: KafkaPartitionReader, key: bytes) -> None:
         self._follower, self._key = follower, key
         self.done: set[int] = set()
-        for partition, offset in ends.items():
-            follower.follow_partition(topic, partition, offset)
 
     def poll_answers(self) -> bool:
-        """Read on for a moment; return whether a further partition has deleted the record."""
+        """Read on for a moment, and return whether a further partition has deleted the record."""
         messages = self._follower.read(_RECORDS_MAX, _LINGER_S)
         before = len(self.done)
-        self.done |= {m.partition() or 0 for m in messages
-                      if m.error() is None and m.key() == self._key and m.value() is None}  # fmt: skip
+        self.done |= {m.partition() or 0 for m in messages if m.error() is None and m.key() == self._key and m.value() is None}
         return len(self.done) > before
 
     def close(self) -> None:
-        """Let go of the client."""
         self._follower.close()

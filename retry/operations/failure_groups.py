@@ -67,7 +67,6 @@ class GroupedFailures:
 
 
 def group_failures(letters: Iterable[FoundLetter]) -> GroupedFailures:
-    """The kinds of failures that letters have."""
     groups: dict[str, FailureGroup] = {}
     unknown = others = 0
     for letter in letters:

@@ -28,41 +28,27 @@ class FoundLetter:
       cursor: with this a listing goes on behind the letter.
       entry: what is to be sent when the time comes; None of a parked letter.
       source: place of the dead letter that it was; None where a parked record does not say.
+      record: as it lies on its topic; of a letter that waits, as it will be sent.
       registry: tells the team where the letter does not, and the team's own header names.
       failed_ms: when it failed last, as far as is known.
-      discarded: whether an operator has discarded it.
       is_ours: whether this service wrote it; of what it did not, nothing is believed that it says of itself.
     """
 
     due_ms: int | None = None
 
     def __init__(
-        self,
-        name: str,
-        cursor: str,
-        *,
-        entry: Entry | None,
-        source: LetterLocation | None,
-        record: Record,
-        registry: Registry,
-        failed_ms: int | None,
-        discarded: bool = False,
-        is_ours: bool = True,
-    ) -> None:
+        self, name: str, cursor: str, *, entry: Entry | None, source: LetterLocation | None, record: Record, registry: Registry,
+        failed_ms: int | None, discarded: bool = False, is_ours: bool = True,
+    ) -> None:  # fmt: skip
         self.name, self.cursor, self.entry, self.source, self.failed_ms = name, cursor, entry, source, failed_ms
         self.key, self.value, self.headers = record.key(), record.value(), record.headers()
         self.state = "waiting" if entry is not None else "discarded" if discarded else "parked"
-        self._record, self._registry, self.is_ours = record, registry, is_ours
+        self.record, self._registry, self.is_ours = record, registry, is_ours
 
     @property
     def sealed(self) -> str | None:
         """Why neither payload nor headers are known of it; None where they are."""
         return self.entry.why if isinstance(self.entry, Unopened) else None
-
-    @property
-    def record(self) -> Record:
-        """The record as it lies on its topic; of a letter that waits, as it will be sent."""
-        return self._record
 
     def disown(self) -> None:
         """Take the record for one that others wrote, since the outcomes do not tell of it."""
@@ -73,17 +59,16 @@ class FoundLetter:
     @property
     def is_reference(self) -> bool:
         """Whether only where it failed was parked, and not the whole of it."""
-        return self.entry is None and self.is_ours and self.source is not None and is_reference(self._record)
+        return self.entry is None and self.is_ours and self.source is not None and is_reference(self.record)
 
     @property
     def place(self) -> LetterLocation:
         """The place of the record; of a letter that waits, the place of its dead letter."""
-        return LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
+        return LetterLocation(self.record.topic(), self.record.partition(), self.record.offset())
 
     @property
     def timestamp_ms(self) -> int | None:
-        """The record's timestamp in milliseconds since 1970; None where it has none."""
-        at_ms = self._record.timestamp()[1]
+        at_ms = self.record.timestamp()[1]
         return at_ms if at_ms > 0 else None
 
     @property
@@ -94,14 +79,14 @@ class FoundLetter:
     @property
     def target(self) -> str:
         """The topic that the letter goes to when it is due, or in which it is parked."""
-        return self._record.topic() if self.entry is None else self.entry.destination
+        return self.record.topic() if self.entry is None else self.entry.destination
 
     @cached_property
     def team(self) -> str | None:
         """The team that owns the letter: as its entry says, else its parking topic, its policy, or its dead-letter topic."""
         if self.entry is not None:
             return self.entry.team
-        if (team := self._registry.parking_team(self._record.topic())) is not None:
+        if (team := self._registry.parking_team(self.record.topic())) is not None:
             return team
         if self.policy:
             # A policy is called after its team and its dead-letter topic, which has no slash.
@@ -110,7 +95,6 @@ class FoundLetter:
 
     @cached_property
     def ours(self) -> dict[str, bytes]:
-        """The headers that the service wrote."""
         if not self.is_ours:
             return {}
         return {name: value for name, value in self.headers if name in names.OURS and value is not None}
@@ -122,7 +106,6 @@ class FoundLetter:
 
     @property
     def first_failed_ms(self) -> int | None:
-        """When the first attempt failed."""
         return moment(self.ours.get(names.FIRST_FAILED_MS))
 
     @property
@@ -160,8 +143,8 @@ class FoundLetter:
     def failure(self) -> Failure:
         """The failure that the headers describe, read as at intake."""
         theirs = [header for header in self.headers if header[0] not in names.OURS]
-        where = self.source or LetterLocation(self._record.topic(), self._record.partition(), self._record.offset())
-        record = Record(where, self.key, self.value, theirs, self._record.timestamp())
+        where = self.source or self.place
+        record = Record(where, self.key, self.value, theirs, self.record.timestamp())
         return read(record, self._registry.route(where.topic).aliases).failure
 
     @cached_property
@@ -171,7 +154,6 @@ class FoundLetter:
 
 
 def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:
-    """The letter of an entry."""
     source = LetterLocation(where.topic, where.partition, where.offset)
     timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
     record = Record(source, entry.key, entry.value, entry.headers, timestamp)
@@ -183,7 +165,7 @@ def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor:
 
 
 def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = False) -> FoundLetter:
-    """The letter in a record of a parking topic, or of the topic of discarded letters."""
+    """Make the letter in a record of a parking topic, or of the topic of discarded letters."""
     where = LetterLocation(message.topic(), message.partition(), message.offset())
     record = Record(where, message.key(), message.value(), read_headers(message) or [], message.timestamp())
     source, is_other = letter_source(message, registry), is_no_letter(message)

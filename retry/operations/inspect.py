@@ -68,17 +68,11 @@ class Inspector:
 def _inspect_letter(decided: DecidedLetter, packed: BuiltEntry) -> InspectedLetter:
     letter, failure = decided.letter, decided.letter.failure
     return {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "family": failure.family,
+        "topic": letter.topic, "partition": letter.partition, "offset": letter.offset, "family": failure.family,
         **{name: getattr(failure, name) for name in _ORIGIN},
         "attempt": failure.attempts,
         **{name: getattr(failure, name) for name in _FAILURE},
-        "lineage": decided.trace.id.decode(),
-        "policy": decided.plan.name,
-        "decision": "park" if packed.reason else "retry",
-        "reason": packed.reason,
-        "target": packed.destination,
+        "lineage": decided.trace.id.decode(), "policy": decided.plan.name,
+        "decision": "park" if packed.reason else "retry", "reason": packed.reason, "target": packed.destination,
         "due_at_ms": None if packed.reason else decided.due_at_ms,
-    }
+    }  # fmt: skip

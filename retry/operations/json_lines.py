@@ -24,6 +24,7 @@ from retry.record import CREATE_TIME, Record
 LINE_BYTES_MAX = 64 << 20
 NO_TIMESTAMP = 0, -1
 
+# Is told of a line that is no record: its number, from 1, and what is wrong with it.
 Bad = Callable[[int, str], None]
 
 
@@ -43,11 +44,7 @@ _decode = msgspec.json.Decoder(JsonLine).decode
 
 
 def parse_records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[Record]:
-    """The records of a file, one line in memory at a time; empty lines are skipped.
-
-    Args:
-      bad: told of each line that is none: its number, from 1, and what is wrong with it.
-    """
+    """Read the records of a file, one line in memory at a time; empty lines are skipped."""
     number = 0
     while text := file.readline(line_bytes_max):
         number += 1
@@ -67,6 +64,5 @@ def parse_records(file: BinaryIO, bad: Bad, line_bytes_max: int = LINE_BYTES_MAX
 
 
 def _skip(file: BinaryIO) -> None:
-    """Go on behind the end of the line."""
     while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
         pass

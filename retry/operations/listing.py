@@ -31,11 +31,7 @@ from retry.worker.parked_letters import ParkedReferences, read_claim
 # Which records of parking topics were returned from there, and so are no parked letters any more.
 
 class ReturnedRecords:
-    """Tells of single records whether they were returned.
-
-    Args:
-      bitmap: returns the bitmap with a key; by default bitmaps are read from the changelog, for the first record.
-    """
+    """Tells of single records whether they were returned; bitmaps are read from the changelog unless `bitmap` returns them."""
 
     def __init__(self, cluster: Cluster, bitmap: Callable[[bytes], bytes | None] | None = None) -> None:
         self._cluster, self._bitmap = cluster, bitmap
@@ -43,11 +39,7 @@ class ReturnedRecords:
         self.topic_hash = cache(self._topic_hash)
 
     def is_record_returned(self, record: LetterLocation) -> bool:
-        """Whether the letter at this place was returned.
-
-        Raises:
-          TopicsInvalid: there is no changelog, or it cannot be read.
-        """
+        """Whether the letter at this place was returned; raises `TopicsInvalid` where the changelog cannot be read."""
         if self._bitmap is None:
             self._bitmap = _read_committed(self._cluster).get
         return returned_offsets.is_offset_returned(self._bitmap(self.resolve_place(record).block()), record.offset)
@@ -78,11 +70,7 @@ Say = Callable[[str], None]
 class Cursor:
     """The position at which a listing goes on: behind the last waiting letter, in due order, or behind the last parked one.
 
-    Args:
-      text: the cursor of a letter; None for the beginning.
-
-    Raises:
-      ValueError: that is no cursor.
+    Its text is the cursor of a letter; None stands for the beginning. Raises `ValueError` where it is no cursor.
     """
 
     def __init__(self, text: str | None = None) -> None:
@@ -108,11 +96,7 @@ class Listing(NamedTuple):
     say: Say
 
     def find_letters(self, letter_filter: Filter, after: Cursor) -> Generator[FoundLetter, None, None]:
-        """The letters that are meant, behind a cursor.
-
-        Raises:
-          TopicsInvalid: a topic is missing, or cannot be read.
-        """
+        """Find the letters that are meant, behind a cursor; raises `TopicsInvalid` where a topic cannot be read."""
         now_ms = clock.wall_ms()
         fits, states = predicate.predicate(letter_filter, now_ms), predicate.list_states(letter_filter)
         if "waiting" in states and after.parked is None:
@@ -129,7 +113,7 @@ class Listing(NamedTuple):
                 yield make_waiting_letter(where, entry, self.registry, _WAITING + place_in_order.hex())
 
     def iterate_resting(self, after: Cursor, states: Collection[str] = ("parked", "discarded")) -> Iterator[FoundLetter]:
-        """Records of letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
+        """Read letters that were parked or discarded, by topic, partition and offset, behind a cursor."""
         behind, deadline = after.parked, clock.Deadline(_PROVE_S)
         for topic, partitions in self._rest_in(states).items():
             for readable in offset_ranges.readable_spans(self.cluster.admin, topic, range(partitions)).values():
@@ -140,7 +124,6 @@ class Listing(NamedTuple):
                         yield from letters
 
     def _rest_in(self, states: Collection[str]) -> dict[str, int]:
-        """Topics, and how many partitions each has."""
         own = self.cluster.names
         parking = {own.parked, *self.registry.parking()} if "parked" in states else set[str]()
         names = sorted(parking | ({own.discarded} if "discarded" in states else set()))
@@ -175,17 +158,12 @@ class Listing(NamedTuple):
                 letter.disown()
 
     def waiting_at(self, where: Source) -> FoundLetter | None:
-        """The letter that waits there; None where it waits no more."""
         with waiting_entries.open_changelog_table(self.cluster.settings) as table:
             entry = waiting_entries.find(table, where, make_codec(self.cluster.settings))
         return None if entry is None else make_waiting_letter(where, entry, self.registry, "")
 
     def parked_at(self, where: LetterLocation) -> FoundLetter | None:
-        """The letter that is parked there; None where nothing is any more.
-
-        Raises:
-          TopicsInvalid: that is no parking topic, or it cannot be read.
-        """
+        """Read the letter that is parked there, if it still is; raises `TopicsInvalid` where that is no parking topic."""
         known = {self.cluster.names.parked, self.cluster.names.discarded, *self.registry.parking()}
         if where.topic not in known:
             raise TopicsInvalid([f"{where.topic} is no parking topic"], f"take one of {', '.join(sorted(known))}")

@@ -19,11 +19,7 @@ _WORDS = {"team": "team", "topic": "dead-letter topic", "target": "target"}
 
 
 def describe_unknown(registry: Registry, settings: Settings, scope: str, name: str) -> str:
-    """Describe an unknown name, as `knows no team paymnets; did you mean payments?`; empty where the policy file knows it.
-
-    Args:
-      scope: `team`, `topic` or `target`.
-    """
+    """Describe an unknown name, as `knows no team paymnets; did you mean payments?`; empty where the policy file knows it."""
     names = _list_known(registry, settings)[scope]
     if name in names or (scope == "topic" and (registry.reads_topic(name) or registry.defines(name))):
         return ""

@@ -50,11 +50,7 @@ class ReadOffsets(NamedTuple):
 
 
 def find_read_offsets(cluster: Cluster) -> ReadOffsets:
-    """How far letters were taken in.
-
-    Raises:
-      ReadPositionNewer, TopicsInvalid: as `load_positions`.
-    """
+    """Find how far letters were taken in; raises as `load_positions`."""
     # The group's first: what it says was committed together with a position.
     reached = consumer_groups.positions(cluster.admin, cluster.names.intake_group)
     positions, requests = load_positions(cluster)
@@ -67,11 +63,7 @@ def find_read_offsets(cluster: Cluster) -> ReadOffsets:
 
 
 def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[str]:
-    """Say in sentences what is wrong with positions and the group's offsets of topics that are read; nothing where all is well.
-
-    Raises:
-      ReadPositionNewer, TopicsInvalid: as `load_positions`.
-    """
+    """Say what is wrong with positions and the group's offsets of topics that are read; raises as `load_positions`."""
     group, positions = cluster.names.intake_group, load_positions(cluster).positions
     partitions = [partition for partition in sorted(positions) if reads(partition[0])]
     if not partitions:
@@ -97,7 +89,7 @@ def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[
 
 
 def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
-    """Ask workers to take in again what lies from the start of each span on; how many partitions were asked for.
+    """Ask workers to take in again what lies from the start of each span on; return how many partitions were asked for.
 
     Raises:
       BrokersUnreachable: not all requests were written.
@@ -110,13 +102,9 @@ def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
         former, position = known.requests.get(partition), known.positions.get(partition)
         number = max(former.number if former else 0, position.reread if position else 0) + 1
         is_same = former is not None and former.topic_id == ids[span.topic]
+        lowest = min(span.start, former.lowest_offset) if former and is_same else span.start
         request = RereadRequest(
-            topic_id=ids[span.topic],
-            offset=span.start,
-            lowest_offset=min(span.start, former.lowest_offset) if former and is_same else span.start,
-            number=number,
-            asked_at_ms=now_ms,
-            by=by,
+            topic_id=ids[span.topic], offset=span.start, lowest_offset=lowest, number=number, asked_at_ms=now_ms, by=by
         )
         rows.append(encode_request(partition, request))
     return record_producer.send_records(cluster.settings, cluster.names.positions, [(row["key"], row["value"]) for row in rows])

@@ -26,7 +26,7 @@ Group = tuple[str, str]
 
 
 class Example(NamedTuple):
-    """One entry that would move: where it came from and when it is due, when it would be, and where it would go."""
+    """One entry that would move: what it is, when it would be due, and where it would go."""
 
     was: Source
     due_at_ms: int
@@ -49,11 +49,7 @@ class Rehearsed(NamedTuple):
 
 
 def redecider(settings: Settings, registry: Registry) -> Redecider:
-    """Build an object that decides on entries as a worker with these policies would.
-
-    Raises:
-      TopicsInvalid: the service's topics are not as they should be.
-    """
+    """Decide on entries as a worker with these policies would; raises `TopicsInvalid` where topics are not as they should be."""
     admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
     limits = topics.limits(admin, topics.check(admin, settings.app_id), registry.list_targets())
     return Redecider(registry, EntryBuilder(names.changelog, names.parked, limits, make_codec(settings)), _NOWHERE)

@@ -29,12 +29,7 @@ _WORKER, _MOST = "retry worker", "10,000,000"
 
 
 class Figure(NamedTuple):
-    """A figure of a page.
-
-    Attributes:
-      row: the first cells of its row, up to what tells it from the others.
-      column: the head of its column.
-    """
+    """A figure of a page: the first cells of its row, up to what tells it from the others, and the head of its column."""
 
     value: float
     unit: str
@@ -81,8 +76,7 @@ class RecordBytes(NamedTuple):
     """Bytes for each letter.
 
     Attributes:
-      entry: on the changelog, key included.
-      null: that deletes it there.
+      entry, null: on the changelog, key included, and what deletes it there.
       retry: on the retry topic.
       outcome: on the outcomes topic, of which one record tells of many letters.
     """
@@ -94,19 +88,15 @@ class RecordBytes(NamedTuple):
 
 
 def measure_letter(letter_bytes: int) -> RecordBytes:
-    """The records of a letter whose key, value and headers together have so many bytes."""
+    """Measure the records of a letter whose key, value and headers together have so many bytes."""
     at, source = b"%d" % _NOW_MS, f"{_TOPIC}/0/123456789".encode()
     ours = of_retry(to_header(_NOW_MS, _TEAM), b"1", source, at, _POLICY.encode(), at)
     entry = Entry(_TARGET, None, bytes(letter_bytes), ours, _NOW_MS, _TEAM, _NOW_MS)
     lane = entry_keys.lane(_TEAM, _TOPIC, _TARGET)
     key = entry_keys.build_key(_NOW_MS, entry_keys.key_stem(_TOPIC, 0), 123_456_789, lane)
     headers = sum(len(name) + len(value or b"") + 2 for name, value in ours)
-    return RecordBytes(
-        entry=len(key) + len(envelopes.encode(entry)) + _RECORD,
-        null=len(key) + _RECORD,
-        retry=letter_bytes + headers + _RECORD,
-        outcome=_outcome_bytes(),
-    )
+    entry_bytes, null_bytes = len(key) + len(envelopes.encode(entry)) + _RECORD, len(key) + _RECORD
+    return RecordBytes(entry_bytes, null_bytes, retry=letter_bytes + headers + _RECORD, outcome=_outcome_bytes())
 
 
 def _outcome_bytes() -> int:
@@ -137,8 +127,8 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
       rate: letters a second on average, those that fail again included.
       delay_ms: how long a letter waits on average.
       peak: letters a second at the peak.
-      letter_bytes: bytes of a letter: key, value and headers.
-      copies: copies of each partition on the brokers.
+      letter_bytes: of key, value and headers.
+      copies: of each partition on the brokers.
       standby: how many workers keep copies of all shards.
     """
 
@@ -173,7 +163,6 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_size(asked: SizeRequest) -> Size:
-    """Compute the resources that a load takes."""
     waiting = ceil(asked.rate * asked.delay_ms / 1_000)
     a_worker = slow_down(DRAIN.value, asked.letter_bytes)
     # One more than are needed: one may be away.
@@ -184,13 +173,9 @@ def compute_size(asked: SizeRequest) -> Size:
     memory = memory_mb()
     deleted = asked.rate * _DAY_S * (record.entry + record.null)
     return Size(
-        waiting=waiting,
-        workers=workers,
-        shards=shards,
-        cores=round(workers * cores(asked.rate / workers), 2),
+        waiting=waiting, workers=workers, shards=shards, cores=round(workers * cores(asked.rate / workers), 2),
         cores_a_worker=round(INGEST.value * BUSY_CPU.value / 1e6, 1),
-        memory_mb_a_worker=memory,
-        memory_limit_mb_a_worker=2 * memory,
+        memory_mb_a_worker=memory, memory_limit_mb_a_worker=2 * memory,
         disk_mb_a_worker=ceil((held * MERGING + (waiting if asked.standby else 0)) * row / _MB),
         changelog_mb=ceil(waiting * record.entry * asked.copies / _MB),
         changelog_mb_most=ceil((waiting * record.entry + deleted) * asked.copies / _MB),
@@ -201,7 +186,7 @@ def compute_size(asked: SizeRequest) -> Size:
         restore_s=ceil(restore_s(held, asked.letter_bytes)),
         all_at_once_s=ceil(waiting / (slow_down(SWEEP.value, asked.letter_bytes) * (workers - 1))),
         beyond=list(_beyond(asked, held, workers)),
-    )
+    )  # fmt: skip
 
 
 def slow_down(rate: float, letter_bytes: int) -> float:

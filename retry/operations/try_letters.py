@@ -17,9 +17,8 @@ from retry.errors import TopicsInvalid
 from retry.intake.build_entry import BuiltEntry, DecidedLetter
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import offset_ranges
-from retry.kafka.offset_ranges import OffsetSpec, Span
 from retry.kafka.record_fetch import RecordFetcher
-from retry.operations.cluster import Cluster, with_refused_headers
+from retry.operations.cluster import Cluster, find_spans, with_refused_headers
 from retry.operations.inspect import Inspector
 from retry.policies.registry import Registry
 from retry.record import RecordLocation
@@ -44,26 +43,23 @@ class Waits:
         self.first_due_ms, self.last_due_ms = 1 << 62, 0
 
     def add_wait(self, failed_at_ms: int, due_at_ms: int) -> None:
-        """Count one; what is overdue when it is decided goes at once."""
+        """Count a letter's wait; what is overdue when it is decided goes at once."""
         self.waits_ms.append(max(0, due_at_ms - failed_at_ms))
         self.first_due_ms, self.last_due_ms = min(self.first_due_ms, due_at_ms), max(self.last_due_ms, due_at_ms)
 
     def spread(self) -> tuple[int, int, int]:
-        """The shortest wait, the one in the middle, and the longest."""
+        """Return the shortest wait, the one in the middle, and the longest."""
         ordered = sorted(self.waits_ms)
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
 class Tried:
-    """Letters, decided and counted.
+    """Letters, decided and counted: by topic, by outcome, by framework.
 
     Attributes:
-      topics: by topic, letters that were read.
-      counts: by policy, target and reason, how many letters.
-      waits: by the same key, the waits of letters that are retried.
+      waits: of letters that are retried.
       exceptions: by root cause, or exception, how many are retried and how many park for which reason (None: retried).
-      families: by framework.
-      now: what a worker would do that begins now, by `at once`, `within an hour`, `later` and `parked`.
+      now: what a worker would do that begins now, by `at_once`, `within_an_hour`, `later` and `parked`.
     """
 
     def __init__(self) -> None:
@@ -74,16 +70,13 @@ class Tried:
 
     @property
     def letters(self) -> int:
-        """How many letters were read."""
         return self.topics.total()
 
     @property
     def retried(self) -> int:
-        """How many letters are retried."""
         return sum(count for key, count in self.counts.items() if key.reason is None)
 
     def add_written(self, decided: DecidedLetter, built: BuiltEntry) -> None:
-        """Count what would have been done."""
         key, failure = OutcomeKey(decided.plan.name, built.destination, built.reason), decided.letter.failure
         self.topics[decided.letter.topic] += 1
         self.counts[key] += 1
@@ -93,7 +86,6 @@ class Tried:
             self.waits.setdefault(key, Waits()).add_wait(decided.failed_at_ms, decided.due_at_ms)
 
     def add_now(self, decided: DecidedLetter, built: BuiltEntry, now_ms: int) -> None:
-        """Count what is done from now on."""
         wait_ms = decided.due_at_ms - now_ms
         when = "at_once" if wait_ms <= 0 else "within_an_hour" if wait_ms <= HOUR_MS else "later"
         self.now["parked" if built.reason else when] += 1
@@ -112,18 +104,13 @@ class Remembered:
         return {place: self._records[place] for place in wanted}
 
     def clear_records(self) -> None:
-        """Let go of the records of a batch."""
         self._records.clear()
 
 
 def try_letters(
     inspector: Inspector, batches: Iterable[list[Any]], now_ms: int, forget: Callable[[], None] = lambda: None
 ) -> Tried:
-    """Decide letters and count what comes of it.
-
-    Args:
-      forget: called behind each batch.
-    """
+    """Decide letters and count what comes of it; `forget` is called behind each batch."""
     result = Tried()
     for batch in batches:
         for decided, built in inspector.decide_letters(list(batch), now_ms):
@@ -136,13 +123,10 @@ def try_letters(
     return result
 
 
-def try_newest(
-    cluster: Cluster, registry: Registry, topics: Collection[str], newest: int, say: Callable[[str], None]
-) -> Tried:
+def try_newest(cluster: Cluster, registry: Registry, topics: Collection[str], newest: int, say: Callable[[str], None]) -> Tried:
     """Try a registry with the newest letters of each partition of its topics, or only of those named.
 
     Args:
-      newest: how many letters of each partition.
       say: told which topics of the registry are not there, in a line.
 
     Raises:
@@ -150,7 +134,8 @@ def try_newest(
     """
     if strange := [topic for topic in topics if not registry.reads_topic(topic)]:
         raise TopicsInvalid([f"the policy file has nothing on {topic}" for topic in strange], "name a topic that it attaches")
-    spans = _find_spans(cluster, lambda topic: registry.reads_topic(topic) and (not topics or topic in topics))
+    is_tried = lambda topic: registry.reads_topic(topic) and (not topics or topic in topics)  # noqa: E731
+    spans = find_spans(cluster.admin, offset_ranges.partitions_of(cluster.admin, is_tried, _ASK_S))
     missing = [f"there is no topic {topic}" for topic in sorted({*(topics or registry.exact)} - {span.topic for span in spans})]
     if missing and topics:
         raise TopicsInvalid(missing, "look at its name, and at this user's rights")
@@ -160,12 +145,3 @@ def try_newest(
     inspector = cluster.inspector(registry, fetch=fetch)
     newest_spans = cluster.cut_to_newest(spans, newest)
     return try_letters(inspector, with_refused_headers(cluster.reader, newest_spans), wall_ms(), fetch.clear_records)
-
-
-def _find_spans(cluster: Cluster, reads: Callable[[str], bool]) -> list[Span]:
-    places = offset_ranges.partitions_of(cluster.admin, reads, _ASK_S)
-    first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
-    last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
-    if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
-        raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
-    return [Span(*place, first[place], last[place]) for place in places]

@@ -17,18 +17,7 @@ from typing import NamedTuple
 from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import SLICE
 from retry.delay_queue.blocks import WITHIN_MS
-from retry.delay_queue.entry_keys import (
-    HELD_LANES,
-    LANE_BYTES,
-    Source,
-    due_at_ms,
-    due_bound,
-    extract_letter,
-    key_stem,
-    lane_of,
-    letter_number,
-    source,
-)  # fmt: skip
+from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, Source, due_at_ms, lane_of, source
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delay_queue.table import ordered_entries
@@ -47,20 +36,12 @@ _DUE_BYTES = 8
 
 @contextmanager
 def open_changelog_table(settings: Settings) -> Iterator[Table]:
-    """The changelog as it is committed now, as one table.
-
-    Raises:
-      TopicsInvalid: there is no changelog, or it cannot be read.
-    """
+    """Read the changelog as it is committed now into one table; raises `TopicsInvalid` where that is not possible."""
     yield from _fold_spans(settings, _read_spans(settings).values())
 
 
 def load_shard_tables(settings: Settings) -> Iterator[tuple[int, Table]]:
-    """Each partition of the changelog as it is committed now, as a table of its own, which lasts until the next is asked for.
-
-    Raises:
-      TopicsInvalid: there is no changelog, or it cannot be read.
-    """
+    """Read each partition into a table of its own, as `open_changelog_table` does; it lasts until the next is asked for."""
     for partition, span in _read_spans(settings).items():
         for table in _fold_spans(settings, [span]):
             yield partition, table
@@ -89,7 +70,7 @@ def _fold_spans(settings: Settings, spans: Collection[Span]) -> Iterator[Table]:
 
 
 def scan_rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and envelopes of all waiting entries: first those that wait behind another, which may come forward meanwhile."""
+    """Read keys and envelopes of all waiting entries: first those that wait behind another, which may come forward meanwhile."""
     at = b""
     while behind := table.page_behind(at, _PAGE):
         yield from ((key, envelope) for _, key, envelope in behind)
@@ -101,12 +82,11 @@ def scan_rows(table: Table) -> Iterator[tuple[bytes, bytes]]:
 
 
 def entries(table: Table, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[Source, Entry]]:
-    """Waiting entries in due order."""
     return ((where, entry) for _, where, entry in iterate_waiting(table, b"", codec))
 
 
 def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) -> Iterator[tuple[bytes, Source, Entry]]:
-    """Waiting entries in due order, each with its place in that order; only those behind the place `after`."""
+    """Read waiting entries in due order, each with its place in that order; only those behind the place `after`."""
     lanes = (_in_due_order(_of_lane(table, lane, lane + after[:_DUE_BYTES])) for lane in table.lanes())
     rows = merge(*lanes, _iterate_behind(table), key=lambda row: row[0][LANE_BYTES:])
     for key, envelope in rows:
@@ -115,9 +95,9 @@ def iterate_waiting(table: Table, after: bytes, codec: EnvelopeCodec = PLAIN) ->
 
 
 def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | None:
-    """The entry that was made from a letter and is due at that moment."""
+    """Find the entry that was made from a letter and is due at that moment."""
     for lane in table.lanes():
-        for cursor, key, envelope in _of_lane(table, lane, due_bound(wanted.due_at_ms, lane)):
+        for cursor, key, envelope in _of_lane(table, lane, entry_keys.due_bound(wanted.due_at_ms, lane)):
             if due_at_ms(cursor) >= wanted.due_at_ms + WITHIN_MS:
                 break
             if source(key) == wanted:
@@ -126,25 +106,19 @@ def find(table: Table, wanted: Source, codec: EnvelopeCodec = PLAIN) -> Entry | 
 
 
 class WaitingEntry(NamedTuple):
-    """An entry that waits.
-
-    Attributes:
-      head: key of the earlier entry that it waits behind; None where it waits for its own time.
-    """
+    """An entry that waits; `head` is the key of the earlier entry that it waits behind, if it does not wait for its own time."""
 
     key: bytes
     entry: Entry
     head: bytes | None
 
 
-def of_source(
-    table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN
-) -> WaitingEntry | None:
-    """The entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind.
+def of_source(table: Table, topic: str, partition: int, offset: int, codec: EnvelopeCodec = PLAIN) -> WaitingEntry | None:
+    """Find the entry that was made from a letter, whenever it is due; reads only lanes of its topic, then what waits behind.
 
     Where the topic was deleted and made anew, several letters have these coordinates; this is the newest one.
     """
-    stem, found = key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
+    stem, found = entry_keys.key_stem(topic, partition), list[tuple[bytes, bytes, bytes | None]]()
     for lane in table.lanes():
         first = table.scan_entries(lane, 1)
         if not first or lane_of(first[0][0]) != lane or (lane not in HELD_LANES and source(first[0][1]).topic != topic):
@@ -157,16 +131,16 @@ def of_source(
         after = page[-1][0]
     if not found:
         return None
-    key, envelope, head = max(found, key=lambda each: letter_number(each[0]))
+    key, envelope, head = max(found, key=lambda each: entry_keys.letter_number(each[0]))
     return WaitingEntry(key, codec.decode_to_show(key, envelope), head)
 
 
 def _is_from(entry_key: bytes, stem: bytes, offset: int) -> bool:
-    return extract_letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
+    return entry_keys.extract_letter(entry_key)[:-8] == stem and source(entry_key).offset == offset
 
 
 def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Cursor, key and envelope of each entry of a lane, from a key on."""
+    """Read cursor, key and envelope of each entry of a lane, from a key on."""
     while page := table.scan_entries(after, _PAGE):
         for row in page:
             if lane_of(row[0]) != lane:
@@ -176,7 +150,7 @@ def _of_lane(table: Table, lane: bytes, after: bytes) -> Iterator[tuple[bytes, b
 
 
 def _in_due_order(of_lane: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and envelopes of a lane; those of a block wait for blocks that may have earlier ones."""
+    """Sort keys and envelopes of a lane; those of a block wait for blocks that may have earlier ones."""
     early: list[tuple[bytes, bytes, bytes]] = []
     for cursor, key, envelope in of_lane:
         while early and due_at_ms(early[0][1]) <= due_at_ms(cursor) - WITHIN_MS:
@@ -187,7 +161,7 @@ def _in_due_order(of_lane: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tup
 
 
 def _iterate_behind(table: Table) -> Iterator[tuple[bytes, bytes]]:
-    """Entries that wait behind another, in due order; only their keys are held in memory."""
+    """Read entries that wait behind another, in due order; only their keys are held in memory."""
     after, keys = b"", []
     while page := table.page_behind(after, _PAGE):
         keys += [key for _, key, _ in page]
@@ -205,9 +179,8 @@ class KeyUse:
     """The number of entries and edits that wait, sealed under one key or in clear.
 
     Attributes:
-      entries: letters, timers and all other entries.
-      held: of these entries, those that workers could not open.
-      edits: edits of letters, in actions that are not done.
+      held: entries that workers could not open.
+      edits: of letters, in actions that are not done.
     """
 
     entries: int = 0

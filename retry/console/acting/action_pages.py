@@ -30,9 +30,9 @@ from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
+from retry.operations.act.action_report import MEMBER_COLUMNS, member_row
+from retry.operations.act.action_report import list_member_results as all_members
 from retry.operations.act.overview import ActionOverview
-from retry.operations.act.told import MEMBER_COLUMNS, member_row
-from retry.operations.act.told import list_member_results as all_members
 
 PAGE = 50
 _WAIT_S = 3.0

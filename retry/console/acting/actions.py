@@ -23,9 +23,8 @@ from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
 from retry.operations.act import options, overview, start
 from retry.operations.act.audit import Audit
-from retry.operations.act.choose import AllLetters
 from retry.operations.act.options import ActOptions, AskedBy
-from retry.operations.act.overview import ActionOverview
+from retry.operations.act.overview import ORDERS, ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
 from retry.operations.act.selection import select_letters
@@ -37,7 +36,6 @@ from retry.scheduling.tasks.framed_values import FramedValues
 # Parked records that are looked at: the newest of each partition.
 _NEWEST = 1_000_000
 _HIDDEN = "what changes is not shown: that takes the right to reveal payloads"
-ORDERS = dict(overview.ORDERS)
 
 
 class Ask(NamedTuple):
@@ -74,9 +72,8 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
     about = AskedBy(viewer.name, asked.reason, selection.words, registry.digest)
-    request = options.build_request(asked.kind, asked.options, about)
-    if request.edit is not None:
-        request = request._replace(edit=request.edit._replace(framing=FramedValues(console.settings.registry)))
+    framing = partial(FramedValues, console.settings.registry)
+    request = options.build_request(asked.kind, asked.options, about, framing=framing)
     if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
     make = partial(_make_preview, console, viewer, asked, request, registry)
@@ -97,8 +94,7 @@ def _make_preview(
     if behind := console.replica.freshness().lag_records:
         kept.notes.append(f"What this page shows is {behind:,} records behind: letters among those are left alone")
     found = preview(settings, registry, request, selection.selects, now_ms, letters)
-    ramp = options.ramp(asked.kind, asked.options, found.chosen.count)
-    return _reveal_payloads(console, viewer, found.with_ramp(ramp, registry.list_group_topics()))
+    return _reveal_payloads(console, viewer, options.add_ramp(found, asked.options, registry))
 
 
 def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Preview:
@@ -196,8 +192,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     shards = shards_of(console)
     start.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
-    members, rest = found.list_members(), found.iterate_resting()
-    start.start(shards, found.request, members, found.at_ms, rest, found.chosen.parking, count)
+    start.start_preview(shards, found)
 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:
@@ -235,9 +230,9 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)
 
     def compute_preview(kept: KeptPreview) -> Preview:
-        found = preview(console.settings, Registry(), asked.request, asked.selects, shards.now_ms(), AllLetters(shards))
-        if told := asked.too_late(found.chosen.count):
-            kept.notes.append(told)
+        found, too_late = asked.preview(shards)
+        if too_late:
+            kept.notes.append(too_late)
         return found
 
     words = f"action {action_id}"

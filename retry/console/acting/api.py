@@ -26,9 +26,9 @@ from retry.console.web import filters
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
+from retry.operations.act.action_report import list_member_results as all_members
+from retry.operations.act.action_report import member_row
 from retry.operations.act.options import OptionsInvalid
-from retry.operations.act.told import list_member_results as all_members
-from retry.operations.act.told import member_row
 from retry.operations.moments import moment_ms
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.

@@ -22,12 +22,12 @@ from retry.delay_queue.action_records import UNDO
 from retry.delay_queue.control_records import Pause
 from retry.delivery.acted_entry import UNDO_MS
 from retry.operations import pauses
+from retry.operations.act.action_report import action_object, order_told, preview_object, ramp_object
 from retry.operations.act.options import UNASKED_MAX
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, estimate
 from retry.operations.act.preview import describe_reason as told_reason
 from retry.operations.act.start import PREVIEW_MS_MAX
-from retry.operations.act.told import action_object, order_told, preview_object, ramp_object
 from retry.operations.found_letter import FoundLetter
 from retry.policies.registry import Registry
 

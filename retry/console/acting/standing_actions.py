@@ -14,8 +14,8 @@ from retry.console.web.filters import asks_payload
 from retry.console.web.rights import Role, Viewer, demand_role
 from retry.errors import RebuildInProgress
 from retry.operations.act import overview
+from retry.operations.act.action_report import like_these
 from retry.operations.act.overview import ActionOverview
-from retry.operations.act.told import like_these
 from retry.operations.control_requests import ShardNumbers
 
 
@@ -40,7 +40,7 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     return overview.failed_again(about, replica.ramp_failed(about.id))
 
 
-# New failures while an action runs, as the replica counts them; see `retry.operations.act.told`.
+# New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.
 
 def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: int) -> Page[LetterRow] | None:
     """How many there are, as the count of a page; None where the action does not say by a filter what it is about.

@@ -49,11 +49,7 @@ class AuditLetter(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """One record of the audit: an action's letters of one transaction; with `shard` -1 an order, or an act in the console.
-
-    Attributes:
-      teams: whose letters these are; empty where that was not written down.
-    """
+    """One record of the audit: an action's letters of one transaction; with `shard` -1 an order, or an act in the console."""
 
     action: str
     kind: str
@@ -62,6 +58,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     shard: Number
     letters: list[AuditLetter]
     reason: str = ""
+    # Empty where it was not written down whose letters these are.
     teams: list[str] = []
 
 
@@ -101,12 +98,10 @@ class Audit(NamedTuple):
 def by_person(
     kind: str, by: str, reason: str, at_ms: int, letters: Sequence[str], teams: Iterable[str], action: str = ""
 ) -> bytes:
-    """Encode the audit record of what a person does in the console, or orders of an action.
+    """Encode the audit record of what a person does in the console, or orders of an action, whose id is in hexadecimal.
 
     Args:
       letters: names, as `retry letters` prints them.
-      teams: whom it concerns.
-      action: which action an order is about, in hexadecimal.
     """
     record = AuditRecord(
         action, kind, by, at_ms=at_ms, shard=NO_SHARD, letters=[_parse_letter_name(name) for name in letters], reason=reason,

@@ -25,15 +25,9 @@ from retry.operations.found_letter import FoundLetter
 from retry.record import PartitionId
 from retry.settings import Settings
 
-_COMPACT = "compact"
-
 
 class RestingRecords(NamedTuple):
-    """Records with this key in one partition of a topic.
-
-    Attributes:
-      newest_ms: timestamp of the newest of them.
-    """
+    """Records with this key in one partition of a topic, and the timestamp of the newest."""
 
     records: int
     newest_ms: int
@@ -75,11 +69,7 @@ class Erasing:
         return bool(word) and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
 
     def request(self, by: str, reason: str, policies: str) -> Request:
-        """Build the request that erases the letters with this record key.
-
-        Raises:
-          ActionRefused: the reason names the key, and the audit would keep it.
-        """
+        """Build the request; raises `ActionRefused` where the reason names the key, which the audit would keep."""
         if self.is_key_in(reason):
             raise ActionRefused("the reason names the key, and the audit keeps it for a year; say it in other words")
         of = "one record key" + (f" of topic {self.topic}" if self.topic else "")
@@ -87,9 +77,9 @@ class Erasing:
 
 
 def list_compacted(shards: ShardNumbers, erasing: Erasing) -> list[PartitionId]:
-    """Partitions of compacted topics in which records with this key rest."""
+    """List partitions of compacted topics in which records with this key rest."""
     described = topics.describe(shards.admin, {topic for topic, _ in erasing.resting})
-    return sorted(place for place in erasing.resting if _COMPACT in described[place[0]].config.get("cleanup.policy", ""))
+    return sorted(place for place in erasing.resting if _is_compacted(described[place[0]]))
 
 
 def write_nulls(shards: ShardNumbers, erasing: Erasing, places: list[PartitionId]) -> None:
@@ -133,11 +123,7 @@ class Remnant(NamedTuple):
 
 
 def find_remnants(settings: Settings, shards: ShardNumbers, erasing: Erasing, now_ms: int) -> list[Remnant]:
-    """All that the brokers tell of.
-
-    Raises:
-      TopicsInvalid: a topic is missing, or cannot be read.
-    """
+    """Find all that the brokers tell of; raises `TopicsInvalid` where a topic is missing, or cannot be read."""
     own = topics.build_topic_names(settings.app_id)
     described = topics.describe(shards.admin, {own.changelog, own.lineage, own.audit, *(topic for topic, _ in erasing.resting)})
     topics.demand_configs(described)
@@ -150,11 +136,15 @@ def find_remnants(settings: Settings, shards: ShardNumbers, erasing: Erasing, no
     ]
 
 
+def _is_compacted(about: Described) -> bool:
+    return "compact" in about.config.get("cleanup.policy", "")
+
+
 def _find_resting(erasing: Erasing, described: Mapping[str, Described]) -> Iterator[Remnant]:
     for (topic, partition), found in sorted(erasing.resting.items()):
         about, what = described[topic], f"{found.records:,} records"
         until_ms = _find_retention_end(about, found.newest_ms)
-        if "compact" in about.config.get("cleanup.policy", ""):
+        if _is_compacted(about):
             what += ", which compaction removes behind a null of this key"
         elif until_ms is None:
             what += ", kept for ever: give the topic a retention.ms, or delete records up to there"
@@ -162,7 +152,6 @@ def _find_resting(erasing: Erasing, described: Mapping[str, Described]) -> Itera
 
 
 def _changelog(about: Described, name: str, now_ms: int) -> Remnant:
-    """Describe the entries before their nulls, which the changelog keeps until it is compacted."""
     lag_ms = int(about.config.get("max.compaction.lag.ms", _NEVER_MS))
     if lag_ms >= _NEVER_MS:
         return Remnant(name, "entries as they were, until it is compacted: give it a max.compaction.lag.ms", None, None)
@@ -170,7 +159,7 @@ def _changelog(about: Described, name: str, now_ms: int) -> Remnant:
 
 
 def _find_retention_end(about: Described, written_ms: int) -> int | None:
-    """Until when a topic keeps what was written then; None where it deletes nothing by time."""
+    """Find until when a topic keeps what was written then; None where it deletes nothing by time."""
     kept_ms = int(about.config.get("retention.ms", -1))
     return written_ms + kept_ms if kept_ms >= 0 and "delete" in about.config.get("cleanup.policy", "") else None
 
@@ -193,7 +182,7 @@ def _find_in_actions(shards: ShardNumbers, erasing: Erasing, codec: EnvelopeCode
 
 
 def _is_edit(erasing: Erasing, member: action_records.Member, codec: EnvelopeCodec) -> bool:
-    """Whether it is one of a letter with this key, or may be: where that is sealed, and its key is not given."""
+    """Whether a member is an edit of a letter with this record key, or may be: what is sealed cannot be read here."""
     if not member.envelope:
         return False
     try:

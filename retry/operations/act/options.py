@@ -12,31 +12,24 @@ from retry.delay_queue.action_records import EDIT, PATCH, REDIRECT, RETRY, Actio
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.patch import fault
 from retry.errors import ActionRefused
-from retry.operations.act.request import DueTimes, Edit, Request, renew_action
+from retry.operations.act.preview import Preview
+from retry.operations.act.request import DueTimes, Edit, Request, SchemaFrames, renew_action
+from retry.policies.registry import Registry
 
 KINDS = (RETRY, REDIRECT, "park", "discard", EDIT, PATCH)
 _DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
 # Which options go with which kind.
-_OF = {
-    RETRY: {*_DUE, *_RAMP},
-    REDIRECT: {"to", *_DUE, *_RAMP},
-    "park": set[str](),
-    "discard": set[str](),
-    EDIT: {"value", "set_headers", "removed"},
-    PATCH: {"set_headers", "removed", "merge_patch"},
-}
+_OF: dict[str, set[str]] = {
+    RETRY: {*_DUE, *_RAMP}, REDIRECT: {"to", *_DUE, *_RAMP}, "park": set(), "discard": set(),
+    EDIT: {"value", "set_headers", "removed"}, PATCH: {"set_headers", "removed", "merge_patch"},
+}  # fmt: skip
 # Of more letters than this nobody has looked at each.
 UNASKED_MAX = 1_000
 _SETTLE_MS, _SILENCE_MS = 10_000, 120_000
 
 
 class AskedBy(NamedTuple):
-    """Who asks, and why, as the action remembers it.
-
-    Attributes:
-      filter: which letters, as it was written.
-      policies: SHA-256 of the policy file, in hexadecimal.
-    """
+    """Who asks, why, and for which letters, as the action remembers it; `policies` is the SHA-256 of the policy file."""
 
     by: str
     reason: str
@@ -76,25 +69,23 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> set[str]:
-        """Return the names of the options that are given."""
         return {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
 
     @property
     def headers(self) -> dict[str, str | None]:
-        """Return the header changes of an edit or a patch: new values by name, None for a header that is removed."""
+        """The header changes of an edit or a patch: new values by name, None for a header that is removed."""
         return {**dict.fromkeys(self.removed), **self.set_headers}
 
 
-def goes_with(kind: str) -> set[str]:
-    """Names of the options that go with a kind."""
-    return _OF[kind]
-
-
-def build_request(kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str) -> Request:
+def build_request(
+    kind: str, options: ActOptions, about: AskedBy, named: Callable[[str], str] = str,
+    framing: Callable[[], SchemaFrames] | None = None,
+) -> Request:  # fmt: skip
     """Check the options of an action, and build its request.
 
     Args:
       named: what an option is called where it was given.
+      framing: opens the schema registry, for an edit.
 
     Raises:
       OptionsInvalid: the options do not go together, or with this kind.
@@ -109,11 +100,13 @@ def build_request(kind: str, options: ActOptions, about: AskedBy, named: Callabl
         reason=about.reason, filter=about.filter,
     )  # fmt: skip
     due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
-    return renew_action(action, due, Edit(options.value, options.headers) if kind == EDIT else None)
+    if kind != EDIT:
+        return renew_action(action, due)
+    return renew_action(action, due, Edit(options.value, options.headers, framing() if framing else None))
 
 
 def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
-    """How so many letters are retried in steps; None where they are all due as they are asked for."""
+    """Decide in which steps so many letters are sent; None where they are all due as they are asked for."""
     given = options.given
     if "ramp" not in _OF[kind] or options.ramp is False or given & _DUE:
         return None
@@ -123,6 +116,11 @@ def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
         ramp_records.KEEP if options.keep is None else options.keep, ramp_records.steps(letters),
         _SETTLE_MS if options.settle is None else options.settle, _SILENCE_MS if options.silence is None else options.silence,
     )  # fmt: skip
+
+
+def add_ramp(found: Preview, options: ActOptions, registry: Registry) -> Preview:
+    """Have the letters of a preview sent in steps, where `ramp` says so."""
+    return found.with_ramp(ramp(found.request.action.kind, options, found.chosen.count), registry.list_group_topics())
 
 
 def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:

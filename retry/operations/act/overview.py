@@ -31,13 +31,10 @@ class Following:
     Attributes:
       tallies: of the shards that have begun.
       held: the order by which one of them waits; None where none does.
-      step: how far a ramp has come.
     """
 
     def __init__(self, shards: ShardNumbers, action_id: bytes) -> None:
-        self._follower, ends = shards.follower()
-        for partition, offset in ends.items():
-            self._follower.follow_partition(shards.topic, partition, offset)
+        self._follower = shards.follower()
         self._tally, self._held = action_records.tally_key(action_id), action_records.held_key(action_id)
         self._resumed = action_records.resumed_key(action_id)
         self._step = ramp_records.step_key(action_id)
@@ -53,11 +50,10 @@ class Following:
 
     @property
     def tally(self) -> Tally:
-        """Return the sum of the tallies of all shards."""
         return sum_tallies(self.tallies.values())
 
     def poll_progress(self) -> bool:
-        """Read on, for a moment; whether a shard has come further."""
+        """Read on, for a moment, and return whether a shard has come further."""
         before = self.tally.members, self.step
         for message in self._follower.read(_RECORDS_MAX, _LINGER_S):
             key, value = message.key(), message.value()
@@ -79,7 +75,7 @@ class Following:
             self.held = None
 
     def list_left(self, action: Action) -> list[int]:
-        """Shards that are not done yet."""
+        """List the shards that are not done yet."""
         done = {shard: tally.slices for shard, tally in self.tallies.items()}
         climbs = action.ramp is not None and self.step < len(action.ramp.steps)
         return [
@@ -112,7 +108,6 @@ class ActionOverview(NamedTuple):
     Attributes:
       held: the latest order by which a shard waits; None where none does.
       left: shards that are not done yet.
-      step: how far a ramp has come.
       steps: what all shards together have done of each of its steps; no letter that failed again is counted.
       policies: SHA-256 of the policy file that an order to go on has accepted; empty where none has.
       ended_hold_ms: when the last hold was made that an order to go on has ended, in whichever shard; 0 where none was.
@@ -140,10 +135,7 @@ class ActionOverview(NamedTuple):
 
 
 def overviews(shards: ShardRecords) -> list[ActionOverview]:
-    """Every action that the changelog remembers, those that were asked for last first.
-
-    Args:
-      shards: tells control records of each partition.
+    """List every action that the changelog remembers, those that were asked for last first.
 
     Raises:
       TopicsInvalid: the changelog cannot be read.
@@ -158,11 +150,7 @@ def overviews(shards: ShardRecords) -> list[ActionOverview]:
 
 
 def find(overviews: Sequence[ActionOverview], text: str) -> ActionOverview:
-    """The action whose id begins so.
-
-    Raises:
-      ActionRefused: there is none, or more than one.
-    """
+    """Find the action whose id begins so; raises `ActionRefused` where there is none, or more than one."""
     found = [each for each in overviews if each.id.hex().startswith(text.lower())]
     if len(found) != 1:
         several = f"{len(found)} actions have ids that begin with {text}; write more of it"
@@ -215,7 +203,7 @@ def with_failed(shards: ShardNumbers, about: ActionOverview) -> ActionOverview:
 
 
 def failed_again(about: ActionOverview, failed: Mapping[int, int]) -> ActionOverview:
-    """Set how many letters failed again in each step of a ramp; `failed`: by number of the step, from 0."""
+    """Set how many letters failed again in each step of a ramp; `failed` goes by the number of the step, from 0."""
     return about._replace(steps=[each._replace(failed=failed.get(n, 0)) for n, each in enumerate(about.steps)])
 
 

@@ -27,7 +27,6 @@ class DueTimes(NamedTuple):
     """When letters are due that are retried or redirected: now, unless one of these says otherwise.
 
     Attributes:
-      at_ms: at this time.
       spread_ms: evenly over so long from now on, in random order.
       postpone_ms: so much later than now, or than they are due.
     """
@@ -37,7 +36,7 @@ class DueTimes(NamedTuple):
     postpone_ms: int = 0
 
     def compute_due_time(self, key: bytes, now_ms: int) -> int:
-        """When the letter of this key is due; without a spread."""
+        """Compute when the letter of this key is due, without a spread."""
         due_at_ms = entry_keys.due_at_ms(key)
         if self.postpone_ms:
             return max(due_at_ms, now_ms) + self.postpone_ms
@@ -49,14 +48,10 @@ class SchemaFrames(Protocol):
     """Knows the schemas of a registry; see `retry.scheduling.tasks.framed_values`."""
 
     def encode_json(self, former: bytes, value: bytes) -> bytes:
-        """JSON as a value with the frame of the former one, encoded by its schema.
-
-        Raises:
-          ActionRefused: the schema does not take it.
-        """
+        """Encode JSON by the schema of the former value, with its frame; raises `ActionRefused` where that does not take it."""
 
     def decode_json(self, value: bytes) -> bytes | None:
-        """The JSON of a framed value; None of any other, and where its schema is not known."""
+        """Decode a framed value to JSON; None of any other, and where its schema is not known."""
 
 
 class Edit(NamedTuple):
@@ -88,12 +83,7 @@ class Edit(NamedTuple):
 
 
 class Request(NamedTuple):
-    """An action as it is asked for; who its letters are is not known yet.
-
-    Attributes:
-      id: of the action to be.
-      action: without its slices and members.
-    """
+    """An action as it is asked for, without slices and members: who its letters are is not known yet."""
 
     id: bytes
     action: Action
@@ -105,7 +95,7 @@ class Request(NamedTuple):
         return ActionState(self.id, self.action, None, None, Tally())
 
     def build_member(self, key: bytes, envelope: bytes, now_ms: int, codec: EnvelopeCodec = PLAIN) -> Member:
-        """A letter, as the action will name it.
+        """Name a letter as the action will.
 
         Raises:
           ActionRefused: it cannot be edited like this.
@@ -117,7 +107,7 @@ class Request(NamedTuple):
         return Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(envelope), edited)
 
     def iterate_resting(self, places: Sequence[bytes], sources: Sequence[int], now_ms: int) -> Iterator[Member]:
-        """Members that rest, in random order where they are spread; those with the same coordinates at different times.
+        """Name members that rest, in random order where they are spread; those with the same coordinates at different times.
 
         Args:
           sources: equal numbers for letters that failed at the same coordinates, as they may where a topic was made anew.
@@ -130,7 +120,7 @@ class Request(NamedTuple):
             yield Member(place, _later(taken, source, at_ms) if source in alike else at_ms)
 
     def build_members(self, keys: list[list[bytes]], now_ms: int) -> list[Iterator[Member]]:
-        """The members by shard; of an edit see `build_member`."""
+        """Name the members that wait, by shard; of an edit see `build_member`."""
         count = sum(map(len, keys))
         if not self.due.spread_ms:
             return [(Member(key, self.due.compute_due_time(key, now_ms)) for key in some) for some in keys]
@@ -140,7 +130,6 @@ class Request(NamedTuple):
 
 
 def renew_action(action: Action, due: DueTimes = DueTimes(), edit: Edit | None = None) -> Request:  # noqa: B008
-    """Another action, with an id of its own."""
     return Request(action_records.new_id(), action, due, edit)
 
 
@@ -150,7 +139,7 @@ def _find_duplicates(sources: Sequence[int]) -> set[int]:
 
 
 def _later(taken: dict[tuple[int, int], int], source: int, at_ms: int) -> int:
-    """The next time that no other letter of this source has; `taken` says of each time where to look on."""
+    """Find the next time that no other letter of this source has; `taken` says of each time where to look on."""
     asked_ms = at_ms
     while following_ms := taken.get((source, at_ms)):
         at_ms = following_ms

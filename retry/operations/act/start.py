@@ -28,11 +28,13 @@ from retry.kafka.interface import AdminClient
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.operations.act.audit import Audit
-from retry.operations.act.choose import Selects
+from retry.operations.act.choose import AllLetters, Selects
 from retry.operations.act.overview import ActionOverview
+from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request, renew_action
 from retry.operations.control_requests import ASK_S, ShardNumbers
 from retry.operations.found_letter import FoundLetter
+from retry.policies.registry import Registry
 
 # Whether actions can be asked for at all: their topics are there, and every worker reads what asks for them.
 
@@ -42,7 +44,7 @@ _OLDER = (
 
 
 def demand_readiness(admin: AdminClient, app_id: str) -> None:
-    """See that nothing stands in the way of an action.
+    """See that nothing stands in the way of an action: topics are there, and every worker reads what asks for it.
 
     Raises:
       TopicsInvalid: a topic is missing, with the command that creates it.
@@ -68,11 +70,7 @@ _SLICES_AT_ONCE = 20
 
 
 class _Slice(NamedTuple):
-    """Some members of one shard, of one kind and step.
-
-    Attributes:
-      members: how many.
-    """
+    """Some members of one shard, of one kind and step; `members` counts them."""
 
     shard: int
     key: bytes
@@ -81,7 +79,6 @@ class _Slice(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of key and value."""
         return len(self.key) + len(self.value)
 
 
@@ -89,16 +86,13 @@ def start(
     shards: ShardNumbers, request: Request, members: Sequence[Iterable[Member]], previewed_at_ms: int,
     resting: Iterable[Member] = (), parking: dict[str, str] | None = None, members_in_all: int = 0,
 ) -> Action:
-    """Ask the workers to do the action.
+    """Ask the workers to do the action, and return it as they have it.
 
     Args:
       members: by shard.
       resting: members that are parked or discarded, and `parking` the names of their topics, by the hash of their ids.
       members_in_all: of a ramp, how many there are.
       previewed_at_ms: when they were chosen, by the brokers' time.
-
-    Returns:
-      the action as the workers have it.
 
     Raises:
       ActionRefused: the preview is too old, the changelog has another number of partitions by now, or an edit is too large.
@@ -124,6 +118,12 @@ def start(
     return action
 
 
+def start_preview(shards: ShardNumbers, found: Preview) -> Action:
+    """Ask the workers to do what was previewed; returns and raises as `start`."""
+    members, resting, chosen = found.list_members(), found.iterate_resting(), found.chosen
+    return start(shards, found.request, members, found.at_ms, resting, chosen.parking, chosen.count)
+
+
 class _SliceWriter:
     """Writes slices in short transactions. After one that took longer than a transaction lives, the next have fewer slices.
 
@@ -139,7 +139,6 @@ class _SliceWriter:
         self.counts, self.members = [0] * shards.count, 0
 
     def write_all(self, slices: Iterator[_Slice]) -> None:
-        """Write all slices; raises as `start` does."""
         waiting: deque[_Slice] = deque()
         while True:
             waiting.extend(islice(slices, _SLICES_AT_ONCE - len(waiting)))
@@ -163,7 +162,7 @@ class _SliceWriter:
         return some
 
     def _write_some(self, some: list[_Slice]) -> bool:
-        """Write slices in one transaction; return whether they are committed: if not, fewer of them are to be written."""
+        """Write slices in one transaction, and return whether they are committed: if not, fewer of them are to be written."""
         for part in some:
             if part.size > self._shards.record_bytes_max:
                 raise ActionRefused(f"{len(part.value):,} bytes are more than the changelog takes in one record")
@@ -197,7 +196,7 @@ def _build_slices(
 
 
 def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[int, list[Member]]]:
-    """Members of one step, at most as many as a slice has."""
+    """Group members by step, at most as many together as a slice has."""
     left: defaultdict[int, list[Member]] = defaultdict(list)
     for member in members:
         step = next(steps)
@@ -208,7 +207,7 @@ def _by_step(members: Iterable[Member], steps: Iterator[int]) -> Iterator[tuple[
 
 
 def draw_steps(count: int) -> Iterator[int]:
-    """The step of each member of a ramp: the first steps are drawn at random, the others go by the order of members."""
+    """Draw the step of each member of a ramp: the first steps at random, the others by the order of members."""
     sizes = ramp_records.steps(count)
     few = sum(sizes[: len(ramp_records.DRAWN_STEPS)])
     at_random = (step for step, size in enumerate(sizes[: len(ramp_records.DRAWN_STEPS)]) for _ in range(size))
@@ -247,12 +246,13 @@ class UndoPlan(NamedTuple):
     letters: frozenset[str]
     selects: Selects
 
-    def too_late(self, undone: int) -> str:
-        """Describe the letters for which the undo comes too late, and how to return them; empty where there are none.
+    def preview(self, shards: ShardNumbers) -> tuple[Preview, str]:
+        """Choose the letters that the undo brings back, and describe those for which it comes too late; see `preview.preview`."""
+        found = preview(shards.settings, Registry(), self.request, self.selects, shards.now_ms(), AllLetters(shards))
+        return found, self.too_late(found.chosen.count)
 
-        Args:
-          undone: how many letters the undo brings back.
-        """
+    def too_late(self, undone: int) -> str:
+        """Describe the letters that are not among so many `undone` ones, and how to return them; empty where there are none."""
         if not (late := len(self.letters) - undone):
             return ""
         told = f"{late:,} of {len(self.letters):,} letters: already discarded, or acted on since"

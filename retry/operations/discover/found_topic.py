@@ -39,14 +39,11 @@ class TopicSample:
     """Counts of what some letters of one topic say.
 
     Attributes:
-      letters: how many were looked at.
-      families: by framework, how many of them; `unknown` where headers tell nothing.
-      origins, groups, exceptions: what letters name, and how many of them name it.
+      families: by framework, how many letters; `unknown` where headers tell nothing.
       ours: records that this service wrote, by what they are.
       pointers: how many have no payload.
       converters: how many failed where Kafka Connect converts, which no retry mends.
       copied: whether timestamps are those of the records that failed.
-      newest_ms, oldest_ms: timestamps; None where none is known.
       strange: headers that no framework's row has.
       body_counts: members of JSON bodies that may count attempts, and in how many letters they do.
     """
@@ -60,7 +57,6 @@ class TopicSample:
         self.strange: list[Headers] = []
 
     def count_letter(self, message: Any) -> None:
-        """Count a letter by what its headers, its body and its timestamp say."""
         letter = read(message)
         failure = letter.failure
         self.letters += 1
@@ -89,7 +85,7 @@ class TopicSample:
             self.oldest_ms = min(stamp_ms, self.oldest_ms or stamp_ms)
 
     def count_recognised(self) -> Counter[str]:
-        """Families, without what is unknown or only says that this service retried it before."""
+        """Count families, without what is unknown or only says that this service retried it before."""
         return Counter({family: count for family, count in self.families.items() if family not in (UNKNOWN, "own")})
 
 
@@ -118,18 +114,14 @@ class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       attached: whether the policy file has it; else it is named in a comment.
-      letters: how many lie there.
-      is_letters_estimate: whether that was reckoned from some of its offsets, since not all were read.
+      is_letters_estimate: whether `letters` was reckoned from some offsets, since not all were read.
       sampled: how many were looked at.
       families, groups, origins, exceptions: what the sampled letters say, and how many of them say it.
-      readers: groups that have committed an offset here.
-      origin_readers: by origin, groups that have committed an offset there.
-      newest_ms, oldest_ms: times of the newest letters and of the oldest.
+      readers: groups that have committed an offset here; `origin_readers` those that have in each origin.
       per_second, window: letters a second, reckoned by offsets and timestamps, and in which time before now.
       copied_times: whether times are those of the records that failed.
       aliases: header names by field, where nobody knows the headers.
-      pointers: how many of those looked at have no payload.
-      converters: how many failed in a converter of Kafka Connect.
+      pointers, converters: of those looked at, how many have no payload, or failed in a converter of Kafka Connect.
       questions: what a person must say.
       why: why it is not attached.
     """
@@ -194,11 +186,7 @@ def describe_topic(sample: TopicSample, known: Known) -> FoundTopic | None:
 
 
 def with_rate(topic: FoundTopic, since: Mapping[int, int], now_ms: int) -> FoundTopic:
-    """Add the letters a second, in the shortest window before now in which there were any.
-
-    Args:
-      since: by length of the window in milliseconds, how many letters were written in it.
-    """
+    """Add the letters a second, in the shortest window before now with any; `since` counts them by its length in milliseconds."""
     for window_ms in sorted(since):
         if count := since[window_ms]:
             # A topic may be younger than that.

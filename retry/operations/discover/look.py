@@ -31,14 +31,7 @@ from retry.policies.topic_names import is_of_kafka
 # Ends of transactions have offsets, and so have records of transactions that were undone, and what was compacted away.
 
 class LetterCount(msgspec.Struct):
-    """Counts letters by the share of offsets that have one.
-
-    Attributes:
-      offsets: how many offsets the topic has.
-      read_offsets: how many of them were read.
-      read_letters: how many letters those had.
-      read_bytes: how large the keys and values of these were together.
-    """
+    """Counts letters by the share of the offsets read that have one; `read_bytes` are of keys and values."""
 
     offsets: int = 0
     read_offsets: int = 0
@@ -46,7 +39,6 @@ class LetterCount(msgspec.Struct):
     read_bytes: int = 0
 
     def add_letter(self, letter_bytes: int) -> None:
-        """Count a letter that was read."""
         self.read_letters += 1
         self.read_bytes += letter_bytes
 
@@ -58,12 +50,10 @@ class LetterCount(msgspec.Struct):
 
     @property
     def is_estimate(self) -> bool:
-        """Whether some offsets were not read."""
         return self.read_offsets < self.offsets
 
     @property
     def letters(self) -> int:
-        """How many letters the topic has, as far as what was read tells."""
         return self.count_in(self.offsets)
 
     def count_in(self, offsets: int) -> int:
@@ -91,7 +81,6 @@ class View(NamedTuple):
     Attributes:
       topics: all of the cluster that this user may see, with their number of partitions.
       readers: by topic, groups that have committed an offset in it.
-      groups: all groups that were seen.
       spans: where partitions begin and end, of topics that were looked at.
       unread: what lies before the letters that were read, of the partitions in `spans`.
       counts: by topic, how many letters there are, of topics that were looked at.
@@ -110,14 +99,11 @@ class View(NamedTuple):
 
 
 def sample_topics(cluster: Cluster, globs: Collection[str], newest: int, say: Say) -> View:
-    """Look at the topics whose names match any of `globs`.
+    """Look at the topics whose names match any of `globs`; raises `TopicsInvalid` where brokers did not answer.
 
     Args:
       newest: of each partition of a topic of dead letters, how many letters are read.
       say: told what could not be seen, in a line.
-
-    Raises:
-      TopicsInvalid: brokers did not answer.
     """
     partitions = offset_ranges.partitions_of(cluster.admin, lambda name: not is_of_kafka(name), _ASK_S)
     topics: dict[str, int] = {}

@@ -41,12 +41,7 @@ defaults:
 def policy_text(
     teams: Mapping[str, Sequence[ProposedTopic]], others: Iterable[FoundTopic], cluster_id: str, now_ms: int, looked_at: int
 ) -> str:
-    """The text of the policy file.
-
-    Args:
-      others: what was found and is not attached.
-      looked_at: how many topics were.
-    """
+    """Write the policy file; `others` were found and are not attached."""
     head = [
         f"Made by retry discover at {iso(now_ms)} of {looked_at} topics of cluster {cluster_id}.",
         "Lines with a question mark ask what no topic can tell: answer them first.",
@@ -136,7 +131,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _ago(age_ms: int) -> str:
-    """A length of time in one unit, rounded down."""
+    """Format a length of time in one unit, rounded down."""
     unit, unit_ms = next((each for each in _UNITS if age_ms >= 2 * each[1]), _UNITS[-1])
     return f"{max(0, age_ms) // unit_ms}{unit}"
 
@@ -144,12 +139,9 @@ def _ago(age_ms: int) -> str:
 # A cluster → the dead-letter topics that were found there, and the policy file that would attach them.
 
 class Discovery(NamedTuple):
-    """The dead-letter topics of a cluster, and a policy file for them.
+    """The topics of a cluster that have dead letters, or may, and a policy file for them, by team and as text.
 
     Attributes:
-      topics: topics of dead letters, and topics that may be, by name.
-      teams: the sections of the policy file, by team.
-      text: the policy file.
       unreadable: topics that look like dead letters by name and may not be read.
     """
 
@@ -174,7 +166,7 @@ def discover(cluster: Cluster, cluster_id: str, globs: Collection[str], newest: 
 
 
 def _add_rates(cluster: Cluster, view: look.View, topics: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
-    """Topics with how many letters they have, how old the oldest is, and how many come in a second."""
+    """Add to topics how many letters they have, how old the oldest is, and how many come in a second."""
     names = [topic.topic for topic in topics if view.counts[topic.topic].offsets]
     look.count_small_topics(cluster, view, names)
     look.note_oldest(cluster, view, names)

@@ -26,8 +26,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A section of the policy file for one topic of dead letters.
 
     Attributes:
-      retry_to: a topic, or `origin`.
-      allowed_targets: where letters may go, with `origin`.
+      retry_to: a topic, or `origin`, with which `allowed_targets` says where letters may go.
       origins: topics from which records may be fetched that letters only point to.
       group: who reads the retries, where letters do not say.
       create: whether the topic `retry_to` is not there yet.
@@ -44,11 +43,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def propose_topics(topics: Iterable[FoundTopic], known: Known, internal: Collection[str]) -> dict[str, list[ProposedTopic]]:
-    """Propose a section for each attached topic, by team.
-
-    Args:
-      internal: topics of the service's own.
-    """
+    """Propose a section for each attached topic, by team; `internal` are the service's own topics."""
     attached = [topic for topic in topics if topic.attached]
     sources = {topic.topic for topic in attached}
     taken = {*sources, *internal, ORIGIN}

@@ -24,7 +24,7 @@ _TAIL = re.compile(r"[._-]?(?:dl[tq]|dead[._-]?letters?(?:[._-]?(?:topic|queue))
 
 
 def words(name: str) -> list[str]:
-    """The words of a name, in small letters.
+    """Split a name into words, in small letters.
 
     >>> words("acme.orderService_DLT")
     ['acme', 'order', 'service', 'dlt']
@@ -107,12 +107,7 @@ _NAME_CHARS_MAX = 200
 
 
 class Guess(NamedTuple):
-    """The fields of a failure that unknown headers seem to hold.
-
-    Attributes:
-      aliases: field of a failure → header.
-      questions: sentences for a person.
-    """
+    """The fields of a failure that unknown headers seem to hold, each with its header, and questions for a person."""
 
     aliases: dict[str, str]
     questions: list[str]

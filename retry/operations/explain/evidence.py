@@ -34,11 +34,7 @@ _NOTHING = "There is no letter at this offset: a transaction ended there or was 
 
 
 def record_from_topic(cluster: Cluster, location: LetterLocation) -> tuple[Any | None, str | None]:
-    """The letter, or why there is none to be read.
-
-    Raises:
-      TopicsInvalid: there is no such topic, partition or offset, or the topic cannot be read.
-    """
+    """Read the letter, or say why there is none; raises `TopicsInvalid` where its topic, partition or offset is not there."""
     (readable,) = cluster.spans(LetterRange(location.topic, location.partition))
     end = offset_ranges.ends(cluster.admin, location.topic, [location.partition])[location.partition]
     if location.offset >= end:
@@ -55,7 +51,7 @@ def record_from_topic(cluster: Cluster, location: LetterLocation) -> tuple[Any |
 
 
 def record_from_entry(location: LetterLocation, entry: Entry) -> Record:
-    """The letter that an entry was made from, as far as it is a copy of it: without the history that it brought along."""
+    """Make the letter again that an entry was made from, without the history that it brought along."""
     theirs = [header for header in entry.headers if header[0] not in names.OURS]
     timestamp = NO_TIMESTAMP if entry.timestamp_ms is None else (CREATE_TIME, entry.timestamp_ms)
     return Record(location, entry.key, entry.value, theirs, timestamp)
@@ -64,23 +60,14 @@ def record_from_entry(location: LetterLocation, entry: Entry) -> Record:
 # What a letter was before operators edited or patched it: copies among the discarded, which are shown and never returned.
 
 class FormerVersion(NamedTuple):
-    """A letter as it was.
-
-    Attributes:
-      place: where its copy lies.
-      action: the action that changed it, in hexadecimal.
-    """
+    """A letter as it was: the place of its copy, and the action that changed it, in hexadecimal."""
 
     place: LetterLocation
     action: str
 
 
 def former_versions(cluster: Cluster, wanted: LetterLocation, written_ms: int) -> list[FormerVersion]:
-    """List the former versions of one letter, as far as they are found within 10 s.
-
-    Args:
-      written_ms: timestamp of the letter.
-    """
+    """List the former versions of one letter, written at `written_ms`, as far as they are found within 10 s."""
     topic = cluster.names.discarded
     about = topics.describe(cluster.admin, [topic], optional=True).get(topic)
     if about is None:
@@ -102,11 +89,7 @@ Delivered = tuple[DecisionRecord, Delivery | None]
 
 
 class DeliverySearch(NamedTuple):
-    """Looks for what became of one letter.
-
-    Attributes:
-      is_returned: whether the record at some coordinates was returned from there.
-    """
+    """Looks for what became of one letter; `is_returned` tells whether the record at some place was returned from there."""
 
     cluster: Cluster
     location: LetterLocation
@@ -134,7 +117,7 @@ class DeliverySearch(NamedTuple):
         return search.find_sent_record(self.cluster, self.location, self.letter, decision, self.is_returned)
 
     def _parked_since(self, decision: DecisionRecord, parking: list[str]) -> Delivered | None:
-        """A letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
+        """Find a letter that was to be retried and was parked while it waited: cancelled, or decided anew."""
         for topic in parking:
             # It left before it was due.
             parked = decision._replace(decision=PARK, due_ms=None, target=topic)
@@ -150,15 +133,11 @@ class LetterEvidence(NamedTuple):
     Attributes:
       missing: why the letter is not read from its topic; None where it is.
       record: the letter as it can be read, from its topic or from its entry; None where neither has it.
-      letter: `record`, parsed as a dead letter.
       position: where the intake group goes on reading its partition; None where it has not begun.
-      waiting: its entry; None where it does not wait.
       blocked: why nothing of its lane may go.
       forbidden: why the user of this command may not write to its target; only looked up where nothing else blocks it.
       workers: members of the group that shares the shards; None where that is not known.
       decision: what was decided, as the outcome or the entry says.
-      delivery: the record that the letter became.
-      former: copies of the letter from before operators changed it.
       refused: letters that workers say are refused by their topics, one by one; only looked up where the letter waits.
     """
 
@@ -178,11 +157,7 @@ class LetterEvidence(NamedTuple):
 
 
 def evidence_of(cluster: Cluster, location: LetterLocation, registry: Registry | None) -> LetterEvidence:
-    """Look everywhere. Takes seconds, and no longer than 10 s for each of outcomes, target and discarded letters beyond reading
-    the changelog.
-
-    Args:
-      registry: of the policy file, where there is one.
+    """Look everywhere. Beyond reading the changelog it takes at most 10 s for each of outcomes, target and discarded letters.
 
     Raises:
       TopicsInvalid: there is no such topic, partition or offset, or a topic cannot be read.

@@ -28,12 +28,7 @@ _OF_THE_LETTER = ("too_large", "unreadable_headers", "bad_attempt", "bad_due")
 
 
 class Explained(NamedTuple):
-    """The explanation of one letter in sentences.
-
-    Attributes:
-      decision: what was decided, or, for a letter that is not taken in, what would be decided now.
-      sentences: those of each section.
-    """
+    """The explanation of one letter in sentences, by section; `decision` is that of now for a letter that is not taken in."""
 
     state: LetterState
     decision: DecisionRecord | None
@@ -41,12 +36,7 @@ class Explained(NamedTuple):
 
 
 def explain_evidence(evidence: LetterEvidence, registry: Registry | None, forecast: Forecast | None, now_ms: int) -> Explained:
-    """Explain the evidence of a letter in sentences.
-
-    Args:
-      registry: of the policy file, where there is one.
-      forecast: what a worker would decide now, for a letter that can be read.
-    """
+    """Explain the evidence of a letter; `forecast` is what a worker would decide now, for a letter that can be read."""
     state = _derive_letter_state(evidence, registry, now_ms)
     foreseen = state in (LetterState.UNSEEN, LetterState.UNREAD)
     decision = evidence.decision
@@ -75,9 +65,7 @@ def _derive_letter_state(evidence: LetterEvidence, registry: Registry | None, no
         return LetterState.UNSEEN if is_read else LetterState.UNREAD
     if evidence.decision is None:
         return LetterState.LEFT
-    ended = {
-        PARK: LetterState.PARKED, DISCARD: LetterState.DISCARDED, ERASE: LetterState.DISCARDED, RETURNED: LetterState.LEFT,
-    }  # fmt: skip
+    ended = {PARK: LetterState.PARKED, DISCARD: LetterState.DISCARDED, ERASE: LetterState.DISCARDED, RETURNED: LetterState.LEFT}
     return ended.get(evidence.decision.decision, LetterState.RETRIED)
 
 

@@ -50,11 +50,7 @@ def is_location(text: str) -> bool:
 
 
 def parse_location(text: str) -> LetterLocation:
-    """The place that `topic/partition/offset` names.
-
-    Raises:
-      ValueError: it is not of that form.
-    """
+    """Parse `topic/partition/offset`; raises `ValueError` where a text is not of that form."""
     topic, *numbers = text.split("/")
     if not topic or len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise ValueError(f"{text!r} is not TOPIC/PARTITION/OFFSET, like orders.DLT/0/42")
@@ -65,22 +61,13 @@ def parse_location(text: str) -> LetterLocation:
 
 
 def named_place(text: str) -> LetterLocation:
-    """The place where the letter failed that a text names, as `parse_location` reads it or as the key of a letter that waits.
-
-    Raises:
-      ValueError: it is of neither form.
-    """
+    """Parse where a letter failed, as `parse_location` or out of the name of a letter that waits; raises `ValueError`."""
     due, _, rest = text.partition("/")
     return parse_location(rest if text.count("/") == _KEY_SLASHES and due.isascii() and due.isdigit() else text)
 
 
 class DecisionRecord(NamedTuple):
-    """One decision on a letter; fields as those of an outcome, None where no record tells them.
-
-    Attributes:
-      attempt: number of the retry that the decision is about.
-      action: the action by which operators have decided; None where they have not.
-    """
+    """One decision on a letter, by an `action` or by a policy; fields as those of an outcome, None where no record tells them."""
 
     id: str
     team: str
@@ -100,7 +87,6 @@ class Delivery(NamedTuple):
     """The record that a letter became; `at_ms` is None where its topic does not keep the broker's time.
 
     Attributes:
-      reason: why the letter is parked.
       action: the action of operators that moved the letter last.
       attempt: how many retries the record's headers tell of.
       returned: whether an operator had it returned from there.
@@ -115,21 +101,13 @@ class Delivery(NamedTuple):
 
 
 def outcome(cluster: Cluster, wanted: LetterLocation, letter: Letter | None) -> Outcome | None:
-    """The outcome of a letter at intake, if it is found within 10 s.
-
-    Raises:
-      OutcomeNewer: a newer version wrote it, so it may mean something else.
-    """
+    """Find the outcome of a letter at intake within 10 s; raises as `read_outcome`."""
     since_ms = letter.timestamp_ms or 0 if letter else 0
     return next((told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is None), None)
 
 
 def last_acted(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Outcome | None:
-    """Find the last outcome of operators' actions on a letter, within 10 s; None where there is none.
-
-    Raises:
-      OutcomeNewer: a newer version wrote it, so it may mean something else.
-    """
+    """Find the last outcome of operators' actions on a letter within 10 s; raises as `read_outcome`."""
     acted = (told for told in _outcomes(cluster, wanted, since_ms) if told.get("action") is not None)
     return max(acted, key=lambda told: told["taken_ms"], default=None)
 
@@ -144,10 +122,10 @@ def _outcomes(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Iterat
 
 
 def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
-    """The outcome in a record, if it is that of a letter.
+    """Read the outcome of a letter in a record, if it is there.
 
     Raises:
-      OutcomeNewer: it is, and may mean something else.
+      OutcomeNewer: a newer version wrote it, so it may mean something else.
     """
     # Most records are of other letters, and need not be taken apart.
     if wanted.topic.encode() not in value or b"%d" % wanted.offset not in value:
@@ -163,7 +141,6 @@ def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
 
 
 def of_outcome(told: Outcome) -> DecisionRecord:
-    """Return the decision that an outcome records."""
     return DecisionRecord(*(told.get(field) for field in DecisionRecord._fields))  # type: ignore[arg-type]
 
 
@@ -187,7 +164,7 @@ def find_sent_record(
     cluster: Cluster, wanted: LetterLocation, letter: Letter | None, decided: DecisionRecord,
     is_returned: Callable[[LetterLocation], bool],
 ) -> Delivery | None:
-    """The record on the target topic that was made from the letter, if it is found in time; one that was returned comes last."""
+    """Find the record on the target topic that was made from the letter, in time; one that was returned comes last."""
     about = topics.describe(cluster.admin, [decided.target], optional=True).get(decided.target)
     if about is None:
         return None
@@ -219,7 +196,7 @@ def _decode_header(value: bytes | None) -> str | None:
 
 
 def own_headers(message: Any) -> Mapping[str, bytes | None]:
-    """The headers of a record by name, the service's own among them; none where they cannot be read."""
+    """Read the headers of a record by name, the service's own among them; none where they cannot be read."""
     return dict(read_headers(message) or ())
 
 

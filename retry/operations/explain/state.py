@@ -25,7 +25,7 @@ class Step(NamedTuple):
 def list_due_steps(
     policy: Policy, *, attempt: int, failed_at_ms: int, now_ms: int, draw: float, retry_at_ms: int | None
 ) -> Iterator[Step]:
-    """The last one has the due time; arguments are those of `Policy.decide`, for a letter that is retried."""
+    """List the steps, of which the last has the due time, for a letter that is retried; arguments as for `Policy.decide`."""
     at_ms, says = _find_wished_time(policy, attempt, failed_at_ms, draw, retry_at_ms)
     yield Step(says, at_ms)
     if at_ms > (latest_ms := now_ms + policy.max_delay_ms):
@@ -70,7 +70,6 @@ class ExplainedLetter(NamedTuple):
     Attributes:
       decision: what was decided, or would be decided now.
       present: the letter as the present policy file decides on it; None where there is no file, or nothing to decide about.
-      registry: of the policy file, where there is one.
     """
 
     evidence: LetterEvidence

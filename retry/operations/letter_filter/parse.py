@@ -24,10 +24,7 @@ _BLANK = re.compile(r"\s*")
 _NO_GROUPS = (
     "what operators merged and split is known in the console alone; ask there, or write fingerprint: and the number of each kind"
 )
-_WORDS = {
-    "and": "terms side by side must all hold anyway; leave it out",
-    "not": "write - before the term, as -team:payments",
-}
+_WORDS = {"and": "terms side by side must all hold anyway; leave it out", "not": "write - before the term, as -team:payments"}
 
 
 def parse(text: str, *, groups: bool = False) -> Filter:

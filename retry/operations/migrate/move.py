@@ -51,11 +51,7 @@ Say = Callable[[str], None]
 
 
 def await_empty(cluster: Cluster, group: str, say: Say) -> None:
-    """Wait a moment until nobody is in a group any more.
-
-    Raises:
-      MigrationStopped: somebody stays.
-    """
+    """Wait a moment until nobody is in a group any more; raises `MigrationStopped` where somebody stays."""
     deadline, told = Deadline(_EMPTY_S), False
     while present := list_group_members(cluster, group):
         if deadline.has_passed():
@@ -70,12 +66,7 @@ def await_empty(cluster: Cluster, group: str, say: Say) -> None:
 
 
 class _UnknownBatch(NamedTuple):
-    """A batch that ran out of time: where the group stands behind it tells whether it was moved.
-
-    Attributes:
-      letters: how many letters it has.
-      left: how many of its records become no letter.
-    """
+    """A batch that ran out of time, counted: where the group stands behind it tells whether it was moved."""
 
     offsets: list[TopicPartition]
     letters: int
@@ -83,11 +74,7 @@ class _UnknownBatch(NamedTuple):
 
 
 class Move:
-    """Moves what waits for one group.
-
-    Args:
-      leave: whether records that become no letter are passed over; else they end the move before their batch.
-    """
+    """Moves what waits for one group. Records that become no letter are passed over with `leave`; else they end the move."""
 
     def __init__(self, cluster: Cluster, waiting: UnreadRecords, conversion: Conversion, *, leave: bool) -> None:
         self._cluster, self._waiting, self._conversion = cluster, waiting, conversion
@@ -98,11 +85,7 @@ class Move:
         self.moved = self.left = 0
 
     def run(self) -> None:
-        """Move everything that waits, in batches.
-
-        Raises:
-          MigrationStopped: it ended early; what was moved stays moved.
-        """
+        """Move everything that waits, in batches; raises `MigrationStopped` where that ends early: what was moved stays moved."""
         while self._open:
             try:
                 self._move_from_position()
@@ -223,7 +206,7 @@ class Move:
         self.left += left
 
     def _with_new_times(self, letters: list[Entry], producer: KafkaTransactionalProducer) -> list[Entry]:
-        """Letters of a transaction that was undone, those with the time of now that are too old for the dead-letter topic.
+        """Give letters that are too old for the dead-letter topic the time of now, after their transaction was undone.
 
         Raises:
           MigrationStopped: one of them is refused for something else.

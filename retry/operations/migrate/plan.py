@@ -59,7 +59,7 @@ def of_cronsumer(headers: Headers, place: bytes) -> Headers | None:
 
 
 def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: int | None = None) -> Headers:
-    """The headers of a letter that was moved from a place.
+    """Make the headers of a letter that was moved from a place.
 
     Args:
       made: retries that it had there. One that came from here before keeps its own count where that is higher.
@@ -67,12 +67,8 @@ def make_moved_headers(headers: Headers, place: bytes, made: int = 0, due_ms: in
     """
     count = max(made, retries_made(dict(headers).get(ours.ATTEMPT, b"0")) or 0)
     due = b"%d" % due_ms if due_ms is not None and moment(b"%d" % due_ms) is not None else None
-    return ours.set_in(
-        headers,
-        (ours.ATTEMPT, b"%d" % count if count > 0 else None),
-        (ours.RETRY_AT_MS, due),
-        (ours.MIGRATED_FROM, place),
-    )
+    counted = b"%d" % count if count > 0 else None
+    return ours.set_in(headers, (ours.ATTEMPT, counted), (ours.RETRY_AT_MS, due), (ours.MIGRATED_FROM, place))
 
 
 # How many records that are left are told of by their places.
@@ -83,12 +79,10 @@ class Plan:
     """Records that wait, counted.
 
     Attributes:
-      topics: by topic, how many there are.
-      others: of these, by topic, those that the other service did not write, or whose headers cannot be read.
+      others: by topic, those that the other service did not write, or whose headers cannot be read.
       places: where the first of those lie.
       unreadable: how many of them have headers that the client cannot read, and cannot be moved at all.
       other_times: how many would be due at another time than the other service says.
-      tried: what becomes of those that are moved.
     """
 
     def __init__(self) -> None:
@@ -98,7 +92,6 @@ class Plan:
         self.tried = Tried()
 
     def count_non_letter(self, place: bytes, topic: str, *, unreadable: bool) -> None:
-        """Count a record that becomes no letter; the places of the first ones are kept."""
         self.others[topic] += 1
         self.unreadable += unreadable
         if len(self.places) < _PLACES_MAX:
@@ -106,11 +99,7 @@ class Plan:
 
 
 class Conversion:
-    """The conversion of another service's records into letters.
-
-    Args:
-      others: whether records that the other service did not write become letters, too, with the headers that they have.
-    """
+    """Converts another service's records into letters; with `others` also those that it did not write, with their own headers."""
 
     def __init__(self, convert: LetterHeaders, target: str, *, others: bool) -> None:
         self._convert, self._target, self._others = convert, target, others
@@ -131,11 +120,7 @@ class Conversion:
 
 
 def plan_migration(cluster: Cluster, registry: Registry, waiting: Sequence[UnreadRecords], conversion: Conversion) -> Plan:
-    """Decide everything that waits.
-
-    Raises:
-      TopicsInvalid: a topic cannot be read.
-    """
+    """Decide everything that waits; raises `TopicsInvalid` where a topic cannot be read."""
     plan, inspector, now_ms = Plan(), cluster.inspector(registry), wall_ms()
     for batch in _read_waiting_batches(cluster, waiting):
         letters = []

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from retry.errors import MigrationStopped, TopicsInvalid
 from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.interface import Partition
-from retry.kafka.offset_ranges import OffsetSpec, Span
-from retry.operations.cluster import Cluster
+from retry.kafka.offset_ranges import Span
+from retry.operations.cluster import Cluster, find_spans
 from retry.policies.registry import Registry
 from retry.policies.topic_names import is_of_kafka
 
@@ -20,10 +20,9 @@ _PATTERN = frozenset("*?[")
 
 
 class UnreadRecords(NamedTuple):
-    """The records that one consumer group has still to read.
+    """The records that one consumer group has still to read, up to the end of what is committed now.
 
     Attributes:
-      spans: of each partition, from where the group goes on to the end of what is committed now.
       unread: topics in which the group has committed nothing, or so long ago that brokers have forgotten it.
     """
 
@@ -37,7 +36,7 @@ class UnreadRecords(NamedTuple):
 
 
 def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
-    """Make sure that what is written to a topic is taken in.
+    """See that what is written to a topic is taken in.
 
     Raises:
       MigrationStopped: the policy file has nothing on it.
@@ -89,15 +88,7 @@ Offsets = Mapping[Partition, int]
 
 
 def readers(committed: Mapping[str, Offsets], topics: Collection[str], asked: str | None) -> dict[str, tuple[str, Offsets]]:
-    """Find the group that reads each topic, and the offsets that it has committed.
-
-    Args:
-      committed: offsets by group, of all groups.
-      asked: as `group` of `find`.
-
-    Raises:
-      MigrationStopped: no group has read a topic, or several have.
-    """
+    """Find the group that reads each topic, and its committed offsets; raises `MigrationStopped` where that is not one group."""
     found: dict[str, tuple[str, Offsets]] = {}
     for topic in sorted(topics):
         all_of_topic = sorted(group for group, offsets in committed.items() if any(name == topic for name, _ in offsets))
@@ -122,11 +113,7 @@ def _unclear(topic: str, of_topic: Sequence[str], all_of_topic: Sequence[str], a
 
 
 def list_group_members(cluster: Cluster, group: str) -> list[str]:
-    """Who is in a group now.
-
-    Raises:
-      MigrationStopped: this user may not know.
-    """
+    """List who is in a group now; raises `MigrationStopped` where this user may not know."""
     names = consumer_groups.list_members(cluster.admin, group)
     if names is None:
         raise MigrationStopped(f"this user may not see who is in the group {group}; grant it the right to describe and read it")
@@ -148,11 +135,7 @@ def _is_glob(text: str) -> bool:
 
 def _ends(cluster: Cluster, places: list[Partition]) -> dict[Partition, tuple[int, int]]:
     """Return the first and the end offset of each partition that anything was ever written to."""
-    first = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.earliest(), _ASK_S)
-    last = offset_ranges.offsets_at(cluster.admin, places, OffsetSpec.latest(), _ASK_S)
-    if silent := [f"{topic}/{n}: no answer" for topic, n in places if (topic, n) not in first or (topic, n) not in last]:
-        raise TopicsInvalid(silent[:5], "look at the brokers, then try again")
-    return {place: (first[place], last[place]) for place in places if last[place]}
+    return {(span.topic, span.partition): (span.start, span.stop) for span in find_spans(cluster.admin, places) if span.stop}
 
 
 def _read_committed(cluster: Cluster, group: str | None, topics: Collection[str]) -> dict[str, Offsets]:

@@ -13,13 +13,14 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.cli import act, options
-from retry.cli.act import confirm_count, ramp, request
+from retry.cli.act import confirm_count, parse_options, request
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import ActionRefused
 from retry.operations import cluster, control_requests
 from retry.operations.act import preview, start
 from retry.operations.act.choose import Chosen
+from retry.operations.act.options import ramp
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import Request
 from retry.operations.act.start import PREVIEW_MS_MAX
@@ -80,8 +81,8 @@ def test_a_preview_before_which_somebody_sat_too_long_is_not_started(monkeypatch
     class Asked(Shards):
         admin = None
 
-        def follower(self) -> tuple[Nothing, dict[int, int]]:
-            return Nothing(), {}
+        def follower(self) -> Nothing:
+            return Nothing()
 
     def previewed(_settings: Any, _registry: Any, asked: Request, _fits: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
         chosen = Chosen(now_ms)
@@ -103,22 +104,26 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     value = tmp_path / "value"
     value.write_bytes(b"\0new")
     about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
-    edited = request("edit", {**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)}, **about)
+    given = parse_options({**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)})
+    edited = request("edit", given, **about)
     assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None)
     assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
-    patched = request("patch", {**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}, **about)
+    patched = request("patch", parse_options({**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}), **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)
-    assert request("redirect", {**OPTIONS, "to": "slow", "spread": 5}, **about).due == (None, 5, 0)
+    assert request("redirect", parse_options({**OPTIONS, "to": "slow", "spread": 5}), **about).due == (None, 5, 0)
 
 
 def test_many_letters_that_are_due_now_go_in_steps_unless_somebody_says_otherwise() -> None:
-    assert ramp("retry", OPTIONS, 1_000) is None
-    assert ramp("retry", OPTIONS, 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)
-    assert ramp("redirect", {**OPTIONS, "ramp": True, "keep": 0.5, "settle": 1, "silence": 2}, 4) == Ramp(0.5, [1, 2, 1], 1, 2)
-    assert ramp("retry", {**OPTIONS, "keep": 0.5}, 3) == Ramp(0.5, [1, 2], 10_000, 120_000)
+    def asked(kind: str, letters: int, **given: Any) -> Ramp | None:
+        return ramp(kind, parse_options({**OPTIONS, **given}), letters)
+
+    assert asked("retry", 1_000) is None
+    assert asked("retry", 1_001) == Ramp(0.9, [1, 2, 5, 20, 50, 200, 723], 10_000, 120_000)
+    assert asked("redirect", 4, ramp=True, keep=0.5, settle=1, silence=2) == Ramp(0.5, [1, 2, 1], 1, 2)
+    assert asked("retry", 3, keep=0.5) == Ramp(0.5, [1, 2], 10_000, 120_000)
     for others in ({"ramp": False}, {"at": 5}, {"spread": 5}, {"postpone": 5}):
-        assert ramp("retry", {**OPTIONS, **others}, 1_000_000) is None
-    assert ramp("discard", OPTIONS, 1_000_000) is None
+        assert asked("retry", 1_000_000, **others) is None
+    assert asked("discard", 1_000_000) is None
 
 
 def test_the_number_of_many_letters_is_typed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

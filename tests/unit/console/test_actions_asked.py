@@ -22,11 +22,11 @@ from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import TransactionAborted
+from retry.operations.act.action_report import MEMBER_COLUMNS, MemberResult
 from retry.operations.act.audit import AuditLetter
 from retry.operations.act.choose import Chosen
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import ExampleChange, Preview
-from retry.operations.act.told import MEMBER_COLUMNS, MemberResult
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS
 

@@ -10,8 +10,8 @@ import pytest
 
 from retry.console.acting.standing_actions import count_new_failures
 from retry.delay_queue.action_records import Action, Tally
+from retry.operations.act.action_report import count_arrived, without_state
 from retry.operations.act.overview import ActionOverview
-from retry.operations.act.told import count_arrived, without_state
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
 from retry.operations.listing import Cursor

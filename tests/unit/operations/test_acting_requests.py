@@ -26,10 +26,10 @@ from retry.intake.attempts import LineageTopic, to_header
 from retry.intake.build_entry import EntryBuilder
 from retry.operations import waiting_entries
 from retry.operations.act import choose, overview, request, start
+from retry.operations.act.action_report import ramp_object
 from retry.operations.act.choose import Chosen
 from retry.operations.act.preview import differences
 from retry.operations.act.request import DueTimes, Edit
-from retry.operations.act.told import ramp_object
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import predicate
 from retry.policies.policy_file import parse as policy_file

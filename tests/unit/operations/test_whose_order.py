@@ -11,10 +11,10 @@ from retry.cli import act_output
 from retry.delay_queue import entry_keys
 from retry.delay_queue.action_records import Action
 from retry.operations.act import choose
+from retry.operations.act.action_report import order_objects, order_told, preview_object
 from retry.operations.act.choose import Chosen
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import renew_action
-from retry.operations.act.told import order_objects, order_told, preview_object
 
 NOW_MS = 1_790_000_000_000
 

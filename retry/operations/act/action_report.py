@@ -1,4 +1,4 @@
-"""An action, its preview, its letters and what became of each, as the commands and the console's API tell it."""
+"""What commands and the console's API report of an action: its preview, how far it has come, and what became of each letter."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ MOVED, NOT_YET = "moved", "not_yet"
 
 
 class MemberResult(NamedTuple):
-    """One letter of an action.
+    """One letter of an action, and when its result was written; None where there is none yet.
 
-    Attributes:
-      at_ms: when the result was written; None where there is none yet.
-      told: what the audit says of it; `moved` and `not_yet` are results that it does not know.
+    `moved` and `not_yet` are results that the audit does not know.
     """
 
     at_ms: int | None
@@ -44,11 +42,7 @@ class MemberResult(NamedTuple):
 
 
 def list_member_results(settings: Settings, shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResult]:
-    """Every letter of an action, those with a result first.
-
-    Raises:
-      TopicsInvalid: a topic is missing or cannot be read.
-    """
+    """List every letter of an action, those with a result first; raises `TopicsInvalid` where a topic cannot be read."""
     audit, since_ms, action_id = Audit(settings, shards.admin), about.action.asked_at_ms - CLOCKS_MS, about.id.hex()
     records = lambda: audit.read_records(since_ms, action_id)  # noqa: E731
     # Read twice, so that only letters that are gone are held in memory.
@@ -69,9 +63,7 @@ def _find_waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLette
         for where, entry in waiting_entries.entries(table):
             name = f"{where.topic}/{where.partition}/{where.offset}"
             if name in letters:
-                found[name] = AuditLetter(
-                    MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination
-                )
+                found[name] = AuditLetter(MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination)
     return found
 
 
@@ -90,11 +82,7 @@ def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResu
 # New failures while an action runs: letters like those that it is about, whose first failure was after it was asked for.
 
 def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter | None:
-    """Build the filter of new failures like the letters of an action, in any state; None where its filter cannot be parsed.
-
-    Args:
-      groups: as for `parse`.
-    """
+    """Build the filter of new failures like the letters of an action, in any state; None where its filter cannot be parsed."""
     try:
         letter_filter = without_state(parse(action.filter, groups=groups))
     except FilterInvalid:
@@ -108,12 +96,10 @@ def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
     """
-    letter_filter = like_these(action, now_ms)
-    if letter_filter is None:
+    if (letter_filter := like_these(action, now_ms)) is None:
         return None
-    return sum(
-        not action.teams or (letter.team or "") in action.teams for letter in listing.find_letters(letter_filter, Cursor())
-    )
+    found = listing.find_letters(letter_filter, Cursor())
+    return sum(not action.teams or (letter.team or "") in action.teams for letter in found)
 
 
 def without_state(letter_filter: Filter) -> Filter:
@@ -174,7 +160,6 @@ def order_objects(chosen: Chosen) -> list[dict[str, Any]]:
 
 
 def action_object(about: ActionOverview) -> dict[str, Any]:
-    """Who asked for what, and how far it has come."""
     action = about.action
     return {
         "action": about.id.hex(), "kind": action.kind, "status": about.status, "by": action.by, "reason": action.reason,
@@ -185,12 +170,10 @@ def action_object(about: ActionOverview) -> dict[str, Any]:
 
 
 def tally_object(tally: Tally) -> dict[str, Any]:
-    """Return the counts of an action's letters by what became of them."""
     return {"done": tally.done, "gone": tally.gone, "refused": tally.refused}
 
 
 def ramp_object(about: ActionOverview) -> dict[str, Any] | None:
-    """A ramp; None where the action is none."""
     if (ramp := about.action.ramp) is None:
         return None
     return {
@@ -200,7 +183,6 @@ def ramp_object(about: ActionOverview) -> dict[str, Any] | None:
 
 
 def member_row(member: MemberResult) -> dict[str, Any]:
-    """One letter of an action, by the columns above."""
     told = member.told
     row = (
         told.letter or told.parked, told.result, _iso(member.at_ms), member.shard, _iso(told.due_ms), told.target,
@@ -210,7 +192,7 @@ def member_row(member: MemberResult) -> dict[str, Any]:
 
 
 def _describe_step(about: ActionOverview, n: int) -> dict[str, Any]:
-    """One step; its bound is that of all steps that count, up to this one."""
+    """Describe a step of a ramp; its bound is that of all steps that count, up to this one."""
     counts, step = about.steps[n], about.step
     status = PASSED if n < step.step else WAITS if n > step.step else OPEN
     recovered, put = recovering(about.steps, step if n >= step.since else Step(), n)
