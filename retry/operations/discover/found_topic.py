@@ -107,6 +107,8 @@ BY_NAME, BY_LETTERS, BY_BOTH = "name", "letters", "name and letters"
 HOUR_MS = 3_600_000
 WINDOWS_MS = (HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS)
 _SOON_MS = 1_000
+# So many groups, origins or exceptions are told of a topic.
+_NAMES_MAX = 10
 
 
 class FoundTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,5 +236,5 @@ def _count_header(sample: TopicSample, header: str | None) -> Counter[str]:
     return Counter(value.decode(errors="replace") for value in values if value)
 
 
-def _most(counter: Counter[str], most: int = 10) -> dict[str, int]:
-    return dict(counter.most_common(most))
+def _most(counter: Counter[str]) -> dict[str, int]:
+    return dict(counter.most_common(_NAMES_MAX))

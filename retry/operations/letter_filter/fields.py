@@ -17,22 +17,11 @@ _MS_MAX = 253_402_300_799_999
 _MILLISECOND = timedelta(milliseconds=1)
 # How a term with each field looks: for messages.
 EXAMPLES = {
-    "team": "team:payments",
-    "state": "state:parked",
-    "exception": "exception:*.GatewayTimeout",
-    "cause": "cause:java.net.*",
-    "message": 'message:"card declined"',
-    "topic": "topic:payments.orders.DLT",
-    "consumer-group": "consumer-group:billing",
-    "key": "key:4711",
-    "header": "header.tenant:acme",
-    "attempt": "attempt:3..",
-    "age": "age:>2h",
-    "due": "due:<10m",
-    "fingerprint": "fingerprint:51a0c3de77b1f00d",
-    "group": "group:51a0c3de77b1f00d",
-    "value": "value.$.order.id=4711",
-}
+    "team": "team:payments", "state": "state:parked", "exception": "exception:*.GatewayTimeout", "cause": "cause:java.net.*",
+    "message": 'message:"card declined"', "topic": "topic:payments.orders.DLT", "consumer-group": "consumer-group:billing",
+    "key": "key:4711", "header": "header.tenant:acme", "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m",
+    "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d", "value": "value.$.order.id=4711",
+}  # fmt: skip
 # What operators have merged and split of kinds of failures; see `retry.console.folding.regrouping`.
 GROUP = "group"
 NAMED = frozenset({"header", "value"})
@@ -41,11 +30,7 @@ PATH = re.compile(r"\$(\.[^.]+)+")
 
 
 def read_range(field: str, text: str, column: int) -> Range:
-    """Read the value of a term with `attempt`, `age` or `due` as a range.
-
-    Raises:
-      FilterInvalid: the value is not such a range.
-    """
+    """Read the value of a term with `attempt`, `age` or `due`; raises `FilterInvalid` where it is no such range."""
     read = _BOUNDS[field]
     comparison = re.match(r"[<>]=?", text)
     if comparison:

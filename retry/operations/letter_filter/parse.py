@@ -171,7 +171,6 @@ class _Parser:
 
 
 def _alone(word: str, known: Sequence[str]) -> str:
-    """Say what to write in place of a word that is no term."""
     if reason := _WORDS.get(word.lower()):
         return reason
     if word in EXAMPLES:

@@ -22,7 +22,7 @@ _text = msgspec.json.Decoder(str).decode
 
 
 def text_at(value: bytes | None, path: str) -> str | None:
-    """A string without its quotes, or a number, true, false or null as it is written.
+    """Find a string, without its quotes, or a number, true, false or null as it is written.
 
     None where the value is no JSON, has nothing at the path, or has an object or a list there.
 
@@ -89,20 +89,14 @@ _Texts = Callable[[LetterFacts], Iterator[str | None]]
 def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
     """Build the test of whether a filter selects a letter, as of this moment.
 
-    Args:
-      in_group: tells which letters a group has; None where nobody does.
-
     Raises:
-      FilterInvalid: the filter asks for a group, and `in_group` is None.
+      FilterInvalid: the filter asks for a group, and no `in_group` tells which letters that has.
     """
     if isinstance(letter_filter, Term):
         if letter_filter.field == GROUP:
             return _of_group(letter_filter, in_group)
-        return (
-            _ranges(letter_filter.field, letter_filter.value, now_ms)
-            if isinstance(letter_filter.value, Range)
-            else _globs(letter_filter, letter_filter.value)
-        )
+        value = letter_filter.value
+        return _ranges(letter_filter.field, value, now_ms) if isinstance(value, Range) else _globs(letter_filter, value)
     if isinstance(letter_filter, Not):
         holds = predicate(letter_filter.of, now_ms, in_group)
         return lambda letter: not holds(letter)
@@ -113,7 +107,7 @@ def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = Non
 
 
 def list_states(letter_filter: Filter, *, discarded: bool = False) -> frozenset[str]:
-    """The states that a letter may have of which a filter holds; where no other has to be looked at.
+    """List the states that a letter may have of which a filter holds; where no other has to be looked at.
 
     What was discarded is meant only where that is said, in the filter or with `discarded`.
     """
@@ -134,14 +128,10 @@ def latest_due_ms(letter_filter: Filter, now_ms: int) -> float:
 
 
 def mentions_state(letter_filter: Filter, state: str) -> bool:
-    """Whether a filter speaks of a state."""
     if isinstance(letter_filter, Term):
         return letter_filter.field == "state" and letter_filter.value == Glob((state,))
-    return (
-        mentions_state(letter_filter.of, state)
-        if isinstance(letter_filter, Not)
-        else any(mentions_state(each, state) for each in letter_filter.of)
-    )
+    parts = [letter_filter.of] if isinstance(letter_filter, Not) else letter_filter.of
+    return any(mentions_state(each, state) for each in parts)
 
 
 def _possible(letter_filter: Filter, state: str) -> tuple[bool, bool]:
@@ -210,20 +200,18 @@ def _ranges(field: str, value: Range, now_ms: int) -> Predicate:
 
 
 def bound_at(bound: Bound | None, now_ms: int) -> int | None:
-    """The number that a bound stands for, as of this moment."""
     if isinstance(bound, Moment):
         return bound.at_ms(now_ms)
     return bound.ms if isinstance(bound, Span) else bound
 
 
 def _cost(letter_filter: Filter) -> int:
-    """How much has to be read of a letter before this is decided."""
+    """Rank a filter by how much has to be read of a letter before it is decided."""
     if isinstance(letter_filter, Not):
         return _cost(letter_filter.of)
     if isinstance(letter_filter, AllOf | AnyOf):
         return max(map(_cost, letter_filter.of), default=0)
     if letter_filter.field == "value":
         return _VALUE_COST
-    return (
-        _FAILURE_COST if letter_filter.field in ("exception", "cause", "message", "consumer-group", "fingerprint", GROUP) else 0
-    )
+    is_of_failure = letter_filter.field in ("exception", "cause", "message", "consumer-group", "fingerprint", GROUP)
+    return _FAILURE_COST if is_of_failure else 0

@@ -25,7 +25,7 @@ class Glob:
     parts: tuple[str, ...]
 
     def compile_whole(self) -> Callable[[str], bool]:
-        """Return a test of whether a whole text matches."""
+        """Build a test of whether a whole text matches."""
         if len(self.parts) == 1:
             return self.parts[0].__eq__
         first, *inner, last = self.parts
@@ -37,7 +37,7 @@ class Glob:
         return matches
 
     def anywhere(self) -> Callable[[str], bool]:
-        """Return a test of whether any part of a text matches, in capitals or not."""
+        """Build a test of whether any part of a text matches, in capitals or not."""
         parts = [part.casefold() for part in self.parts]
 
         def occurs(text: str) -> bool:
@@ -56,7 +56,7 @@ class Glob:
 
 
 def glob(parts: Sequence[str]) -> Glob:
-    """The glob of these parts; two stars in a row are one."""
+    """Make the glob of these parts; two stars in a row are one."""
     first, *rest = parts
     return Glob((first, *(part for part in rest[:-1] if part), *rest[-1:]))
 
@@ -82,7 +82,6 @@ class Moment:
     from_now: bool
 
     def at_ms(self, now_ms: int) -> int:
-        """Return the time in milliseconds since 1970."""
         return self.ms + now_ms if self.from_now else self.ms
 
     def __str__(self) -> str:

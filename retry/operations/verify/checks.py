@@ -130,21 +130,23 @@ def stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
 
 
 def overdue(context: VerifyContext, row: EntryRow) -> Iterator[Finding]:
-    """An entry that waits though it has been due for a minute."""
+    """Find out whether an entry waits though it has been due for a minute."""
     if not row.in_scope or row.due_ms >= context.stuck_before_ms:
         return
-    lane = context.names.lane_of(row)
-    if context.names.is_held(row):
+    names, is_named = context.names, context.names.topics[row.topic] == NAMES
+    lane, blocked = names.lane_of(row), context.named_blocked if is_named else context.blocked
+    if names.is_held(row):
         yield UNCHECKED, HELD
-    elif lane and (why := context.blocked(lane)):
+    elif lane is not None and (why := blocked(lane)):
         yield UNCHECKED, f"due, and blocked: {why}"
+    elif is_named:
+        yield "stuck", f"{names.record(row)}: entry with a name, due at {iso(row.due_ms)}, still waits"
     else:
-        name = context.names.format_letter(row)
-        yield "stuck", f"{name}: due at {iso(row.due_ms)}, and still waits: {context.names.record(row)}"
+        yield "stuck", f"{names.format_letter(row)}: due at {iso(row.due_ms)}, and still waits: {names.record(row)}"
 
 
 def tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Rows on disk that are not those of the fold up to the table's own offset.
+    """Find rows on disk that are not those of the fold up to the table's own offset.
 
     What has another record behind that offset is passed over: a sweep's deletes are made there before they are read back.
     """
@@ -171,7 +173,6 @@ CHECKS = (find_lost, duplicate, torn, early, phantom, wrong_topic, stuck)
 
 
 def check_letter(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Everything that is wrong with a letter, and what cannot be checked."""
     for check in CHECKS:
         yield from check(context, letter)
     if context.tables and (letter.changes or letter.table_rows):
@@ -185,12 +186,12 @@ def _in_flight(letter: RecordedLetter) -> bool:
 
 
 def _not_before_ms(letter: RecordedLetter) -> int:
-    """A time before which its delivery cannot have been."""
+    """Compute a time before which the delivery of a letter cannot have been."""
     return max([row.taken_ms for row in letter.outcomes[:1]] + [row.due_ms for row in letter.changes[-1:]])
 
 
 def _never_existed(context: VerifyContext, letter: RecordedLetter) -> bool:
-    """Whether its offset was read on its topic, where it would have to be, and it is not there."""
+    """Whether the offset of a letter was read on its topic, where it would have to be, and it is not there."""
     read = context.dead_letters.get(letter.partition)
     if read is None or letter.dead_letter is not None:
         return False
@@ -212,19 +213,20 @@ def is_named(context: VerifyContext, letter: RecordedLetter) -> bool:
 
 def find_waiting(context: VerifyContext, letter: RecordedLetter) -> EntryRow | None:
     """Find the greatest version among the waiting entries of a name; None where there is none, or it is a cancel."""
-    return _find_effective_entry(context, letter.waiting.values())
+    greatest = max(letter.waiting.values(), key=partial(_rank, context), default=None)
+    return None if greatest is None or _is_cancel(context, greatest) else greatest
 
 
 def check_name(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Everything that is wrong with a name, and what cannot be checked."""
     yield from _find_revived(context, letter)
-    yield from _stuck(context, letter)
+    if (row := find_waiting(context, letter)) is not None:
+        yield from overdue(context, row)
     if context.tables and (letter.changes or letter.table_rows):
         yield from _tables(context, letter)
 
 
 def _find_revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """An entry that counts ended while an earlier one still stood there, which counts again now."""
+    """Find an entry that counted and ended while an earlier one still stood there, which counts again now."""
     entries: dict[int, EntryRow] = {}
     for row in letter.changes:
         if row.kind == RowKind.PUT:
@@ -237,21 +239,8 @@ def _find_revived(context: VerifyContext, letter: RecordedLetter) -> Iterator[Fi
             yield "torn", f"{context.names.record(row)}: ended an entry with a name, and left an earlier one at {left}"
 
 
-def _stuck(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    row = find_waiting(context, letter)
-    if row is None or not row.in_scope or row.due_ms >= context.stuck_before_ms:
-        return
-    lane = context.names.lane_of(row)
-    if context.names.is_held(row):
-        yield UNCHECKED, HELD
-    elif lane is not None and (why := context.named_blocked(lane)):
-        yield UNCHECKED, f"due, and blocked: {why}"
-    else:
-        yield "stuck", f"{context.names.record(row)}: entry with a name, due at {iso(row.due_ms)}, still waits"
-
-
 def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]:
-    """Rows on disk that are not the one that counts; names that have a record behind a table's offset are passed over."""
+    """Find rows on disk that are not the one that counts; names with a record behind a table's offset are passed over."""
     partition = (letter.changes or letter.table_rows)[0].at_partition
     for table, next_offset in context.tables.get(partition, ()):
         if any(row.at_offset >= next_offset for row in letter.changes):
@@ -264,11 +253,6 @@ def _tables(context: VerifyContext, letter: RecordedLetter) -> Iterator[Finding]
             what = "has another row" if more == 0 else "lacks a row" if more < 0 else "has a row too many"
             where = context.names.record(letter.changes[0]) if letter.changes else f"changelog partition {partition}"
             yield TABLE, f"{table}: {what}: of the name of {where}"
-
-
-def _find_effective_entry(context: VerifyContext, rows: Iterable[EntryRow]) -> EntryRow | None:
-    greatest = max(rows, key=partial(_rank, context), default=None)
-    return None if greatest is None or _is_cancel(context, greatest) else greatest
 
 
 def _rank(context: VerifyContext, row: EntryRow) -> tuple[int, bool, int]:

@@ -30,10 +30,8 @@ class Findings:
       shown: how many examples of each kind are kept.
       letters: how many were taken in, as far as outcomes are kept.
       waiting: entries in the fold.
-      not_taken_in: letters that nobody has taken in yet.
       aborted: records that only a read_uncommitted reader sees.
-      counts: by kind.
-      examples: sentences by kind.
+      counts, examples: by kind; examples are sentences.
       unchecked: how often something could not be checked any more, by the reason.
       tables, differing: tables on disk that were compared, and those that differ.
       uncompared: tables that were not compared, with the reason.
@@ -62,7 +60,6 @@ class Findings:
             examples.append(sentence)
 
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.counts
 
 
@@ -72,14 +69,12 @@ class RecordedLetter:
     """All rows of one letter.
 
     Attributes:
-      dead_letter: its record on the dead-letter topic.
       delivered: committed deliveries, but for those that were returned since.
       returned: the latter: the letter rested there, and an operator had it retried or discarded from there.
       aborted: deliveries of transactions that were aborted.
       changes: puts and deletes of its entries, in the changelog's order; those of the shard in which it was put last come last.
       waiting: by partition of the changelog and hash of the key, entries that were not deleted.
       rewritten: puts of a key that was waiting already.
-      table_rows: its entries in tables on disk.
     """
 
     __slots__ = (
@@ -130,7 +125,6 @@ class RecordedLetter:
 
 
 def group_rows(rows: Iterable[Row]) -> Iterable[RecordedLetter]:
-    """Rows, letter by letter."""
     by_letter: dict[Any, list[Row]] = {}
     for row in rows:
         by_letter.setdefault(row[1:4], []).append(row)
@@ -174,12 +168,7 @@ class VerifiableLetters(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The deliveries to one retry or parking topic that can still be found.
-
-    Attributes:
-      kept_from_ms: all deliveries since then are found; `NEVER` where nothing can be said.
-      reason: why others may not be found.
-    """
+    """Since when all deliveries to one topic are found, `NEVER` where nothing can be said, and why others may not be."""
 
     kept_from_ms: int
     reason: str
@@ -190,8 +179,7 @@ class VerifyContext(NamedTuple):
 
     Attributes:
       all_outcomes: no outcome was ever deleted.
-      dead_letters: letters that can be checked, by number of the dead-letter topic and partition.
-      targets: deliveries that can be found, by number of the topic.
+      dead_letters, targets: what can be checked, by number of the topic, and of dead-letter topics by partition, too.
       deletes_kept_from_ms: deletes in the changelog since then are all kept.
       stuck_before_ms: an entry that was due before and still waits is stuck.
       skew_ms: by how much clocks of workers and brokers may differ.
@@ -216,7 +204,6 @@ class VerifyContext(NamedTuple):
     find_writer: Callable[[str, int, int], object | None] = lambda *_: None
 
     def name_with_writer(self, row: OutcomeRow | EntryRow | DeliveryRow) -> str:
-        """Name a record by its place and the transaction that wrote it."""
         writer = self.find_writer(self.names.topics[row.at_topic], row.at_partition, row.at_offset)
         return self.names.record(row) + (f" ({writer})" if writer else "")
 
@@ -226,7 +213,6 @@ class VerifyContext(NamedTuple):
         return letters.outcomes_from if letters else 0 if self.all_outcomes else NEVER
 
     def may_be_read_again(self, letter: RecordedLetter) -> bool:
-        """Whether a letter was taken in more than once, and an operator has asked for that."""
         letters = self.dead_letters.get(letter.partition)
         return len(letter.outcomes) > 1 and letters is not None and letter.offset >= letters.read_again_from
 

@@ -38,7 +38,6 @@ class Deliveries:
 
     Attributes:
       first_ms: by topic and partition, when the first record was appended; UNKNOWN where the topic does not say.
-      without_source: deliveries without `retry-source`.
       topic_ids: the ids of topics that letters may have been returned from.
     """
 
@@ -51,7 +50,6 @@ class Deliveries:
         self.topic_ids: Mapping[str, str] = {}
 
     def add_committed(self, message: Any) -> None:
-        """Take in a committed record of a retry or parking topic."""
         self._reader.committed[message.topic(), message.partition()] += 1
         self._add_delivery(message, RowKind.DELIVERY)
 
@@ -122,7 +120,7 @@ class Deliveries:
 
 
 def _of_service(headers: Iterable[tuple[str, bytes | None]]) -> list[bytes | None]:
-    """The values of our headers; none of a letter's former version."""
+    """Read the values of our headers; none of a letter's former version."""
     ours: list[bytes | None] = [None] * len(_HEADERS)
     for header in headers:
         if header[0] in _HEADERS:

@@ -18,11 +18,7 @@ _MEMORY_BYTES = 32 << 20
 
 
 class DiskTables:
-    """The tables of some data directories.
-
-    Attributes:
-      compared: by changelog partition, number and next offset of each table that is compared.
-    """
+    """The tables of data directories; `compared` has number and next offset of each that is, by changelog partition."""
 
     def __init__(
         self, folders: list[Path], changelog: str, cluster_id: str, topic_id: str, scratch: Path, findings: Findings
@@ -60,7 +56,6 @@ class DiskTables:
                     self._findings.uncompared[str(self._paths[number])] = "reaches beyond the changelog, and would be restored"
 
     def add_finding(self, number: int, sentence: str) -> None:
-        """Note that a table is not the fold."""
         self._findings.differing.add(str(self._paths[number]))
         self._findings.add_finding(TABLE, f"{self._paths[number]}: {sentence}")
 
@@ -77,7 +72,7 @@ class DiskTables:
 
 
 def _read_rows(table: Stored, number: int, partition: int, reader: RecordReader) -> Iterator[str]:
-    """Take in the rows; what is wrong with them by themselves."""
+    """Take in the rows, and say what is wrong with them by themselves."""
     count = 0
     for key, envelope in table.rows:
         count += 1

@@ -16,19 +16,9 @@ from retry.delay_queue.table import changelog_records
 from retry.delay_queue.table.interface import CONTROL
 from retry.errors import EntryNewer, EntryUnreadable
 from retry.operations.explain.search import parse_location
+from retry.operations.verify import rows
 from retry.operations.verify.context import Findings
-from retry.operations.verify.rows import (
-    NAMES,
-    UNKNOWN,
-    EntryRow,
-    LetterRow,
-    NameTable,
-    OutcomeRow,
-    Returned,
-    RowKind,
-    Spill,
-    TableRow,
-)
+from retry.operations.verify.rows import UNKNOWN, EntryRow, LetterRow, OutcomeRow, Returned, RowKind, TableRow
 from retry.record import PartitionId
 from retry.telemetry import offset_records, outcomes
 from retry.telemetry.outcomes import Outcome
@@ -44,11 +34,7 @@ class ReturnedLetters:
         self._in_scope: dict[bytes, bytes] = {}
 
     def add_bitmap(self, block: bytes, bitmap: bytes, in_scope: bool) -> None:
-        """One record of the changelog.
-
-        Raises:
-          EntryUnreadable: it is no bitmap.
-        """
+        """Take in one record of the changelog; raises `EntryUnreadable` where it is no bitmap."""
         returned_offsets.check(bitmap)
         self._newest[block] = bitmap
         if in_scope:
@@ -81,16 +67,14 @@ class RecordReader:
 
     Attributes:
       scope_ends: by topic and partition, the offset before which records are in scope.
-      targets: topics that outcomes name.
       outcome_first_ms: by partition of the outcomes topic, when its first letter was taken in.
       letter_stop: by dead-letter topic and partition, the offset behind the last that has an outcome.
       entry_sources: topics that entries with a name came from; what lies there is no letter.
       controls: pauses and the like that operators have set, by partition and key.
-      returned: which records of parking topics were returned.
       committed: by topic and partition, how many records more a read_committed reader has seen than the other.
     """
 
-    def __init__(self, names: NameTable, spill: Spill, findings: Findings) -> None:
+    def __init__(self, names: rows.NameTable, spill: rows.Spill, findings: Findings) -> None:
         self.names, self.spill, self.findings = names, spill, findings
         self.scope_ends: dict[PartitionId, int] = {}
         self.targets: set[str] = set()
@@ -103,7 +87,7 @@ class RecordReader:
         self.returned = ReturnedLetters()
 
     def count_aborted(self) -> int:
-        """How many records only a read_uncommitted reader sees."""
+        """Count the records that only a read_uncommitted reader sees."""
         return sum(max(0, -more) for more in self.committed.values())
 
     def in_scope(self, topic: str, partition: int, offset: int) -> bool:
@@ -120,7 +104,6 @@ class RecordReader:
         self.committed[message.topic(), message.partition()] -= 1
 
     def outcome(self, message: Any) -> None:
-        """Take in a record of the outcomes topic."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         if message.key() == offset_records.KEY:
@@ -145,10 +128,8 @@ class RecordReader:
         self.spill.add_row(
             OutcomeRow(
                 RowKind.OUTCOME, self.names.topic(letter.topic), letter.partition, letter.offset, in_scope, *record,
-                due_ms=outcome["taken_ms"] if outcome["due_ms"] is None else outcome["due_ms"],
-                taken_ms=outcome["taken_ms"],
-                lineage_hash=hash_of(outcome["id"].encode()),
-                attempt=max(0, outcome["attempt"] - parked),
+                due_ms=outcome["taken_ms"] if outcome["due_ms"] is None else outcome["due_ms"], taken_ms=outcome["taken_ms"],
+                lineage_hash=hash_of(outcome["id"].encode()), attempt=max(0, outcome["attempt"] - parked),
                 target=self.names.topic(outcome["target"]),
             )
         )  # fmt: skip
@@ -164,7 +145,6 @@ class RecordReader:
                 self.names.lane_parts[entry_keys.lane(*parts, ordered)] = Lane(*parts)
 
     def read_change(self, message: Any) -> None:
-        """Take in a record of the changelog."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         self.committed[topic, partition] += 1
         key, value = message.key() or b"", message.value()
@@ -180,12 +160,12 @@ class RecordReader:
             if key[:1] == RETURNED:
                 self.returned.add_bitmap(key, value or b"", in_scope)
                 return
-            rows = [(*row, entry_keys.source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
+            entries = [(*row, entry_keys.source(row[0])) for row in blocks.read_rows(key, value)] if key < END_KEY else []
         except EntryUnreadable:
-            rows = []
-        if not rows and value is not None:
+            entries = []
+        if not entries and value is not None:
             UNREADABLE.pass_over(topic, partition, offset, "neither entry nor control")
-        for row in rows:
+        for row in entries:
             self._change_of_entry(*row, in_scope=in_scope, at=record, in_block=blocks.is_block(key))
 
     def _change_of_entry(
@@ -203,14 +183,8 @@ class RecordReader:
         self.spill.add_row(
             EntryRow(
                 RowKind.DELETE if value is None else RowKind.PUT, *letter, in_scope, *at[:3],
-                due_ms=source.due_at_ms,
-                ordering_key=ordering_key,
-                version=version,
-                key_hash=hash_of(key),
-                envelope_hash=hash_of(value or b""),
-                lane=self.names.lane(lane),
-                in_block=in_block,
-                appended_ms=at.appended_ms,
+                due_ms=source.due_at_ms, ordering_key=ordering_key, version=version, key_hash=hash_of(key),
+                envelope_hash=hash_of(value or b""), lane=self.names.lane(lane), in_block=in_block, appended_ms=at.appended_ms,
             )
         )  # fmt: skip
 
@@ -225,7 +199,7 @@ class RecordReader:
             self.controls[message.partition(), key] = value or b""
 
     def _name_as_letter(self, key: bytes) -> tuple[int, int, int]:
-        return self.names.topic(NAMES), 0, hash_of(entry_keys.name_of(key))
+        return self.names.topic(rows.NAMES), 0, hash_of(entry_keys.name_of(key))
 
     def _read_lane(self, lane: bytes, topic: str, envelope: bytes) -> None:
         if lane in HELD_LANES:
@@ -244,11 +218,7 @@ class RecordReader:
         self.spill.add_row(LetterRow(RowKind.LETTER, self.names.topic(topic), partition, offset, in_scope))
 
     def table_row(self, table: int, partition: int, key: bytes, envelope: bytes) -> None:
-        """Take in a row of a table on disk.
-
-        Raises:
-          EntryUnreadable: its key is not that of an entry.
-        """
+        """Take in a row of a table on disk; raises `EntryUnreadable` where its key is not that of an entry."""
         source = entry_keys.source(key)
         letter = self.names.topic(source.topic), source.partition, source.offset
         if key[0] == entry_keys.NAMED:

@@ -134,21 +134,15 @@ Row = LetterRow | OutcomeRow | EntryRow | DeliveryRow | TableRow
 _ENTRY = EntryRow, struct.Struct("<BHIQ?HIQqqqQQH?q")
 _DELIVERY = DeliveryRow, struct.Struct("<BHIQ?HIQqqB")
 _FORMATS: tuple[tuple[Any, struct.Struct], ...] = (
-    (LetterRow, struct.Struct("<BHIQ?")),
-    (OutcomeRow, struct.Struct("<BHIQ?HIQqqQQH")),
-    _ENTRY,
-    _ENTRY,
-    _DELIVERY,
-    _DELIVERY,
+    (LetterRow, struct.Struct("<BHIQ?")), (OutcomeRow, struct.Struct("<BHIQ?HIQqqQQH")), _ENTRY, _ENTRY, _DELIVERY, _DELIVERY,
     (TableRow, struct.Struct("<BHIQIIQQ")),
-)
+)  # fmt: skip
 # By kind, what turns the fields of a row into bytes.
 PACK = tuple(form.pack for _, form in _FORMATS)
 _UNPACK = tuple((row_type._make, form.unpack_from, form.size) for row_type, form in _FORMATS)
 
 
 def unpack_rows(data: bytes) -> Iterator[Row]:
-    """The rows that were packed one behind the other."""
     at, end = 0, len(data)
     while at < end:
         make, unpack_from, size = _UNPACK[data[at]]
@@ -187,15 +181,15 @@ class NameTable:
         self.lane_parts: dict[bytes, Lane] = {}
 
     def lane_of(self, row: EntryRow) -> Lane | None:
-        """Team, topic and destination of an entry; None where no record says."""
+        """Look up team, topic and destination of an entry; None where no record says."""
         return self.lane_parts.get(self.lanes[row.lane])
 
     def is_held(self, row: EntryRow) -> bool:
-        """Whether it lies where entries do that workers could not open."""
+        """Whether an entry lies where those do that workers could not open."""
         return self.lanes[row.lane] in HELD_LANES
 
     def format_letter(self, row: Row) -> str:
-        """The letter, as `retry-source` names it."""
+        """Name the letter of a row as `retry-source` does."""
         return f"{self.topics[row.topic]}/{row.partition}/{row.offset}"
 
     def record(self, row: OutcomeRow | EntryRow | DeliveryRow) -> str:
@@ -216,9 +210,6 @@ class Spill:
     Args:
       folder: an empty directory.
       rows: about how many there will be; with it the number of files grows, and not the size of each.
-
-    Attributes:
-      rows: how many there are.
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
@@ -248,7 +239,7 @@ class Spill:
         self._buffered_bytes = 0
 
     def files(self) -> Iterator[Iterator[Row]]:
-        """File by file, its rows; each may be gone through once."""
+        """Read the rows file by file; each may be gone through once."""
         self._flush()
         for n in range(len(self._buffers)):
             file = self._file(n)

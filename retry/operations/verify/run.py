@@ -16,18 +16,8 @@ from retry.kafka.topics import DELETE_RETENTION_MS, matches
 from retry.operations.blocked_lanes import by_controls, by_policies, or_maybe_limited
 from retry.operations.cluster import Cluster
 from retry.operations.read_positions import find_read_offsets
-from retry.operations.verify import checks, topic_reading
-from retry.operations.verify.checks import check_letter
-from retry.operations.verify.context import (
-    STUCK_MS,
-    TABLE,
-    Finding,
-    Findings,
-    Target,
-    VerifiableLetters,
-    VerifyContext,
-    group_rows,
-)
+from retry.operations.verify import checks, context, topic_reading
+from retry.operations.verify.context import STUCK_MS, TABLE, Finding, Findings, VerifiableLetters, VerifyContext
 from retry.operations.verify.deliveries import Deliveries
 from retry.operations.verify.disk_tables import DiskTables
 from retry.operations.verify.records import RecordReader
@@ -45,7 +35,7 @@ class VerifyRequest(NamedTuple):
     """The options of one verification.
 
     Attributes:
-      data_dirs: data directories of workers, whose tables are compared.
+      data_dirs: of workers, whose tables are compared.
       since_ms: only letters that were taken in since then are checked.
       skew_ms: by how much the clocks of workers and brokers may differ.
       shown: how many findings of each kind are put in words.
@@ -61,9 +51,6 @@ class VerifyRequest(NamedTuple):
 
 def verify_deployment(settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = no_progress) -> Findings:
     """Check a deployment, and return what is wrong with it.
-
-    Args:
-      bar: shows progress: given a label and a number of records, then how many of them are done.
 
     Raises:
       BrokersUnreachable, TopicsInvalid: the deployment cannot be read.
@@ -103,8 +90,7 @@ class _Run:
             dead_letters = topic_reading.with_oldest_outcomes(dead_letters, spill, deliveries, since_ms)
         controls = {key: value for (_, key), value in reader.controls.items() if value}
         changelog_config = reading.described[cluster.names.changelog].config
-        context = self._context(not since_ms, dead_letters, targets, changelog_config, controls, tables)
-        self._check(context, spill, tables)
+        self._check(self._context(not since_ms, dead_letters, targets, changelog_config, controls, tables), spill, tables)
         return findings
 
     def _read_tables(self, reader: RecordReader, reading: TopicReading) -> DiskTables:
@@ -119,45 +105,39 @@ class _Run:
         return self._registry.defines(topic) or matches(topic, self._request.schedules)
 
     def _context(
-        self, all_outcomes: bool, dead_letters: dict[Any, VerifiableLetters], targets: dict[int, Target],
+        self, all_outcomes: bool, dead_letters: dict[Any, VerifiableLetters], targets: dict[int, context.Target],
         changelog_config: Mapping[str, str], controls: Mapping[bytes, bytes], tables: DiskTables,
     ) -> VerifyContext:  # fmt: skip
         registry, own, probe = self._registry, self._cluster.names, TargetProbe(self._cluster.admin, writes=False)
         deletes_kept_ms = int(changelog_config.get("delete.retention.ms", DELETE_RETENTION_MS)) - _SLACK_MS
         return VerifyContext(
-            self._names,
-            all_outcomes,
-            dead_letters,
-            targets,
-            deletes_kept_from_ms=self._now_ms - deletes_kept_ms,
-            stuck_before_ms=self._now_ms - STUCK_MS,
-            skew_ms=self._request.skew_ms,
+            self._names, all_outcomes, dead_letters, targets, deletes_kept_from_ms=self._now_ms - deletes_kept_ms,
+            stuck_before_ms=self._now_ms - STUCK_MS, skew_ms=self._request.skew_ms,
             blocked=cache(or_maybe_limited(by_policies(registry, own, probe, controls), registry)),
             # No policy file limits entries with a name.
             named_blocked=cache(or_maybe_limited(by_controls(probe, controls), Registry())),
             permitted=cache(lambda topic: registry.route(topic).list_permitted() | {own.parked, own.discarded}),
-            tables=tables.compared,
-            find_writer=RecordWriters(self._cluster.reader).find,
-        )
+            tables=tables.compared, find_writer=RecordWriters(self._cluster.reader).find,
+        )  # fmt: skip
 
-    def _check(self, context: VerifyContext, spill: Spill, tables: DiskTables) -> None:
+    def _check(self, known: VerifyContext, spill: Spill, tables: DiskTables) -> None:
         findings, ordered = self._findings, Spill(self._scratch / "ordered", spill.rows)
         with self._bar("checking", spill.rows) as advance:
             for file in spill.files():
                 rows = list(file)
-                for letter in group_rows(rows):
-                    if checks.is_named(context, letter):
-                        findings.waiting += checks.find_waiting(context, letter) is not None
-                        self._add_findings(checks.check_name(context, letter), tables)
+                for letter in context.group_rows(rows):
+                    if checks.is_named(known, letter):
+                        findings.waiting += checks.find_waiting(known, letter) is not None
+                        self._add_findings(checks.check_name(known, letter), tables)
                         continue
                     findings.letters += bool(letter.outcomes)
                     findings.waiting += len(letter.waiting)
-                    self._add_findings(check_letter(context, letter), tables)
+                    self._add_findings(checks.check_letter(known, letter), tables)
                     for entry in checks.list_waiting_ordered(letter):
                         ordered.add_row(entry, entry.ordering_key)
                 advance(len(rows))
         for entries in ordered.files():
-            self._add_findings(checks.find_stuck_first(context, entries), tables)
+            self._add_findings(checks.find_stuck_first(known, entries), tables)
 
     def _add_findings(self, found: Iterable[Finding], tables: DiskTables) -> None:
         for kind, sentence in found:

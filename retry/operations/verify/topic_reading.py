@@ -36,19 +36,14 @@ _ASK_AGAIN_S = 0.2
 
 
 class ReadBounds(NamedTuple):
-    """Up to where topics are read.
-
-    Attributes:
-      spans: what is read of each topic.
-      scope_ends: by topic and partition, the offset before which records are in scope.
-    """
+    """The spans that are read of each topic, and by partition the offset before which records are in scope."""
 
     spans: dict[str, list[Span]]
     scope_ends: dict[PartitionId, int]
 
 
 def read_bounds(admin: AdminClient, partitions: dict[str, int]) -> ReadBounds:
-    """Return where reading begins and ends now; `partitions`: by topic, how many partitions it has."""
+    """Find where reading begins and ends now, of topics with so many partitions."""
     committed = {topic: offset_ranges.readable_spans(admin, topic, range(count)) for topic, count in partitions.items()}
     ends = {topic: offset_ranges.ends(admin, topic, range(count)) for topic, count in partitions.items()}
     return ReadBounds(
@@ -73,11 +68,7 @@ def _are_decided(admin: AdminClient, spans: list[Span]) -> bool:
 
 
 def demand_decided(admin: AdminClient, spans: Iterable[list[Span]]) -> None:
-    """Wait until all transactions in the spans have ended.
-
-    Raises:
-      TopicsInvalid: a transaction stays open for 30 s.
-    """
+    """Wait until all transactions in the spans have ended; raises `TopicsInvalid` where one stays open for 30 s."""
     if topics := sorted(wait_for_transactions(admin, spans)):
         problems = [f"{topic}: a transaction has been open for {_DECIDED_S:.0f} s" for topic in topics]
         raise TopicsInvalid(problems, "end it with kafka-transactions.sh, then try again")
@@ -114,11 +105,7 @@ class RetainedOffsets(NamedTuple):
 
 
 def describe_target(retained: RetainedOffsets, now_ms: int, *, open_transaction: bool) -> Target:
-    """Which deliveries can still be found on a topic.
-
-    Args:
-      open_transaction: a transaction stays open there, and nothing behind it can be read.
-    """
+    """Describe which deliveries can still be found on a topic; behind an open transaction nothing can be read."""
     if open_transaction:
         return Target(NEVER, "has a transaction that stays open")
     if is_compacted(retained.about):
@@ -167,7 +154,6 @@ class TopicReading:
     """Reads topics into a `RecordReader`.
 
     Args:
-      targets: topics that the policy file names.
       bar: shows progress: given a label and a number of records, then how many of them are done.
 
     Raises:
@@ -186,11 +172,10 @@ class TopicReading:
             raise TopicsInvalid([f"{topic} is missing" for topic in missing], "retry topics create")
 
     def find_read_bounds(self) -> ReadBounds:
-        """Return up to where all these topics are to be read."""
         return read_bounds(self._admin, {topic: about.partitions for topic, about in self.described.items()})
 
     def letter_count(self) -> int:
-        """How many letters were taken in at most: each record of the changelog puts or ends an entry, or a block of them."""
+        """Estimate how many letters were taken in at most: each record of the changelog puts or ends an entry, or a block."""
         changelog = self._own.changelog
         records = _count_records(read_bounds(self._admin, {changelog: self.described[changelog].partitions}).spans[changelog])
         return records // 2 * ENTRIES_MAX
@@ -235,9 +220,7 @@ class TopicReading:
     ) -> dict[Any, VerifiableLetters]:
         """Read letters that were taken in, and those that outcomes name; what can be checked, by number of topic and partition.
 
-        Args:
-          offsets: how far letters were taken in.
-          is_entry_source: whether what lies on a topic is no letter.
+        What lies on topics of entry sources is no letter.
         """
         positions = offsets.reached
         came_in = {topic for topic, _ in [*positions, *reader.letter_stop]} - reader.entry_sources
@@ -265,13 +248,9 @@ class TopicReading:
         return letters
 
     def _read(
-        self,
-        label: str,
-        spans: list[Span],
-        take: Callable[[Any], object],
-        batches: Batches = offset_ranges.read_batches,
+        self, label: str, spans: list[Span], take: Callable[[Any], object], batches: Batches = offset_ranges.read_batches,
         config: Config | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         with self._bar(label, _count_records(spans)) as advance:
             for batch in batches(config or self._committed, spans):
                 for message in batch:
