@@ -45,14 +45,11 @@ def explain_evidence(evidence: LetterEvidence, registry: Registry | None, foreca
     else:
         present = _decide_by_present_file(registry, forecast, decision) if forecast and registry and decision else None
     seen = ExplainedLetter(evidence, state, decision, present, registry, now_ms)
-    sections = (
-        sentences.explain_letter, sentences.policy, sentences.describe_due_time, sentences.describe_current_state,
-        sentences.describe_next_steps,
-    )  # fmt: skip
-    return Explained(state, decision, {name: list(say(seen)) for name, say in zip(_SECTIONS, sections, strict=True)})
-
-
-_SECTIONS = ("letter", "policy", "due", "now", "next")
+    sections = {
+        "letter": sentences.explain_letter, "policy": sentences.policy, "due": sentences.describe_due_time,
+        "now": sentences.describe_current_state, "next": sentences.describe_next_steps,
+    }  # fmt: skip
+    return Explained(state, decision, {name: list(say(seen)) for name, say in sections.items()})
 
 
 def _derive_letter_state(evidence: LetterEvidence, registry: Registry | None, now_ms: int) -> LetterState:

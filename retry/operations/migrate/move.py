@@ -245,10 +245,9 @@ def _move_batch(
 def _find_offsets_behind(batch: list[Any]) -> list[TopicPartition]:
     """Find the offsets behind the last record of a batch in each partition; the group goes on there."""
     last = {(message.topic(), message.partition()): message for message in batch}
-    epochs = {partition: message.leader_epoch() for partition, message in last.items()}
     return [
-        TopicPartition(*partition, message.offset() + 1, leader_epoch=-1 if epochs[partition] is None else epochs[partition])
-        for partition, message in last.items()
+        TopicPartition(*place, message.offset() + 1, leader_epoch=-1 if (epoch := message.leader_epoch()) is None else epoch)
+        for place, message in last.items()
     ]
 
 
