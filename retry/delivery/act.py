@@ -26,26 +26,27 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from retry.delay_queue import action_records, action_state, entry_keys, ramp_records, returned_offsets
+from retry.delay_queue import action_records, action_state, ramp_records, returned_offsets
 from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import act_records, move_entries, return_slice, slice_work
+from retry.delivery import act_records, move_entries, slice_members, slice_work
 from retry.delivery.act_records import Result, make_audit_records
-from retry.delivery.acted_entry import CHANGED, SEALED, ActedEntry, Refusal
+from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.letter_changes import GONE, Refusal
 from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.ramp_runner import RampRunner
-from retry.delivery.return_slice import REFUSED, ReturnedSlice
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
+from retry.delivery.slice_members import RestingLetters, WaitingLetters, act_on_members
 from retry.delivery.slice_work import ActContext, NamedPolicies, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow
-from retry.intake import attempts
 from retry.kafka.record_limits import RefusedFor
 from retry.kafka.refused_records import Anchor
 
@@ -59,7 +60,7 @@ _ANY_PARTITION = -1
 # Slices that end at a time where nothing is done for their letters.
 _SLICES_MAX = 20
 _COUNTED_AT_ONCE = 100
-GONE, CANCELLED, INCOMPLETE = "gone", "cancelled", "incomplete"
+CANCELLED, INCOMPLETE = "cancelled", "incomplete"
 GROWN = "the changelog has {now} partitions for this worker, and had {asked}: cancel it, start all workers anew, and ask again"
 
 
@@ -186,54 +187,29 @@ class Acting:
 
     def _slice(self, state: ActionState, key: bytes, members: Slice, context: ActContext) -> SliceWork | None:
         """A slice, or as much of it as one transaction takes; None where that is not known yet."""
-        results: Sequence[tuple[Member, Result]]
-        bitmaps: list[ChangelogRow] = []
-        if members.members and returned_offsets.is_place(members.members[0].key):
-            if (back := self._return_slice(state, members, context)) is None:
+        redecider, discarded, now_ms = context.actions.redecider, context.actions.discarded, context.now_ms
+        letters: WaitingLetters | RestingLetters
+        readable, bitmaps = members.members, dict[bytes, bytes | None]()
+        if readable and returned_offsets.is_place(readable[0].key):
+            found = context.ask(state.action.parking, [member.key for member in readable])
+            if found is None:
                 return None
-            results, bitmaps = back
+            readable = list(takewhile(lambda member: member.key in found, readable))
+            returns = LetterReturns(redecider, discarded, len(state.action.slices))
+            letters = RestingLetters(state, self._table, returns, found, now_ms)
+            bitmaps = letters.bitmaps
         else:
-            results = self._act_on_members(state, members, context)
+            letters = WaitingLetters(state, self._table, redecider, discarded, now_ms)
+        results = act_on_members(readable, letters, context.bytes_max, self._refused)
         left = members.members[len(results) :]
         rest = action_records.encode_slice(left, members.written_at_ms) if left else None
         tally = _add_to_tally(state.tally, results, slices=not left)
         put: list[ChangelogRow] = []
         elsewhere: list[tuple[int, ChangelogRow]] = []
         if state.at_step is not None:
-            tally, put, elsewhere = self._ramp_runner.list_puts(state, tally, results, context.now_ms)
-        rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps, *put]
+            tally, put, elsewhere = self._ramp_runner.list_puts(state, tally, results, now_ms)
+        rows = [(key, rest), (action_records.tally_key(state.id), action_records.encode(tally)), *bitmaps.items(), *put]
         return SliceWork(state, rows, results, elsewhere)
-
-    def _return_slice(self, state: ActionState, members: Slice, context: ActContext) -> ReturnedSlice | None:
-        actions = context.actions
-        registry, entry_builder = actions.redecider.registry, actions.redecider.entry_builder
-        returns = LetterReturns(registry, entry_builder, len(state.action.slices), actions.discarded)
-        return return_slice.return_members(
-            state, members.members, self._table, returns, context.ask, context.now_ms, context.bytes_max, refused=self._refused
-        )
-
-    def _act_on_members(self, state: ActionState, members: Slice, context: ActContext) -> list[tuple[Member, Result]]:
-        results: list[tuple[Member, Result]] = []
-        bytes_left, met, taken = context.bytes_max, set[bytes](), move_entries.TakenKeys(self._table)
-        actions = context.actions.with_taken(taken)
-        for member in members.members:
-            if bytes_left <= 0:
-                break
-            # A key that is named twice would be put twice: the table has it until all is committed.
-            envelope = None if member.key in met else self._table.get(member.key)
-            result: Result = Refusal(GONE if state.action.kind != action_records.EDIT else CHANGED)
-            if envelope is not None:
-                result = actions.act_on_entry(state, member, envelope, context.now_ms)
-                if member.key in self._refused and not isinstance(result, Refusal):
-                    result = Refusal(REFUSED)
-            elif self._table.get(entry_keys.make_held_key(member.key)) is not None:
-                result = Refusal(SEALED)
-            met.add(member.key)
-            results.append((member, result))
-            if isinstance(result, ActedEntry):
-                taken.add_move(result.move)
-                bytes_left -= result.size
-        return results
 
     def _find_open_slice(self, state: ActionState) -> tuple[ActionState, bytes, Slice] | None:
         """The first slice, if its step is open, and the action at that step."""
@@ -265,7 +241,9 @@ class Acting:
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.actions.redecider.lineages
-        for by_partition in (_pack_moves(lineages, acted), _pack_sends(lineages, acted, back)):
+        # A letter that comes back without headers is known by what was sent, and when.
+        moved, sent = [each.moved for each in acted if each.moved], [each.sent for each in (*acted, *back) if each.sent]
+        for by_partition in (lineages.pack_by_partition(moved, moves=True), lineages.pack_by_partition(sent)):
             for partition, told_of in by_partition.items():
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
@@ -273,7 +251,7 @@ class Acting:
             kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.admission, now_ms)
             codec = context.actions.redecider.entry_builder.codec
             told = [*kept, *make_audit_records(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
-            entries, shards = return_slice.puts(back, self._changelog.topic)
+            entries, shards = slice_members.list_puts(back, self._changelog.topic)
             entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
             shards += [shard for shard, _ in work.elsewhere]
             writer.publish([*entries, *told], now_ms, [*shards, *([_ANY_PARTITION] * len(told))])
@@ -304,16 +282,3 @@ def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
     head = action_records.head_key(action)
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 
-
-def _pack_moves(lineages: attempts.LineageTopic, acted: Sequence[ActedEntry]) -> dict[int, list[dict[str, Any]]]:
-    """Rows for the record of lineages: a letter that comes back without headers is known by what was sent, and when."""
-    return lineages.pack_by_partition((each.moved for each in acted if each.moved is not None), moves=True)
-
-
-def _pack_sends(
-    lineages: attempts.LineageTopic, acted: Sequence[ActedEntry], back: Sequence[ReturnedLetter]
-) -> dict[int, list[dict[str, Any]]]:
-    """Pack rows for the record of lineages, by partition, of sends that it does not know of yet."""
-    again = [each.sent_again for each in acted if each.sent_again is not None]
-    again += [each.lineage for each in back if each.lineage is not None]
-    return lineages.pack_by_partition(again)

@@ -31,8 +31,8 @@ from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, ActedEntry, Refusal
-from retry.delivery.patch import WithdrawnPlace
+from retry.delivery.acted_entry import BY_OPERATOR, ActedEntry
+from retry.delivery.letter_changes import Refusal, WithdrawnPlace
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.record import Headers
 from retry.telemetry import outcomes
@@ -83,13 +83,9 @@ def _content(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
 
 
 def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, object]:
-    if kind not in (action_records.EDIT, action_records.PATCH):
+    if kind not in (action_records.EDIT, action_records.PATCH) or not isinstance(result, ActedEntry | ReturnedLetter):
         return {}
-    if isinstance(result, ActedEntry):
-        return {"before": _digest_entry(result.move.entry, codec), "after": _digest_entry(result.entry, codec)}
-    if not isinstance(result, ReturnedLetter):
-        return {}
-    before = {} if result.kept is None else {"before": _digest_entry(result.kept, codec)}
+    before = {} if result.before is None else {"before": _digest_entry(result.before, codec)}
     return {**before, "after": _digest_entry(result.entry, codec)}
 
 
@@ -119,7 +115,7 @@ def _returned_result(member: Member, result: Result, parking: Mapping[str, str])
     due_at_ms = entry_keys.due_at_ms(result.key)
     return {
         **told, "letter": f"{topic}/{partition}/{offset}", "result": DONE, "new_due_ms": due_at_ms,
-        "new_target": result.destination,
+        "new_target": result.entry.destination,
     }  # fmt: skip
 
 

@@ -23,25 +23,22 @@ from typing import NamedTuple
 import msgspec
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery import move_entries, patch, redecide
-from retry.delivery.patch import fault, patch_entry
+from retry.delivery import letter_changes, move_entries, redecide
+from retry.delivery.letter_changes import CHANGED, SEALED, TOO_LARGE, Refusal
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
-from retry.errors import EntryForeign, EntryNewer, SealUnopened
+from retry.errors import SealUnopened
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
-from retry.record import Headers
 
 UNDO_MS = 600_000
-DISCARDED, SUPERSEDED, BY_OPERATOR, SEALED = "discarded", names.SUPERSEDED.decode(), "by_operator", "sealed"
-# Of an edit: it is not what that was made from, or went meanwhile.
-CHANGED = "changed"
+DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by_operator"
 _DIGEST_BYTES = 16
 # Of an entry that does not tell its past; nobody is told of it.
 _UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
@@ -54,39 +51,32 @@ class ActedEntry(NamedTuple):
       move: the entry and what it is to be replaced by.
       entry: the same as it will be.
       moved: what the record of lineages is told of the send that waited, and of which team; None where none did.
-      sent_again: what it is told of the send that waits now, where that is of another value, or none waited.
+      sent: what it is told of the send that waits now, where that is of another value, or none waited.
       kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
     """
 
     move: Redecision
     entry: Entry
     moved: tuple[str, attempts.LineageFields] | None
-    sent_again: tuple[str, attempts.LineageFields] | None = None
+    sent: tuple[str, attempts.LineageFields] | None = None
     kept: Entry | None = None
 
     @property
-    def size(self) -> int:
-        """About how many bytes are written for it."""
-        kept = 0 if self.kept is None else len(self.kept.value or b"")
-        return len(self.move.packed.envelope) + kept
+    def key(self) -> bytes:
+        return self.move.packed.key
 
+    @property
+    def envelope(self) -> bytes:
+        return self.move.packed.envelope
 
-class Refusal(NamedTuple):
-    """Why an action does nothing for a letter: in a word, as tallies and the audit have it."""
-
-    reason: str
+    @property
+    def before(self) -> Entry:
+        return self.move.entry
 
 
 def hash_envelope(envelope: bytes) -> bytes:
     """Hash an envelope, so that an edit applies only to what it was made from; of sealed content the hash tells nothing."""
     return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
-
-
-def with_content(entry: Entry, edited: Entry) -> Entry:
-    """An entry with the key, the value and the headers of an edited one; what the service says of it stays."""
-    ours = [header for header in entry.headers if header[0] in names.OURS]
-    headers = [*(header for header in edited.headers if header[0] not in names.OURS), *ours]
-    return msgspec.structs.replace(entry, key=edited.key, value=edited.value, headers=headers)
 
 
 class EntryActions:
@@ -100,10 +90,6 @@ class EntryActions:
 
     def __init__(self, redecider: Redecider, discarded: str, taken: Taken = untaken) -> None:
         self.redecider, self.discarded, self._taken = redecider, discarded, taken
-
-    def with_taken(self, taken: Taken) -> EntryActions:
-        """Return a copy that moves nothing under a key that is taken."""
-        return EntryActions(self.redecider, self.discarded, taken)
 
     @property
     def _codec(self) -> EnvelopeCodec:
@@ -123,13 +109,11 @@ class EntryActions:
             result = self._apply_action(state, member, envelope, now_ms)
         except SealUnopened:
             return Refusal(SEALED)
-        return result if isinstance(result, Refusal) or self._is_taken_by_topics(result) else Refusal("too_large")
-
-    def _is_taken_by_topics(self, acted: ActedEntry) -> bool:
-        """Whether all that is written for it is taken; what is refused for its size would undo a transaction for ever."""
-        is_taken, kept = self.redecider.is_taken_by_topics, acted.kept
-        is_kept = kept is None or is_taken(envelopes.encode(kept), kept, may_compress=False)
-        return is_kept and is_taken(acted.move.packed.envelope, acted.entry)
+        if isinstance(result, Refusal):
+            return result
+        builder = self.redecider.entry_builder
+        is_taken = letter_changes.is_taken_by_topics(builder, result.envelope, result.entry, result.kept)
+        return result if is_taken else Refusal(TOO_LARGE)
 
     def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
         entry, kind = self._codec.decode(member.key, envelope), state.action.kind
@@ -151,7 +135,7 @@ class EntryActions:
             return self._discard_entry(state, member.key, entry, now_ms)
         if kind == action_records.EDIT:
             return self._edit_entry(state, member, entry, envelope)
-        return self._patch_entry(state, member.key, entry)
+        return self._change_entry(state, member, entry)
 
     def _move_entry(
         self, state: ActionState, key: bytes, was: Entry, entry: Entry, due_at_ms: int, lane: bytes | None = None
@@ -160,8 +144,7 @@ class EntryActions:
         lane = entry_keys.lane_of(key) if lane is None else lane
         new = _move_key(key, lane, due_at_ms, was.team, was.key)
         new = entry_keys.untaken(new, lambda each: each == key or self._taken(each))
-        headers = names.set_in(_set_due_header(entry.headers, entry_keys.due_at_ms(new)), (names.ACTION, state.mark))
-        entry = msgspec.structs.replace(entry, headers=headers)
+        entry = letter_changes.set_due_header(entry, entry_keys.due_at_ms(new), (names.ACTION, state.mark))
         reason = DISCARDED if entry.destination == self.discarded else None
         packed = BuiltEntry(new, self._codec.encode(new, entry), entry, reason)
         move = Redecision(key, was, redecide.read_letter_history(was) or _UNKNOWN, packed, "", Move.LATER)
@@ -171,16 +154,12 @@ class EntryActions:
         move = self.redecider.park_entry(key, envelope, now_ms, BY_OPERATOR, self._taken)
         if move is None or move.packed.key == key:
             return Refusal("parks")
-        entry, was = move.packed.entry, move.entry
-        is_reference = entry.value is None and was.value is not None
-        if is_reference and any(name == names.ACTION for name, _ in was.headers):
-            # Parked by reference, it would be the letter as it was before it was edited.
-            return Refusal("too_large")
-        headers = names.set_in(entry.headers, (names.ACTION, state.id.hex().encode()))
-        entry = msgspec.structs.replace(entry, headers=headers)
-        packed = msgspec.structs.replace(move.packed, envelope=self._codec.encode(move.packed.key, entry), entry=entry)
-        move = move._replace(packed=packed)
-        return ActedEntry(move, entry, move_entries.make_lineage_row(move))
+        is_changed = any(name == names.ACTION for name, _ in move.entry.headers)
+        marked = self.redecider.set_headers(move, (names.ACTION, state.id.hex().encode()))
+        if marked is None or (is_changed and move.loses_value):
+            # By reference it would be parked as it was before it was edited.
+            return Refusal(TOO_LARGE)
+        return ActedEntry(marked, marked.packed.entry, move_entries.make_lineage_row(marked))
 
     def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
         topic, target = entry_keys.source(member.key).topic, state.action.target or ""
@@ -211,38 +190,23 @@ class EntryActions:
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
         acted = self._move_entry(state, key, entry, anew, due_at_ms, lane)
         # To be discarded it counted as one that is not sent.
-        return acted._replace(moved=None, sent_again=_pack_send(acted.move, anew))
+        return acted._replace(moved=None, sent=_pack_send(acted.move, anew))
 
     def _edit_entry(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
-        if hash_envelope(envelope) != member.digest:
-            return Refusal(CHANGED)
-        try:
-            edited = self._codec.decode(member.key, member.envelope)
-        except (EntryForeign, EntryNewer):
-            # An operator's mistake, which says nothing of what waits here.
-            return Refusal("unreadable")
-        changed = with_content(entry, edited)
-        return Refusal("unchanged") if changed == entry else self._change_entry(state, member.key, entry, changed)
+        return Refusal(CHANGED) if hash_envelope(envelope) != member.digest else self._change_entry(state, member, entry)
 
-    def _patch_entry(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
-        patch = state.action.patch
-        if patch is None or fault(patch) is not None:
-            return Refusal("no_patch")
-        changed = patch_entry(entry, patch)
-        return Refusal(changed) if isinstance(changed, str) else self._change_entry(state, key, entry, changed)
-
-    def _change_entry(self, state: ActionState, key: bytes, entry: Entry, changed: Entry) -> ActedEntry | Refusal:
-        if key[0] == ORDERED and changed.key != entry.key:
-            # It would be overtaken in the queue of its new key, which may be in another shard.
-            return Refusal("keeps_order")
+    def _change_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
+        key = member.key
+        changed = letter_changes.change_content(state.action, key, entry, member.envelope, self._codec)
+        if isinstance(changed, Refusal):
+            return changed
         acted = self._move_entry(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
-        marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, SUPERSEDED.encode())]
-        kept = msgspec.structs.replace(entry, destination=self.discarded, headers=names.set_in(entry.headers, *marks))
+        kept = letter_changes.keep_superseded(state, entry, self.discarded)
         if (changed.key, changed.value) == (entry.key, entry.value):
             return acted._replace(kept=kept)
         # It is known by its value where it comes back without headers, so the send of the former one ends.
         ended = acted.move._replace(packed=msgspec.structs.replace(acted.move.packed, reason=SUPERSEDED))
-        return acted._replace(moved=move_entries.make_lineage_row(ended), sent_again=_pack_send(acted.move, changed), kept=kept)
+        return acted._replace(moved=move_entries.make_lineage_row(ended), sent=_pack_send(acted.move, changed), kept=kept)
 
     def _erase_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry | Refusal:
         """Also where it is about to be parked or discarded: of these the record of lineages knows that nothing is sent."""
@@ -250,7 +214,7 @@ class EntryActions:
             # A null that cancels others: it is parked as soon as it has.
             return Refusal("parks")
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, self.discarded)
-        acted = self._move_entry(state, key, entry, patch.redact_entry(entry, self.discarded), now_ms, lane)
+        acted = self._move_entry(state, key, entry, letter_changes.redact_entry(entry, self.discarded), now_ms, lane)
         waits = entry.destination != self.discarded and redecide.read_letter_history(entry) is not None
         return acted if waits else acted._replace(moved=None)
 
@@ -261,10 +225,6 @@ def _move_key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: by
         return entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), due_at_ms)
     order = entry_keys.hash_record_key(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
     return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)
-
-
-def _set_due_header(headers: Headers, due_at_ms: int) -> Headers:
-    return [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in headers]
 
 
 def _pack_send(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:

@@ -73,7 +73,7 @@ def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[Ch
     writer.begin()
     writer.write(changelog.topic, changelog.partition, [{"key": key, "value": value} for key, value in changes])
     if leave:
-        # Published and not written, see `retry.delivery.return_slice.puts`: others may own those shards.
+        # Published and not written, see `retry.delivery.slice_members.list_puts`: others may own those shards.
         puts = [Entry(changelog.topic, each.packed.key, each.packed.envelope, [], None, each.entry.team) for each in leave]
         writer.publish(puts, now_ms, [cast(int, each.shard) for each in leave])
     for lineage_partition, rows in redecider.lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():

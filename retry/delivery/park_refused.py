@@ -179,15 +179,11 @@ def _park_letter(
 ) -> Redecision | None:
     """Make a letter one that parks; None where it is no letter, or would lose its payload."""
     move = context.redecider.park_entry(key, envelope, context.now_ms, REFUSED, taken)
-    if move is None or (move.packed.entry.value is None and entry.value is not None):
+    if move is None or move.loses_value:
         return None
     action = next((value for name, value in entry.headers if name == names.ACTION), None)
     marks = [(names.PARKED_FAULT, why.encode()), *([(names.ACTION, action)] if action is not None else [])]
-    parked = msgspec.structs.replace(move.packed.entry, headers=names.set_in(move.packed.entry.headers, *marks))
-    envelope = context.redecider.entry_builder.codec.encode(move.packed.key, parked)
-    if not context.redecider.is_taken_by_topics(envelope, parked):
-        return None
-    return move._replace(packed=msgspec.structs.replace(move.packed, envelope=envelope, entry=parked))
+    return context.redecider.set_headers(move, *marks)
 
 
 def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> list[ChangelogRow]:

@@ -76,9 +76,9 @@ class RampRunner:
     ) -> tuple[Tally, list[ChangelogRow], list[tuple[int, ChangelogRow]]]:
         """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs."""
         step, number = state.at_step or 0, state.tally.members
-        here = [result.move.packed for _, result in results if isinstance(result, ActedEntry)]
+        here = [result for _, result in results if isinstance(result, ActedEntry)]
         back = [result for _, result in results if isinstance(result, ReturnedLetter)]
-        to = {*tally.targets, *(each.destination for each in here), *(each.destination for each in back)}
+        to = {*tally.targets, *(each.entry.destination for each in (*here, *back))}
         done = StepTally(len(results), len(here) + len(back))
         # Only what is counted by step is missing from the tally that is given.
         tally = msgspec.structs.replace(tally, steps=_add_tally(tally.steps, step, done), targets=sorted(to))

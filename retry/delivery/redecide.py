@@ -23,7 +23,7 @@ from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import CANCELLED, BuiltEntry, EntryBuilder, decide
 from retry.policies.registry import Registry
-from retry.record import CREATE_TIME, Record
+from retry.record import CREATE_TIME, Header, Record
 
 _ATTEMPT_DIGITS_MAX = 10
 # Whether another entry has a key.
@@ -62,6 +62,11 @@ class Redecision(NamedTuple):
     policy: str
     move: Move
     shard: int | None = None
+
+    @property
+    def loses_value(self) -> bool:
+        """Whether the letter is parked by reference, which is to what it was before anything changed it."""
+        return self.packed.entry.value is None and self.entry.value is not None
 
 
 class Redecider:
@@ -104,7 +109,9 @@ class Redecider:
         if _failed_at_ms(entry, trace) > request.since_ms:
             return None
         anew = self._anew(key, entry, trace, request.since_ms, None, taken, waits_in)
-        return anew if mark is None else self._mark_action(anew, mark)
+        if mark is None:
+            return anew
+        return None if anew.loses_value else self.set_headers(anew, (names.ACTION, mark))
 
     def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
         """Whether one that was acted on may be decided anew.
@@ -115,17 +122,13 @@ class Redecider:
         is_undoable = any(name == names.ACTION_BEFORE for name, _ in entry.headers)
         return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
 
-    def _mark_action(self, anew: Redecision, mark: bytes) -> Redecision | None:
-        """Put the mark of the action on the new entry; None where it does not fit then, or would be parked by reference."""
-        packed = anew.packed
-        if packed.entry.value is None and anew.entry.value is not None:
-            # Parked by reference it would be the letter as it was before it was edited.
-            return None
-        headers = names.set_in(packed.entry.headers, (names.ACTION, mark))
-        entry = msgspec.structs.replace(packed.entry, headers=headers)
+    def set_headers(self, move: Redecision, *headers: Header) -> Redecision | None:
+        """Set headers of ours in the entry that replaces another; None where it does not fit then."""
+        packed = move.packed
+        entry = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, *headers))
         envelope = self.entry_builder.codec.encode(packed.key, entry)
         packed = msgspec.structs.replace(packed, envelope=envelope, entry=entry)
-        return anew._replace(packed=packed) if self.is_taken_by_topics(envelope, entry) else None
+        return move._replace(packed=packed) if self.entry_builder.is_taken_by_topics(envelope, entry) else None
 
     def park_entry(
         self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
@@ -145,9 +148,6 @@ class Redecider:
         route = self.registry.route(topic)
         allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
         return target in allowed and target not in self.registry.parking()
-
-    def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:
-        return self.entry_builder.is_taken_by_topics(envelope, entry, may_compress=may_compress)
 
     def _anew(
         self, key: bytes, entry: Entry, trace: LetterHistory, now_ms: int, unfit: str | None, taken: Taken,

@@ -17,16 +17,16 @@ import msgspec
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import Letter, integer, moment, read
-from retry.delay_queue import action_records, entry_keys, envelopes
+from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import CHANGED, SEALED, Refusal, with_content
-from retry.delivery.patch import fault, patch_entry, redact_entry
-from retry.errors import EntryForeign, EntryNewer, SealUnopened
+from retry.delivery import letter_changes
+from retry.delivery.letter_changes import CHANGED, TOO_LARGE, Refusal
+from retry.delivery.redecide import Redecider
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
-from retry.intake.build_entry import BuiltEntry, DecidedLetter, EntryBuilder
+from retry.intake.build_entry import DecidedLetter
 from retry.policies.registry import Registry
 from retry.policies.route import RetryPlan, Route
 from retry.record import CREATE_TIME, Record, RecordLocation, read_headers
@@ -87,7 +87,7 @@ class ReturnedLetter(NamedTuple):
 
     Attributes:
       shard: where it waits.
-      lineage: what the record of lineages is told, and of which team; None where nothing is sent.
+      sent: what the record of lineages is told, and of which team; None where nothing is sent.
       kept: of an edit, the letter as it was, for the topic of discarded letters.
     """
 
@@ -96,12 +96,12 @@ class ReturnedLetter(NamedTuple):
     key: bytes
     envelope: bytes
     entry: Entry
-    lineage: tuple[str, attempts.LineageFields] | None
+    sent: tuple[str, attempts.LineageFields] | None
     kept: Entry | None = None
 
     @property
-    def destination(self) -> str:
-        return self.entry.destination
+    def before(self) -> Entry | None:
+        return self.kept
 
 
 def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
@@ -117,16 +117,18 @@ class LetterReturns:
     """Makes entries of letters that rest.
 
     Args:
-      builder: makes entries.
+      redecider: has the policy file of now, and makes entries.
+      discarded: the topic of discarded letters.
       shards: how many there are.
 
     Attributes:
       codec: writes and reads envelopes.
     """
 
-    def __init__(self, registry: Registry, builder: EntryBuilder, shards: int, discarded: str) -> None:
-        self._registry, self._builder, self._shards, self._discarded = registry, builder, shards, discarded
-        self.codec = builder.codec
+    def __init__(self, redecider: Redecider, discarded: str, shards: int) -> None:
+        self._redecider, self._discarded, self._shards = redecider, discarded, shards
+        self._registry, self._builder = redecider.registry, redecider.entry_builder
+        self.codec = self._builder.codec
 
     def find_refusal(self, record: Any) -> Refusal | None:
         """Why a record is not returned, whatever its policy says; None where it may be."""
@@ -161,10 +163,9 @@ class LetterReturns:
             return None
         topic, partition, offset = where
         team = self._registry.route(topic).team
-        at_ms = record.timestamp()[1]
-        ours = [(name, b"%d" % due_at_ms if name == names.DUE_MS else value) for name, value in service_headers(record).items()]
-        marked = names.set_in(ours, (names.ACTION, state.id.hex().encode()))
-        entry = redact_entry(Entry(self._discarded, None, None, marked, at_ms if at_ms > 0 else None, team), self._discarded)
+        rested = Entry(self._discarded, None, None, [*service_headers(record).items()], _read_timestamp(record), team)
+        marked = letter_changes.set_due_header(rested, due_at_ms, (names.ACTION, state.id.hex().encode()))
+        entry = letter_changes.redact_entry(marked, self._discarded)
         lane = entry_keys.lane(team, topic, self._discarded)
         key = entry_keys.build_key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
         shard, envelope = self._shard(where, whole.key()), self.codec.encode(key, entry)
@@ -214,47 +215,26 @@ class LetterReturns:
             return Refusal(packed.reason)
         if all(name != names.SOURCE for name, _ in packed.entry.headers):
             # It fits only without: nobody could tell then which letter was sent.
-            return Refusal("too_large")
-        entry = self._change_entry(state, packed, edited)
-        if isinstance(entry, str):
-            return Refusal(entry)
+            return Refusal(TOO_LARGE)
+        marked = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, (names.ACTION, state.mark)))
+        entry = letter_changes.change_content(state.action, packed.key, marked, edited, self.codec)
+        if isinstance(entry, Refusal):
+            return entry
         envelope, kept = self.codec.encode(packed.key, entry), self._keep_edited(state, record, entry)
-        if not (self._builder.is_taken_by_topics(envelope, entry) and (kept is None or self._is_taken_by_topic(kept))):
-            return Refusal("too_large")
+        if not letter_changes.is_taken_by_topics(self._builder, envelope, entry, kept):
+            return Refusal(TOO_LARGE)
         fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
         row = attempts.build_fields(number, fingerprint, due_at_ms, first_ms, made + 1)
-        lineage = None if is_discarded else (route.team, row)
+        sent = None if is_discarded else (route.team, row)
         shard = self._shard(where, letter.key)
-        return ReturnedLetter(where, shard, packed.key, envelope, entry, lineage, kept)
-
-    def _change_entry(self, state: ActionState, packed: BuiltEntry, edited: bytes) -> Entry | str:
-        """The entry, marked, and patched or edited; or why it cannot be."""
-        marked = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, (names.ACTION, state.mark)))
-        kind, patch = state.action.kind, state.action.patch
-        if kind == action_records.PATCH:
-            return "no_patch" if patch is None or fault(patch) is not None else patch_entry(marked, patch)
-        if kind != action_records.EDIT:
-            return marked
-        try:
-            changed = with_content(marked, self.codec.decode(packed.key, edited))
-        except (EntryForeign, EntryNewer):
-            return "unreadable"
-        except SealUnopened:
-            return SEALED
-        if packed.key[0] == entry_keys.ORDERED and changed.key != marked.key:
-            return "keeps_order"
-        return "unchanged" if changed == marked else changed
+        return ReturnedLetter(where, shard, packed.key, envelope, entry, sent, kept)
 
     def _keep_edited(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
         """Copy the record as it rested, for an edit to keep; else None. What is patched stays where it rested, too."""
         if state.action.kind != action_records.EDIT:
             return None
-        marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, names.SUPERSEDED)]
-        headers, at_ms = names.set_in(list(record.headers() or []), *marks), record.timestamp()[1]
-        return Entry(self._discarded, record.key(), record.value(), headers, at_ms if at_ms > 0 else None, entry.team)
-
-    def _is_taken_by_topic(self, kept: Entry) -> bool:
-        return self._builder.is_taken_by_topics(envelopes.encode(kept), kept, may_compress=False)
+        rested = Entry("", record.key(), record.value(), list(record.headers() or []), _read_timestamp(record), entry.team)
+        return letter_changes.keep_superseded(state, rested, self._discarded)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
         """Compute the shard of a letter that returns: by its record key, or by its coordinates where it has none.
@@ -271,8 +251,7 @@ class LetterReturns:
             return self._discarded
         if kind == action_records.REDIRECT:
             target = state.action.target or ""
-            allowed = route.retry_targets() if route.allowed_targets is None else route.allowed_targets
-            return target if target in allowed and target not in self._registry.parking() else Refusal("not_allowed")
+            return target if self._redecider.may_go_to(letter.topic, target) else Refusal("not_allowed")
         if kind not in (action_records.RETRY, action_records.PATCH, action_records.EDIT):
             return Refusal("parked")
         to = plan.resolve_target(letter.failure, letter.topic)
@@ -287,6 +266,12 @@ def _restore_letter(where: RecordLocation, route: Route, record: Any, whole: Any
         return Refusal("unreadable_headers")
     letter = read(_dead_letter(where, whole), route.aliases)
     return Refusal("pointer") if letter.is_pointer() else letter
+
+
+def _read_timestamp(record: Any) -> int | None:
+    """When a record was written, in milliseconds; None where it does not say."""
+    at_ms = record.timestamp()[1]
+    return at_ms if at_ms > 0 else None
 
 
 def _may_be_of(record: Any, whole: Any) -> bool:

@@ -13,12 +13,12 @@ from retry.delay_queue.action_records import Action, Member, Order
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery import return_slice
+from retry.delivery import slice_members
 from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry, EntryActions
 from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose
-from retry.delivery.return_slice import AskParked
 from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.slice_members import AskParked
 from retry.delivery.sweep import SweepWriter
 from retry.delivery.transaction_batch import renew_timestamp
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
@@ -95,7 +95,7 @@ class ActContext(NamedTuple):
     now_ms: int
     bytes_max: int
     end: Callable[[], int]
-    ask: AskParked = return_slice.nobody
+    ask: AskParked = slice_members.find_no_records
     passed: AskPassed = silence
     shards: int = 0
 

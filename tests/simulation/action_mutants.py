@@ -39,13 +39,14 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
-from retry.delivery import act_records, return_slice, slice_work
-from retry.delivery import patch as delivery_patch
+from retry.delivery import act_records, letter_changes, slice_work
 from retry.delivery.act import Acting
-from retry.delivery.acted_entry import EntryActions, Refusal, hash_envelope
+from retry.delivery.acted_entry import EntryActions, hash_envelope
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.move_entries import TakenKeys
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
+from retry.delivery.slice_members import RestingLetters
 from retry.intake.intake import Intake
 from retry.operations.act import request
 from retry.worker.shards import joint_sweep
@@ -188,7 +189,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "returned-edit-unseen": lambda: [patch.object(LetterReturns, "find_edit_refusal", lambda *_: None)],
     "same-key": _same_key,
     "moved-onto-another": lambda: [patch.object(TakenKeys, "__call__", lambda *_: False)],
-    "returned-onto-another": lambda: [patch.object(return_slice, "_is_taken", lambda *_: False)],
+    "returned-onto-another": lambda: [patch.object(RestingLetters, "_is_taken", lambda *_: False)],
     "same-times": lambda: [patch.object(request, "_find_duplicates", lambda _: set())],
     "another-policies": lambda: [patch.object(slice_work, "goes_by", lambda _: False)],
     "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
@@ -198,7 +199,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "step-unjudged": _step_unjudged,
     "sent-unseen": _sent_unseen,
     "incomplete-begun": lambda: [patch.object(Acting, "_is_complete", lambda *_: True)],
-    "erased-whole": lambda: [patch.object(delivery_patch, "redact_entry", _unredacted)],
+    "erased-whole": lambda: [patch.object(letter_changes, "redact_entry", _unredacted)],
     "erased-returned": _erased_returned,
     "pause-without-end": lambda: [patch.object(Pause, "stands", lambda *_: True)],
 }

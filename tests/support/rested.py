@@ -7,12 +7,13 @@ from retry.dead_letters.dead_letter import read
 from retry.delay_queue import envelopes, returned_offsets
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.returned_offsets import ParkedPlace
+from retry.delivery.redecide import Redecider
 from retry.delivery.returned_letter import LetterReturns
 from retry.intake.attempts import to_header
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder, decide
 from retry.record import CREATE_TIME, Headers, Record
-from tests.support.acted import DISCARDED, NOW_MS, POLICIES
+from tests.support.acted import DISCARDED, LINEAGES, NOW_MS, POLICIES
 from tests.support.plans import registry_of
 
 PARKED_AT = 4
@@ -35,7 +36,8 @@ def returns(
     bytes_max: int = 1_000_000, shards: int = 4, policies: str = POLICIES, codec: EnvelopeCodec = PLAIN
 ) -> LetterReturns:
     """Makes entries of letters that rest, under these policies."""
-    return LetterReturns(registry_of(policies), builder(bytes_max, codec), shards, DISCARDED)
+    redecider = Redecider(registry_of(policies), builder(bytes_max, codec), LINEAGES)
+    return LetterReturns(redecider, DISCARDED, shards)
 
 
 def dead(

@@ -10,7 +10,7 @@ from retry.clock import iso
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.action_records import CLOCKS_MS, Action, Order, Tally
 from retry.delay_queue.ramp_records import Step
-from retry.delivery.act import GONE
+from retry.delivery.letter_changes import GONE
 from retry.delivery.ramp import recovering, upper_bound
 from retry.errors import FilterInvalid
 from retry.operations import waiting_entries

@@ -17,7 +17,8 @@ from retry.delay_queue import action_records, entry_keys
 from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
-from retry.delivery.acted_entry import EntryActions, Refusal
+from retry.delivery.acted_entry import EntryActions
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter, record_digest
 from retry.errors import ActionRefused
 from retry.operations import waiting_entries

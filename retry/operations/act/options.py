@@ -10,7 +10,7 @@ import msgspec
 from retry.delay_queue import ramp_records
 from retry.delay_queue.action_records import EDIT, PATCH, REDIRECT, RETRY, Action, Patch
 from retry.delay_queue.ramp_records import Ramp
-from retry.delivery.patch import fault
+from retry.delivery.letter_changes import fault
 from retry.errors import ActionRefused
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import DueTimes, Edit, Request, SchemaFrames, renew_action

@@ -15,7 +15,8 @@ from retry.delay_queue.action_records import REDIRECT, RETRY, Member
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp
-from retry.delivery.acted_entry import ActedEntry, EntryActions, Refusal
+from retry.delivery.acted_entry import ActedEntry, EntryActions
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
@@ -174,7 +175,7 @@ def preview(
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
     chosen = choose(letters.iterate_waiting(), letters.shards, registry, selects, actions, state, now_ms)
     examples, edited = list[ExampleChange](), None
-    returns = LetterReturns(redecider.registry, redecider.entry_builder, letters.shards, actions.discarded)
+    returns = LetterReturns(redecider, actions.discarded, letters.shards)
     at_rest = choose_resting(letters, selects, returns, state, now_ms, chosen)
     if letters.gone:
         chosen.refused["gone"] += letters.gone
@@ -195,7 +196,7 @@ def preview(
 
 def _edit_example(edit: Edit, name: str, made: EditedParkedLetter) -> ExampleChange:
     diff = differences(made.before.entry, made.after.entry, edit.framing.decode_json if edit.framing else None)
-    return ExampleChange(name, made.member.due_at_ms, made.after.destination, diff)
+    return ExampleChange(name, made.member.due_at_ms, made.after.entry.destination, diff)
 
 
 def _return_example(request: Request, example: RestingExample, now_ms: int) -> ExampleChange:
@@ -209,7 +210,7 @@ def _return_example(request: Request, example: RestingExample, now_ms: int) -> E
     diff: list[str] = []
     if example.unpatched is not None:
         diff = differences(example.unpatched.entry, example.returned.entry)
-    return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.destination, diff)
+    return ExampleChange(example.name, due_at_ms + request.due.postpone_ms, example.returned.entry.destination, diff)
 
 
 def _build_example(actions: EntryActions, request: Request, key: bytes, envelope: bytes, now_ms: int) -> ExampleChange:

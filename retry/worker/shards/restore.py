@@ -17,11 +17,11 @@ from typing import NamedTuple
 from retry import clock
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.table.interface import Table, TableDirectory
-from retry.delivery import return_slice, slice_work
+from retry.delivery import slice_members, slice_work
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
-from retry.delivery.return_slice import AskParked
+from retry.delivery.slice_members import AskParked
 from retry.delivery.slice_work import AskPassed
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks_in_flight import WebhooksInFlight
@@ -57,7 +57,7 @@ class ShardContext(NamedTuple):
     discarded: str = ""
     audit: str = ""
     outcomes: str = ""
-    ask_parked: AskParked = return_slice.nobody
+    ask_parked: AskParked = slice_members.find_no_records
     ask_passed: AskPassed = slice_work.silence
     codec: EnvelopeCodec = PLAIN
     shards: int = 0

@@ -14,12 +14,13 @@ from retry.delay_queue import action_records, action_state, entry_keys, envelope
 from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery import return_slice
+from retry.delivery import slice_members
 from retry.delivery.act import ENDED_MS, ActContext, Acting
 from retry.delivery.act_records import content_digest
-from retry.delivery.acted_entry import SEALED, hash_envelope
+from retry.delivery.acted_entry import hash_envelope
+from retry.delivery.letter_changes import SEALED
 from retry.delivery.orphaned_rows import ORPHAN_MS
-from retry.delivery.return_slice import AskParked
+from retry.delivery.slice_members import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
@@ -54,7 +55,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.log, self.admission, self.now_ms = MemoryLog(), Gate(), NOW_MS
-        self.ask_parked: AskParked = return_slice.nobody
+        self.ask_parked: AskParked = slice_members.find_no_records
         # As the worker that owns this one knows them.
         self.shards = 1
         self.log.create("lineage", 2)

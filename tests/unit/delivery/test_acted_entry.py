@@ -14,7 +14,8 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, Refusal, hash_envelope
+from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, hash_envelope
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.move_entries import list_replacements
 from retry.delivery.redecide import Redecider
 from retry.intake.build_entry import EntryBuilder

@@ -11,7 +11,8 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ERASE, Tally
 from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import ActedEntry, Refusal
+from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter, is_reference
 from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
 from tests.support.rested import dead, ours, parked, with_headers
@@ -126,7 +127,7 @@ def test_a_letter_that_rests_is_marked_and_only_where_it_failed_is_told(bench: B
 
 @pytest.mark.parametrize("key", [None, PERSON, b"other"])
 def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> None:
-    returns = LetterReturns(ACTIONS.redecider.registry, ACTIONS.redecider.entry_builder, 64, DISCARDED)
+    returns = LetterReturns(ACTIONS.redecider, DISCARDED, 64)
     record = parked(dead(key=key))
     left = returns.erase_letter(state(ERASE), record, record, NOW_MS)
     back = returns.return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
@@ -154,7 +155,7 @@ def test_what_was_erased_is_never_returned_and_what_was_returned_is_not_erased_t
 
 @pytest.mark.parametrize("before", [names.ERASED, names.SUPERSEDED])
 def test_what_is_left_of_an_erased_letter_is_never_returned(before: bytes) -> None:
-    returns = LetterReturns(ACTIONS.redecider.registry, ACTIONS.redecider.entry_builder, 2, DISCARDED)
+    returns = LetterReturns(ACTIONS.redecider, DISCARDED, 2)
     assert returns.find_refusal(parked()) is None
     assert returns.find_refusal(with_headers(parked(), action_before=before)) == Refusal(before.decode())
 

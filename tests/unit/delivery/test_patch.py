@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.delay_queue.action_records import Patch
-from retry.delivery.patch import fault, merge_json
+from retry.delivery.letter_changes import fault, merge_json
 
 # The test cases of RFC 7396, appendix A.
 EXAMPLES = [

@@ -13,7 +13,7 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, envelopes, returned_offsets
 from retry.delay_queue.action_records import Member, Order, Tally
 from retry.delay_queue.envelope_codec import PLAIN
-from retry.delivery import return_slice
+from retry.delivery import letter_changes, slice_members
 from retry.delivery.act import GROWN
 from retry.delivery.act_records import content_digest
 from retry.delivery.returned_letter import ReturnedLetter, record_digest
@@ -39,7 +39,7 @@ class Parking:
         self.asked.append(list(places))
         if self.is_slow and self.asked.count(list(places)) == 1:
             return None
-        return {key: self.records.get(key, return_slice.GONE) for key in places[: self.at_once]}
+        return {key: self.records.get(key, letter_changes.GONE) for key in places[: self.at_once]}
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
     letters = [returns().return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
                for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
     back = [letter for letter in letters if isinstance(letter, ReturnedLetter)]
-    entries, shards = return_slice.puts(back, "changelog")
+    entries, shards = slice_members.list_puts(back, "changelog")
     assert len(set(shards)) > 1
     assert shards == [letter.shard for letter in back]
     # Whatever is old by its own time would be taken away, or refused, by brokers.

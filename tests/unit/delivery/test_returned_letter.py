@@ -13,7 +13,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import returned_letter
-from retry.delivery.acted_entry import Refusal
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.returned_letter import ReturnedLetter, record_digest
 from retry.record import Record
 from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, POLICIES, state
@@ -45,7 +45,7 @@ def test_it_is_the_letter_that_was_parked_with_its_coordinates_its_lineage_and_i
     assert headers[names.FIRST_FAILED_MS] == told[names.FIRST_FAILED_MS]
     assert headers[names.ACTION] == ACTION.hex().encode()
     assert names.PARKED_REASON not in headers
-    assert (back.source, back.destination) == (("orders.DLT", 0, 7), "orders.retry")
+    assert (back.source, back.entry.destination) == (("orders.DLT", 0, 7), "orders.retry")
     due_ms, *where = entry_keys.source(back.key)
     assert (due_ms, where) == (LATER_MS, ["orders.DLT", 0, 7])
 
@@ -71,17 +71,17 @@ def test_it_waits_in_the_shard_in_which_its_key_always_waits(key: bytes | None) 
 
 def test_where_order_is_kept_it_waits_in_the_lane_of_its_key() -> None:
     back = done(parked(dead("keyed.DLT")))
-    assert (back.key[0], back.destination) == (entry_keys.ORDERED, "keyed.retry")
+    assert (back.key[0], back.entry.destination) == (entry_keys.ORDERED, "keyed.retry")
 
 
 def test_it_goes_where_the_policies_of_now_say() -> None:
     moved = POLICIES.replace("retry_to: orders.retry", "retry_to: orders.new").replace("[orders.retry", "[orders.new")
-    assert done(parked(), policies=moved).destination == "orders.new"
+    assert done(parked(), policies=moved).entry.destination == "orders.new"
     assert returned(parked(), policies=POLICIES.replace("orders.DLT", "others.DLT")) == Refusal("no_target")
 
 
 def test_a_redirect_goes_where_its_policy_lets_it() -> None:
-    assert done(parked(), "redirect", target="orders.slow").destination == "orders.slow"
+    assert done(parked(), "redirect", target="orders.slow").entry.destination == "orders.slow"
     assert returned(parked(), "redirect", target="elsewhere") == Refusal("not_allowed")
     # Its policy names it, and letters are parked there.
     assert returned(parked(), "redirect", target="orders.parked") == Refusal("not_allowed")
@@ -98,7 +98,7 @@ def test_no_header_of_a_letter_chooses_a_topic_that_its_policy_does_not_allow() 
     def from_topic(origin: bytes) -> Record:
         return parked(dead(headers=[("kafka_dlt-original-topic", origin)]))
 
-    assert done(from_topic(b"orders.slow"), policies=policies).destination == "orders.slow"
+    assert done(from_topic(b"orders.slow"), policies=policies).entry.destination == "orders.slow"
     for origin in (b"elsewhere", b"keyed.retry", b"orders.parked", b""):
         assert returned(from_topic(origin), policies=policies) == Refusal("no_target")
 
@@ -106,7 +106,7 @@ def test_no_header_of_a_letter_chooses_a_topic_that_its_policy_does_not_allow() 
 def test_one_that_is_discarded_goes_there_at_the_time_of_its_member() -> None:
     # Not at that of the transaction: letters with the same coordinates have different ones.
     back = done(parked(), "discard")
-    assert (back.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS + HOUR_MS)
+    assert (back.entry.destination, entry_keys.due_at_ms(back.key)) == (DISCARDED, NOW_MS + HOUR_MS)
     # It waits behind nobody, as no other letter is to wait for it.
     assert done(parked(dead("keyed.DLT")), "discard").key[0] != entry_keys.ORDERED
 
@@ -130,10 +130,10 @@ def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
     edited = edit_of(record, value=b'{"a":2}', headers=[("who", b"anna"), (names.ATTEMPT, b"0")])
     back = returns().return_letter(state("edit"), record, record, LATER_MS, NOW_MS, edited)
     assert isinstance(back, ReturnedLetter)
-    assert (back.entry.key, back.entry.value, back.destination) == (b"k", b'{"a":2}', "orders.retry")
+    assert (back.entry.key, back.entry.value, back.entry.destination) == (b"k", b'{"a":2}', "orders.retry")
     assert [header for header in back.entry.headers if header[0] not in names.OURS] == [("who", b"anna")]
     assert dict(back.entry.headers)[names.ATTEMPT] == b"4"
-    known, value = back.lineage, done(parked(dead(value=b'{"a":2}'))).lineage
+    known, value = back.sent, done(parked(dead(value=b'{"a":2}'))).sent
     assert known is not None and value is not None and known[1] == value[1], "it is known by its new value"
     kept = back.kept
     assert kept is not None
@@ -324,5 +324,5 @@ def test_a_patch_that_is_none_changes_nothing(patch: Patch | None) -> None:
 
 
 def test_one_that_is_discarded_is_no_send() -> None:
-    assert done(parked(), "discard").lineage is None
-    assert done(parked()).lineage is not None
+    assert done(parked(), "discard").sent is None
+    assert done(parked()).sent is not None

@@ -13,8 +13,9 @@ from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import HELD, NULLS
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delivery.act_records import content_digest, content_digests, make_audit_records
-from retry.delivery.acted_entry import SEALED, ActedEntry, Refusal, hash_envelope
+from retry.delivery.acted_entry import ActedEntry, hash_envelope
 from retry.delivery.cancel import Cancelling
+from retry.delivery.letter_changes import SEALED, Refusal
 from retry.delivery.move_entries import MoveContext
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.returned_letter import ReturnedLetter

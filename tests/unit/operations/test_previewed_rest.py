@@ -9,7 +9,7 @@ import pytest
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery import returned_letter
-from retry.delivery.acted_entry import Refusal
+from retry.delivery.letter_changes import Refusal
 from retry.delivery.returned_letter import ReturnedLetter
 from retry.errors import ActionRefused
 from retry.operations import found_letter

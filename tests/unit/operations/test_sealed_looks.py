@@ -17,7 +17,7 @@ from retry.delay_queue.entry_keys import HELD, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
 from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delay_queue.envelopes import Unopened
-from retry.delivery.acted_entry import SEALED
+from retry.delivery.letter_changes import SEALED
 from retry.operations import waiting_entries
 from retry.operations.act import choose, request
 from retry.operations.act.erase import Erasing

@@ -1,0 +1,169 @@
+"""The members of one slice, acted on once each: letters that wait in the shard, or letters that rest. For `retry.delivery.act`.
+
+Which letters were returned is marked in bitmaps, in the transaction in which their entries are put and the slice ends; see
+`retry.delay_queue.returned_offsets`. Nothing is read before the fold has told of the last one, so a letter that was marked is
+never put again. The records are read by another thread: a sweep does not wait for them.
+
+No entry takes the place of another: whoever chose the letters gave those with the same coordinates different due times, and
+where another entry waits in this shard under the key, the letter is due a little later. What waits in other shards is not known
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from retry.delay_queue import action_records, entry_keys, returned_offsets
+from retry.delay_queue.action_records import Member
+from retry.delay_queue.action_state import ActionState
+from retry.delay_queue.envelopes import Entry
+from retry.delay_queue.table.interface import Table
+from retry.delivery.act_records import Result
+from retry.delivery.acted_entry import ActedEntry, EntryActions
+from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, SEALED, Refusal, WithdrawnPlace
+from retry.delivery.move_entries import TakenKeys
+from retry.delivery.redecide import Redecider
+from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter
+
+RETURNED = "returned"
+
+# A parked record, and the whole letter where that lies elsewhere; or why there is none.
+FoundRecord = tuple[Any, Any] | str
+# Asks for parked records by their places, the names of their topics given: None while they are being read, else those of the
+# first places, as many as fit into memory.
+AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundRecord] | None]
+
+
+def act_on_members(
+    members: Iterable[Member], letters: WaitingLetters | RestingLetters, bytes_max: int, refused: Collection[bytes]
+) -> list[tuple[Member, Result]]:
+    """Act on the first of some members, until so many bytes of letters are reached, and say what became of each.
+
+    Args:
+      refused: members that cannot be kept as they were, since their topic refuses that.
+
+    Raises:
+      EntryUnreadable: a member, or a bitmap, is none.
+    """
+    results: list[tuple[Member, Result]] = []
+    for member in members:
+        if bytes_max <= 0:
+            break
+        result = letters.act_on_member(member)
+        if isinstance(result, ActedEntry | ReturnedLetter):
+            if member.key in refused:
+                result = Refusal(REFUSED)
+            else:
+                bytes_max -= len(result.envelope) + (0 if result.kept is None else len(result.kept.value or b""))
+        if not isinstance(result, Refusal):
+            letters.note_result(member, result)
+        results.append((member, result))
+    return results
+
+
+class WaitingLetters:
+    """Letters that wait in this shard, and what one transaction makes of them."""
+
+    def __init__(self, state: ActionState, table: Table, redecider: Redecider, discarded: str, now_ms: int) -> None:
+        self._state, self._table, self._now_ms = state, table, now_ms
+        self._taken, self._met = TakenKeys(table), set[bytes]()
+        self._actions = EntryActions(redecider, discarded, self._taken)
+
+    def act_on_member(self, member: Member) -> Result:
+        """Change one letter, or say why nothing is done for it."""
+        # A key that is named twice would be put twice: the table has it until all is committed.
+        envelope = None if member.key in self._met else self._table.get(member.key)
+        self._met.add(member.key)
+        if envelope is not None:
+            return self._actions.act_on_entry(self._state, member, envelope, self._now_ms)
+        if self._table.get(entry_keys.make_held_key(member.key)) is not None:
+            return Refusal(SEALED)
+        return Refusal(GONE if self._state.action.kind != action_records.EDIT else CHANGED)
+
+    def note_result(self, _member: Member, result: Result) -> None:
+        """Remember that a key is taken by what is put there."""
+        if isinstance(result, ActedEntry):
+            self._taken.add_move(result.move)
+
+
+class RestingLetters:
+    """Letters that rest, and which of them one transaction returns.
+
+    Args:
+      found: their records, by their places.
+
+    Attributes:
+      bitmaps: rows of the changelog that mark which letters have been returned by now.
+    """
+
+    def __init__(
+        self, state: ActionState, table: Table, returns: LetterReturns, found: Mapping[bytes, FoundRecord], now_ms: int
+    ) -> None:
+        self._state, self._table, self._returns, self._found, self._now_ms = state, table, returns, found, now_ms
+        self.bitmaps: dict[bytes, bytes | None] = {}
+        self._put: set[tuple[int, bytes]] = set()
+
+    def act_on_member(self, member: Member) -> Result:
+        """Make an entry of one letter, or say why nothing is done for it."""
+        place = returned_offsets.decode_place(member.key)
+        if returned_offsets.is_offset_returned(self._read_bitmap(place.block()), place.offset):
+            return Refusal(CHANGED if self._state.action.kind == action_records.EDIT else RETURNED)
+        result = self._return_member(member)
+        while isinstance(result, ReturnedLetter) and self._is_taken(result):
+            later = msgspec.structs.replace(member, due_at_ms=entry_keys.due_at_ms(result.key) + 1)
+            result = self._return_member(later)
+        return result
+
+    def note_result(self, member: Member, result: Result) -> None:
+        """Mark a letter that is returned, or withdrawn, and remember that its key is taken."""
+        place = returned_offsets.decode_place(member.key)
+        self.bitmaps[place.block()] = returned_offsets.mark_offset(self._read_bitmap(place.block()), place.offset)
+        if isinstance(result, ReturnedLetter):
+            self._put.add((result.shard, result.key))
+
+    def _read_bitmap(self, block: bytes) -> bytes | None:
+        return self.bitmaps[block] if block in self.bitmaps else self._table.get(block)
+
+    def _is_taken(self, letter: ReturnedLetter) -> bool:
+        """Whether another entry has its key, here or by this transaction."""
+        is_here = letter.shard == returned_offsets.SHARD
+        return (letter.shard, letter.key) in self._put or (is_here and self._table.get(letter.key) is not None)
+
+    def _return_member(self, member: Member) -> ReturnedLetter | WithdrawnPlace | Refusal:
+        state, returns, found, kind = self._state, self._returns, self._found[member.key], self._state.action.kind
+        if kind == action_records.DISCARD and _is_not_ours(found, returns):
+            # Nothing is made of what it says: it stays where it is, and is not listed any more.
+            return WithdrawnPlace(member.key)
+        if isinstance(found, str):
+            if kind == action_records.ERASE and found == NOT_OURS:
+                return WithdrawnPlace(member.key)
+            return Refusal(CHANGED if kind == action_records.EDIT and found == GONE else found)
+        record, whole = found
+        if kind == action_records.ERASE:
+            return returns.erase_letter(state, record, whole, member.due_at_ms) or WithdrawnPlace(member.key)
+        refused = returns.find_refusal(record)
+        if refused is None and kind == action_records.EDIT:
+            refused = returns.find_edit_refusal(record, member.digest)
+        return refused or returns.return_letter(state, record, whole, member.due_at_ms, self._now_ms, member.envelope)
+
+
+def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
+    return found == NOT_OURS if isinstance(found, str) else returns.find_refusal(found[0]) == Refusal(NOT_OURS)
+
+
+def list_puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
+    """Records that put entries, into whichever shards these wait in, and the partitions of each.
+
+    They are published and not written: only what is written takes part in the proof that a shard is this worker's, and others
+    may own these. Intake puts entries into all shards, too.
+    """
+    entries = [Entry(changelog, each.key, each.envelope, [], None, each.entry.team) for each in letters]
+    return entries, [each.shard for each in letters]
+
+
+def find_no_records(_parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord]:
+    """Finds nothing: for a worker without parking topics."""
+    return dict.fromkeys(places, GONE)
