@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -40,11 +40,12 @@ from retry.delivery import act_records, move_entries, slice_members, slice_work
 from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.acted_entry import ActedEntry
 from retry.delivery.letter_changes import GONE, Refusal
+from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
 from retry.delivery.slice_members import RestingLetters, WaitingLetters, act_on_members
-from retry.delivery.slice_work import ActContext, NamedPolicies, SliceWork
+from retry.delivery.slice_work import NamedPolicies, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow
 from retry.kafka.record_limits import RefusedFor
@@ -64,34 +65,27 @@ CANCELLED, INCOMPLETE = "cancelled", "incomplete"
 GROWN = "the changelog has {now} partitions for this worker, and had {asked}: cancel it, start all workers anew, and ask again"
 
 
-class Acting:
-    """How far one shard has come with actions: only what its table does not say, so that whoever owns it next begins anew."""
+class Acting(Mover):
+    """How far one shard has come with actions: only what its table does not say."""
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
-        self._changelog, self._table = changelog, table
+        super().__init__(changelog, table)
         self._ramp_runner = RampRunner(changelog.partition, table)
         self._counted: set[bytes] = set()
         self._controls: Mapping[bytes, bytes] = {}
         self._states: list[ActionState] = []
         self._orphans, self._named = Orphans(), NamedPolicies()
-        # The fold must have come so far before anything is read; None where that is to be asked for.
-        self._settled_at: int | None = 0
         self._again_at_ms = 0
         # Members that cannot be kept as they were; in memory only, so that whoever owns the shard next finds out anew.
         self._refused: set[bytes] = set()
 
-    def run_slice(self, context: ActContext) -> int:
-        """Do one slice of what is asked for, and say for how many letters something was done.
-
-        Raises:
-          TableUnreadable, EntryUnreadable: as for a sweep; nothing was done.
-          TransactionFailed: nothing is known to be done; merely aborted, it is tried again some time later.
-        """
-        if context.now_ms < self._again_at_ms or not self._is_settled(context.end):
-            return 0
+    def move_batch(self, context: MoveContext) -> MovedBatch:
+        """Do one slice of what is asked for; where it is merely aborted it is tried again some time later."""
+        if context.now_ms < self._again_at_ms or not self.is_settled(context.end):
+            return MovedBatch()
         work = self._choose_work(context)
         if work is None or (work.state is not None and self._is_closed(context)):
-            return 0
+            return MovedBatch()
         try:
             self._commit(context, work)
         except TransactionSlow:
@@ -102,9 +96,12 @@ class Acting:
                 self._again_at_ms = context.now_ms + _AGAIN_MS
             raise
         self.await_fold()
-        return sum(not isinstance(result, Refusal) for _, result in work.results)
+        acted = sum(not isinstance(result, Refusal) for _, result in work.results)
+        if acted:
+            log.info("shard %d: %d letters acted on", self._changelog.partition, acted)
+        return MovedBatch(Effect.MOVED if acted else Effect.NONE, acted)
 
-    def _find_refused(self, context: ActContext, work: SliceWork) -> bool:
+    def _find_refused(self, context: MoveContext, work: SliceWork) -> bool:
         """Whether some letters of a slice that was undone are to blame, since they cannot be kept as they were."""
         kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
         found = slice_work.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
@@ -114,24 +111,15 @@ class Acting:
             log.warning("shard %d: letters cannot be kept as they were: %s", self._changelog.partition, why)
         return bool(found)
 
-    def await_fold(self) -> None:
-        """Entries were moved, and the fold is to tell where they are now."""
-        self._settled_at = None
-
-    def _is_settled(self, end: Callable[[], int]) -> bool:
-        if self._settled_at is None:
-            self._settled_at = end()
-        return self._table.next_offset >= self._settled_at
-
-    def _is_closed(self, context: ActContext) -> bool:
+    def _is_closed(self, context: MoveContext) -> bool:
         """Whether what is told of an action could not be written just now."""
-        closed = context.admission.find_closed({context.audit, context.outcomes, context.actions.discarded})
+        closed = context.admission.find_closed({context.audit, context.outcomes, context.discarded})
         if closed:
             self._again_at_ms = context.now_ms + _AGAIN_MS
             log.warning("shard %d: actions wait: %s", self._changelog.partition, "; ".join(closed.values()))
         return bool(closed)
 
-    def _choose_work(self, context: ActContext) -> SliceWork | None:
+    def _choose_work(self, context: MoveContext) -> SliceWork | None:
         shard, now_ms = self._changelog.partition, context.now_ms
         for state in self._list_known():
             if work := self._ramp_runner.judge_ramp(state, context):
@@ -157,14 +145,14 @@ class Acting:
             self._controls, self._states = controls, action_state.read_states(controls)
         return self._states
 
-    def _build_hold_order(self, state: ActionState, context: ActContext) -> Order | None:
+    def _build_hold_order(self, state: ActionState, context: MoveContext) -> Order | None:
         """Why the shard has to wait, if it has."""
         if not self._is_complete(state):
             return Order("worker", context.now_ms, INCOMPLETE)
         if state.action.parking and context.shards not in (0, len(state.action.slices)):
             # What is returned would lie elsewhere than what intake has taken in of the same key.
             return Order("worker", context.now_ms, GROWN.format(asked=len(state.action.slices), now=context.shards))
-        return self._named.build_policy_hold(state, context.actions.redecider.digest, context.now_ms)
+        return self._named.build_policy_hold(state, context.redecider.digest, context.now_ms)
 
     def describe_waiting(self, digest: str) -> str:
         """Describe what actions wait for, for the health report; empty where none waits.
@@ -185,13 +173,13 @@ class Acting:
             self._counted.add(state.id)
         return True
 
-    def _slice(self, state: ActionState, key: bytes, members: Slice, context: ActContext) -> SliceWork | None:
+    def _slice(self, state: ActionState, key: bytes, members: Slice, context: MoveContext) -> SliceWork | None:
         """A slice, or as much of it as one transaction takes; None where that is not known yet."""
-        redecider, discarded, now_ms = context.actions.redecider, context.actions.discarded, context.now_ms
+        redecider, discarded, now_ms = context.redecider, context.discarded, context.now_ms
         letters: WaitingLetters | RestingLetters
         readable, bitmaps = members.members, dict[bytes, bytes | None]()
         if readable and returned_offsets.is_place(readable[0].key):
-            found = context.ask(state.action.parking, [member.key for member in readable])
+            found = context.ask_parked(state.action.parking, [member.key for member in readable])
             if found is None:
                 return None
             readable = list(takewhile(lambda member: member.key in found, readable))
@@ -232,7 +220,7 @@ class Acting:
         rows: list[ChangelogRow] = [(key, None) for key, _ in slices]
         return SliceWork(state, [*rows, (action_records.tally_key(state.id), action_records.encode(tally))], results)
 
-    def _commit(self, context: ActContext, work: SliceWork) -> None:
+    def _commit(self, context: MoveContext, work: SliceWork) -> None:
         writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
         back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
@@ -240,7 +228,7 @@ class Acting:
         rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
-        lineages = context.actions.redecider.lineages
+        lineages = context.redecider.lineages
         # A letter that comes back without headers is known by what was sent, and when.
         moved, sent = [each.moved for each in acted if each.moved], [each.sent for each in (*acted, *back) if each.sent]
         for by_partition in (lineages.pack_by_partition(moved, moves=True), lineages.pack_by_partition(sent)):
@@ -249,8 +237,8 @@ class Acting:
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_records.build_outcomes(work.state, work.results, now_ms))
             kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.admission, now_ms)
-            codec = context.actions.redecider.entry_builder.codec
-            told = [*kept, *make_audit_records(work.state, work.results, context.audit, self._changelog.partition, now_ms, codec)]
+            shard, codec = self._changelog.partition, context.codec
+            told = [*kept, *make_audit_records(work.state, work.results, context.audit, shard, now_ms, codec)]
             entries, shards = slice_members.list_puts(back, self._changelog.topic)
             entries += [Entry(self._changelog.topic, key, value, [], None, "") for _, (key, value) in work.elsewhere]
             shards += [shard for shard, _ in work.elsewhere]

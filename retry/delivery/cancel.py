@@ -27,14 +27,14 @@ until all is folded that was moved before, and what is rescheduled meanwhile, to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries
-from retry.delivery.move_entries import MoveContext
+from retry.delivery.movers import MoveContext, MovedBatch, Mover
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryForeign, SealUnopened
 
 log = logging.getLogger(__name__)
@@ -46,61 +46,39 @@ _AGAIN_MS = 30_000
 _PASSES, _IN_FRONT = 3, 1
 
 
-class Cancelling:
-    """How far the nulls of one shard have been followed. Kept in memory only: after a restart it begins anew."""
+class Cancelling(Mover):
+    """How far the nulls of one shard have been followed."""
 
-    def __init__(self) -> None:
+    def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
+        super().__init__(changelog, table)
         self.seen = self.moved = 0
         self._nulls: list[tuple[bytes, bytes]] = []
         # By topic and partition of the dead letters, and by record key, the offset below which letters are cancelled.
         self._below: dict[tuple[str, int], dict[bytes, int]] = {}
         self._topics: set[str] = set()
         self._cursor, self._pass = b"", 0
-        # The fold must have come so far before anything is read; None where that is to be asked for.
-        self._settled_at: int | None = 0
         self._again_at_ms, self._waits_for = 0, ""
 
-    def await_fold(self) -> None:
-        """Entries were moved, and the fold is to tell where they are now."""
-        self._settled_at = None
-
     def restart(self) -> None:
-        """Entries are being moved to any place: what was looked at says nothing any more."""
+        """Begin anew: entries are being moved to any place, so that what was looked at says nothing any more."""
         self._nulls = []
         self.await_fold()
 
-    def describe_progress(self) -> str:
-        """How far the last nulls have come."""
-        return f"{self.seen} entries looked at, {self.moved} letters cancelled"
-
-    def cancel_batch(self, context: MoveContext, rows_max: int, bytes_max: int, end: Callable[[], int]) -> bool:
-        """Do one batch of what nulls ask for, and say whether that was the last for them.
-
-        Args:
-          end: tells where the changelog partition ends now.
-
-        Raises:
-          TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
-          TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
-        """
-        table, now_ms = context.table, context.now_ms
+    def move_batch(self, context: MoveContext) -> MovedBatch:
+        """Do one batch of what nulls ask for; see `Mover.move_batch`."""
+        now_ms, shard = context.now_ms, self._changelog.partition
         if now_ms < self._again_at_ms:
-            return False
+            return MovedBatch()
         try:
-            if not self._nulls and not self._take_nulls(table, context.redecider, rows_max, bytes_max):
-                return False
-            if self._settled_at is None:
-                self._settled_at = end()
-            if table.next_offset < self._settled_at:
-                return False
-            moves, seen, cursor = self._batch(context, rows_max, bytes_max)
+            if not (self._nulls or self._take_nulls(context)) or not self.is_settled(context.end):
+                return MovedBatch()
+            moves, seen, cursor = self._batch(context)
         except SealUnopened as error:
             self._nulls, self._again_at_ms = [], now_ms + _AGAIN_MS
             if self._waits_for != (why := str(error)):
                 self._waits_for = why
-                shard = context.changelog.partition
                 log.warning("shard %d: nulls that cancel wait: of a letter that they may be about, %s", shard, why)
-            return False
+            return MovedBatch()
         self._waits_for = ""
         ended = cursor is None and self._pass == _PASSES - 1
         self._commit(context, moves, self._nulls if ended else [])
@@ -108,26 +86,28 @@ class Cancelling:
         self._pass, self._cursor = self._pass + (cursor is None), cursor or b""
         if ended:
             self._nulls = []
-        return ended
+            log.info("shard %d: nulls followed, %d entries looked at, %d letters cancelled", shard, self.seen, self.moved)
+        return MovedBatch(entries=len(moves), has_ended=ended)
 
-    def _take_nulls(self, table: Table, redecider: Redecider, rows_max: int, bytes_max: int) -> bool:
+    def _take_nulls(self, context: MoveContext) -> bool:
         """Take the nulls that wait, for which one look at all entries does."""
-        self._nulls = table.find_due(DUE_MS_MAX, rows_max, bytes_max, NULLS)
+        self._nulls = self._table.find_due(DUE_MS_MAX, context.rows_max, context.bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
-            where, record_key = entry_keys.source(key), _record_key(redecider, key, envelope)
+            where, record_key = entry_keys.source(key), _record_key(context.redecider, key, envelope)
             if record_key is not None:
                 below = self._below.setdefault((where.topic, where.partition), {})
                 below[record_key] = max(entry_keys.letter_number(key), below.get(record_key, 0))
         self._topics = {topic for topic, _ in self._below}
         return bool(self._nulls)
 
-    def _batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> tuple[list[Redecision], int, bytes | None]:
+    def _batch(self, context: MoveContext) -> tuple[list[Redecision], int, bytes | None]:
         """List what is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
-        table, redecider, now_ms = context.table, context.redecider, context.now_ms
+        rows_max, bytes_max = context.rows_max, context.bytes_max
         moves: list[Redecision] = []
-        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
-        while page := self._scan_entries(table, at, min(_PAGE, rows_max - seen)):
+        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(self._table)
+        scan = self._table.scan_entries if self._pass == _IN_FRONT else self._table.page_behind
+        while page := scan(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
                 if bytes_max <= 0 and cursor != at:
                     return moves, seen, at
@@ -140,7 +120,7 @@ class Cancelling:
                     # All of a lane are from one topic, but where lie those that cannot be opened.
                     at = entry_keys.lane_end(entry_keys.lane_of(cursor))
                     break
-                if wanted and (parked := self._cancel_entry(redecider, key, envelope, now_ms, taken)) is not None:
+                if wanted and (parked := self._cancel_entry(context, key, envelope, taken)) is not None:
                     moves.append(parked)
                     taken.add_move(parked)
                     bytes_max -= len(parked.packed.envelope)
@@ -148,19 +128,16 @@ class Cancelling:
                 return moves, seen, at
         return moves, seen, None
 
-    def _scan_entries(self, table: Table, after: bytes, rows_max: int) -> list[tuple[bytes, bytes, bytes]]:
-        return table.scan_entries(after, rows_max) if self._pass == _IN_FRONT else table.page_behind(after, rows_max)
-
-    def _cancel_entry(self, redecider: Redecider, key: bytes, envelope: bytes, now_ms: int, taken: Taken) -> Redecision | None:
+    def _cancel_entry(self, context: MoveContext, key: bytes, envelope: bytes, taken: Taken) -> Redecision | None:
         """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
             return None
-        record_key = _record_key(redecider, key, envelope)
+        record_key = _record_key(context.redecider, key, envelope)
         if record_key is None or entry_keys.letter_number(key) >= below.get(record_key, 0):
             return None
-        anew = redecider.park_entry(key, envelope, now_ms, taken=taken)
+        anew = context.redecider.park_entry(key, envelope, context.now_ms, taken=taken)
         return None if anew is None or anew.move is Move.UNCHANGED else anew
 
     def _commit(self, context: MoveContext, moves: list[Redecision], ended: list[tuple[bytes, bytes]]) -> None:
@@ -169,10 +146,10 @@ class Cancelling:
         nulls: list[ChangelogRow] = []
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
-        move_entries.commit(context, moves, nulls)
-        context.table.delete_rows([each.key for each in moves])
+        move_entries.commit(context, self._changelog, self._table, moves, nulls)
+        self._table.delete_rows([each.key for each in moves])
         if ended:
-            context.table.delete_scanned_rows([key for key, _ in ended])
+            self._table.delete_scanned_rows([key for key, _ in ended])
 
 
 def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | None:

@@ -22,25 +22,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries
+from retry.delivery import move_entries, park_refused
 from retry.delivery.due_batch import DueRow, RefusedEntry, name_letter
+from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.errors import EntryForeign, SealUnopened
 from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
-
-# Tells where the changelog partition ends now.
-End = Callable[[], int]
-# Of entries that can be opened, which are still refused: by key, where each goes to, and why not.
-FindRefused = Callable[[Sequence[DueRow]], Mapping[bytes, tuple[str, str]]]
 
 _PAGE = 256
 # So that what is told of it is not too old; where much is held, looks are farther apart.
@@ -76,92 +72,104 @@ class Held:
         self.refused |= others.refused
 
 
-class Holding:
-    """The held entries of one shard. Kept in memory only: whoever owns the shard next looks for itself.
+class Holding(Mover):
+    """The held entries of one shard.
 
     Attributes:
       held: what the last look has found, and what came since.
     """
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
-        self._changelog, self._table, self.held = changelog, table, Held()
-        # The fold must have come so far before anything is moved; None where that is to be asked for.
-        self._settled_at: int | None = 0
+        super().__init__(changelog, table)
+        self.held = Held()
         # Of a look that is under way, where it goes on, and what it has found.
         self._cursor, self._found = b"", Held()
         self._generation, self._look_at_ms = -1, 0
 
-    def quarantine_entries(self, writer: SweepWriter, rows: Sequence[DueRow], codec: EnvelopeCodec, end: End) -> int:
+    def quarantine_entries(self, rows: Sequence[DueRow], context: MoveContext) -> int:
         """Move those of some entries that cannot be opened out of the way of others; how many those were.
 
-        Args:
-          end: tells where the changelog partition ends now.
-
         Raises:
           TransactionFailed: nothing is known to be moved.
         """
-        if not self.is_settled(end):
+        if not self.is_settled(context.end):
             return 0
         found = Held()
-        rows = _select_unopened(rows, codec, found)
+        rows = _select_unopened(rows, context.codec, found)
         if EntryForeign.KEY_ID in found.by_key:
             _count_foreign(self._changelog, rows)
-        self._quarantine_rows(writer, rows, found, "; ".join(sorted(found.why)))
+        self._quarantine_rows(context.writer, rows, found, "; ".join(sorted(found.why)))
         return len(rows)
 
-    def hold_refused(self, writer: SweepWriter, rows: Sequence[DueRow], refused: Sequence[RefusedEntry]) -> None:
-        """Move entries out of the way of others that their topics refuse; all is folded that others have moved.
+    def park_refused(self, rows: Sequence[DueRow], context: MoveContext) -> bool:
+        """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
+
+        Returns:
+          False while not all is folded that was moved before: nothing is done then.
 
         Raises:
+          EntryUnreadable: this version cannot read one of them.
           TransactionFailed: nothing is known to be moved.
         """
-        found = Held()
-        found.refused = {entry_keys.make_held_key(key): entry for (key, _), entry in zip(rows, refused, strict=True)}
-        self._quarantine_rows(writer, rows, found, "; ".join(f"{each.letter}: {each.why}" for each in refused[:_NAMED_MAX]))
+        if not self.is_settled(context.end):
+            return False
+        changelog, table = self._changelog, self._table
+        verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(table), changelog, context)
+        if verdicts.moves or verdicts.rows:
+            move_entries.commit(context, changelog, table, verdicts.moves, verdicts.rows)
+            put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
+            put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
+            ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
+            table.delete_rows(ended, put)
+            self.await_fold()
+        if verdicts.moves:
+            named = (f"{name_letter(each.key)}, which {each.entry.destination} refuses" for each in verdicts.moves[:_NAMED_MAX])
+            log.warning("shard %d: %d letters are parked: %s", changelog.partition, len(verdicts.moves), "; ".join(named))
+        if verdicts.held:
+            self._hold_refused(verdicts.held, context)
+        for key in verdicts.settled:
+            context.admission.refused_entries.drop_entry(key)
+        return True
+
+    def _hold_refused(self, refused: Sequence[tuple[DueRow, str, str]], context: MoveContext) -> None:
+        found, rows = Held(), [row for row, _, _ in refused]
+        for (key, _), to, why in refused:
+            found.refused[entry_keys.make_held_key(key)] = RefusedEntry(name_letter(key), to, why, context.now_ms)
+        named = [f"{each.letter}: {each.why}" for each in found.refused.values()]
+        self._quarantine_rows(context.writer, rows, found, "; ".join(named[:_NAMED_MAX]))
 
     def _quarantine_rows(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
         self._move_rows(writer, [(entry_keys.make_held_key(key), key, envelope) for key, envelope in rows])
         self.held.include(found)
         log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
 
-    def release_entries(
-        self, writer: SweepWriter, codec: EnvelopeCodec, now_ms: int, rows_max: int, end: End,
-        find_refused: FindRefused | None = None,
-    ) -> int:  # fmt: skip
-        """Look at some of what is held, if it is time for that, and let go of what can be sent; how many those were.
-
-        Args:
-          end: as for `quarantine_entries`.
-          find_refused: tells which are still refused; without it none is.
-
-        Raises:
-          TableUnreadable: the table must be restored.
-          TransactionFailed: nothing is known to be moved.
-        """
+    def move_batch(self, context: MoveContext) -> MovedBatch:
+        """Look at some of what is held, if it is time for that, and let go of what can be sent; see `Mover.move_batch`."""
+        codec, now_ms = context.codec, context.now_ms
         generation = codec.generation
         if generation != self._generation:
             self._generation, self._look_at_ms, self._cursor = generation, now_ms, b""
-        if now_ms < self._look_at_ms or not self.is_settled(end):
-            return 0
+        if now_ms < self._look_at_ms or not self.is_settled(context.end):
+            return MovedBatch()
         if not self._cursor:
             self._found = Held()
-        rows, cursor = self._read_next(rows_max)
+        rows, cursor = self._read_next(context.rows_max)
         held = {key for key, _ in _select_unopened(rows, codec, self._found)}
         opened = [row for row in rows if row[0] not in held]
-        refused = find_refused(opened) if find_refused is not None and opened else {}
+        refused = park_refused.find_refused(opened, self._changelog, context) if opened else {}
         for key, (destination, why) in refused.items():
             before = self.held.refused.get(key)
             since_ms = now_ms if before is None else before.since_ms
             self._found.refused[key] = RefusedEntry(name_letter(key), destination, why, since_ms)
         free = [row for row in opened if row[0] not in refused]
-        self._move_rows(writer, [(_make_released_key(*row), *row) for row in free])
+        self._move_rows(context.writer, [(_make_released_key(*row), *row) for row in free])
         if free:
             log.info("shard %d: %d entries are held no more", self._changelog.partition, len(free))
         self._cursor = cursor
         if not cursor:
             self.held = self._found
             self._look_at_ms = now_ms + _LOOK_EVERY_MS + len(self.held) // _ROWS_A_MS
-        return len(free)
+        return MovedBatch(Effect.HELD, len(free)) if free else MovedBatch()
 
     def _read_next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
         """The next entries that are held, and where to go on; empty at the end."""
@@ -177,16 +185,6 @@ class Holding:
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
         return rows, b""
 
-    def await_fold(self) -> None:
-        """Entries were moved, and the fold is to tell where they are now."""
-        self._settled_at = None
-
-    def is_settled(self, end: End) -> bool:
-        """Whether all is folded that was moved before."""
-        if self._settled_at is None:
-            self._settled_at = end()
-        return self._table.next_offset >= self._settled_at
-
     def _move_rows(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         if not rows:
             return
@@ -197,7 +195,7 @@ class Holding:
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in changes])
         writer.commit()
-        self._settled_at = None
+        self.await_fold()
         self._table.delete_rows([key for _, key, _ in rows], [(new, envelope) for new, _, envelope in rows])
 
 

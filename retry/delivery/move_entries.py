@@ -19,13 +19,14 @@ order, and what a crash after each costs:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table, is_taken
 from retry.delivery.due_batch import DueRow
-from retry.delivery.redecide import Move, Redecider, Redecision
+from retry.delivery.movers import MoveContext
+from retry.delivery.redecide import Move, Redecision
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.intake import attempts
 
@@ -51,23 +52,15 @@ class TakenKeys:
         return key
 
 
-class MoveContext(NamedTuple):
-    """The shard in which entries are moved, by whom, and under which policy file."""
-
-    table: Table
-    writer: SweepWriter
-    changelog: ChangelogPartition
-    redecider: Redecider
-    now_ms: int
-
-
-def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[ChangelogRow]) -> None:
+def commit(
+    context: MoveContext, changelog: ChangelogPartition, table: Table, moves: Sequence[Redecision], ended: Sequence[ChangelogRow]
+) -> None:
     """Move entries, and write what ends with that, in one transaction.
 
     Raises:
       TransactionFailed: nothing is known to be moved.
     """
-    table, writer, changelog, redecider, now_ms = context
+    writer, lineages = context.writer, context.redecider.lineages
     leave = [each for each in moves if not _stays(each, changelog)]
     changes = [*list_replacements(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
     writer.begin()
@@ -75,9 +68,9 @@ def commit(context: MoveContext, moves: Sequence[Redecision], ended: Sequence[Ch
     if leave:
         # Published and not written, see `retry.delivery.slice_members.list_puts`: others may own those shards.
         puts = [Entry(changelog.topic, each.packed.key, each.packed.envelope, [], None, each.entry.team) for each in leave]
-        writer.publish(puts, now_ms, [cast(int, each.shard) for each in leave])
-    for lineage_partition, rows in redecider.lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():
-        writer.write(redecider.lineages.name, lineage_partition, rows)
+        writer.publish(puts, context.now_ms, [cast(int, each.shard) for each in leave])
+    for lineage_partition, rows in lineages.pack_by_partition(map(make_lineage_row, moves), moves=True).items():
+        writer.write(lineages.name, lineage_partition, rows)
     writer.commit()
 
 
@@ -86,10 +79,10 @@ def is_moving(move: Redecision, changelog: ChangelogPartition) -> bool:
     return move.move is not Move.UNCHANGED or not _stays(move, changelog)
 
 
-def drop_moved(context: MoveContext, moves: Sequence[Redecision]) -> None:
+def drop_moved(table: Table, changelog: ChangelogPartition, moves: Sequence[Redecision]) -> None:
     """Have a table know at once of entries that were moved, ahead of the fold."""
-    puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, context.changelog)]
-    context.table.delete_rows([each.key for each in moves], puts)
+    puts = [(each.packed.key, each.packed.envelope) for each in moves if _stays(each, changelog)]
+    table.delete_rows([each.key for each in moves], puts)
 
 
 def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:

@@ -29,9 +29,10 @@ from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.due_batch import DueRow, LaneAdmission
 from retry.delivery.move_entries import TakenKeys
-from retry.delivery.redecide import Redecider, Redecision
+from retry.delivery.movers import MoveContext
+from retry.delivery.redecide import Redecision
 from retry.delivery.refusals import diagnose, with_what_is_beside
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.transaction_batch import DEFER_MS, renew_timestamp
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
@@ -42,16 +43,6 @@ REFUSED = "refused"
 _TRY_S = 4.0
 _WHY_CHARS_MAX = 500
 _UNTRIED = "it was not tried in time whether its topic takes it by now"
-
-
-class RefusedContext(NamedTuple):
-    """Tools and rules that refused entries are parked with; `discarded` is the service's topic of discarded letters."""
-
-    writer: SweepWriter
-    admission: LaneAdmission
-    redecider: Redecider
-    discarded: str
-    now_ms: int
 
 
 class Verdicts(NamedTuple):
@@ -70,7 +61,7 @@ class Verdicts(NamedTuple):
     settled: list[bytes]
 
 
-def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: ChangelogPartition, context: RefusedContext) -> Verdicts:
+def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: ChangelogPartition, context: MoveContext) -> Verdicts:
     """Decide about entries whose topics have refused them before.
 
     Raises:
@@ -78,7 +69,7 @@ def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: Changelog
       EntryUnreadable: this version cannot read one of them.
       TransactionFailed: it could not be found out.
     """
-    codec = context.redecider.entry_builder.codec
+    codec = context.codec
     entries = [codec.decode(*row) for row in rows]
     tried = [_as_sent(row, entry, context.admission) for row, entry in zip(rows, entries, strict=True)]
     refused = _try_each(tried, rows, changelog, context)
@@ -95,16 +86,16 @@ def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: Changelog
     return verdicts
 
 
-def find_refused(rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext) -> dict[bytes, tuple[str, str]]:
+def find_refused(rows: Sequence[DueRow], changelog: ChangelogPartition, context: MoveContext) -> dict[bytes, tuple[str, str]]:
     """Find held entries that are still refused: by key, where each goes to, and why not. Raises what `judge_refused` does."""
-    codec = context.redecider.entry_builder.codec
+    codec = context.codec
     opened = [(row, entry) for row in rows if _is_final(entry := codec.decode(*row), context)]
     entries = [renew_timestamp(entry) for _, entry in opened]
     refused = _try_each(entries, [row for row, _ in opened], changelog, context)
     return {opened[n][0][0]: (entries[n].destination, why or _UNTRIED) for n, why in refused.items()}
 
 
-def _is_final(entry: Entry, context: RefusedContext) -> bool:
+def _is_final(entry: Entry, context: MoveContext) -> bool:
     # It goes where it rests, and can be parked nowhere else.
     return entry.destination == context.discarded or any(name == names.PARKED_REASON for name, _ in entry.headers)
 
@@ -116,7 +107,7 @@ def _as_sent(row: DueRow, entry: Entry, admission: LaneAdmission) -> Entry:
 
 
 def _try_each(
-    entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
+    entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: MoveContext
 ) -> dict[int, str | None]:
     """Which of some entries are refused, by position, and why; None where that was not found out in time."""
     find_refused = partial(context.admission.record_limits.probe_records, may_compress=True)
@@ -146,7 +137,7 @@ def is_for_good(refusal: RecordRefusal) -> bool:
 
 
 def _diagnose(
-    positions: Sequence[int], entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: RefusedContext
+    positions: Sequence[int], entries: list[Entry], rows: Sequence[DueRow], changelog: ChangelogPartition, context: MoveContext
 ) -> dict[int, RecordRefusal]:
     """Find out which entries are refused of some that are tried together; of a target that takes nothing all are."""
     if not positions:
@@ -161,7 +152,7 @@ def _diagnose(
     return refused | {n: RecordRefusal(RefusedFor.SIDE_TOPIC, targets[to]) for n, to in nothing_known.items()}
 
 
-def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> None:
+def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken: TakenKeys, context: MoveContext) -> None:
     key, envelope = row
     if _is_final(entry, context):
         verdicts.held.append((row, entry.destination, why))
@@ -175,7 +166,7 @@ def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken:
 
 
 def _park_letter(
-    key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext
+    key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: MoveContext
 ) -> Redecision | None:
     """Make a letter one that parks; None where it is no letter, or would lose its payload."""
     move = context.redecider.park_entry(key, envelope, context.now_ms, REFUSED, taken)
@@ -186,9 +177,9 @@ def _park_letter(
     return context.redecider.set_headers(move, *marks)
 
 
-def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: RefusedContext) -> list[ChangelogRow]:
+def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: MoveContext) -> list[ChangelogRow]:
     """Make the rows that park a scheduled message, or one run of what recurs, of which the next is put."""
-    codec, now_ms = context.redecider.entry_builder.codec, context.now_ms
+    codec, now_ms = context.codec, context.now_ms
     tasks = context.redecider.registry.tasks
     to = (tasks and entry.team == TASKS and tasks.park_to) or context.redecider.entry_builder.parked
     source = entry_keys.source(key)

@@ -22,9 +22,10 @@ from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.movers import ConsumerProgress, MoveContext
 from retry.delivery.ramp import StepCounts, count_steps, too_few
 from retry.delivery.returned_letter import ReturnedLetter
-from retry.delivery.slice_work import ActContext, ConsumerProgress, SliceWork
+from retry.delivery.slice_work import SliceWork
 from retry.intake import attempts
 
 # Transactions of letters that are counted as sent at a time.
@@ -62,7 +63,7 @@ class RampRunner:
         self._waiting: dict[bytes, _Waiting] = {}
         self._marks: dict[bytes, _Marks] = {}
 
-    def judge_ramp(self, state: ActionState, context: ActContext) -> SliceWork | None:
+    def judge_ramp(self, state: ActionState, context: MoveContext) -> SliceWork | None:
         """Open the next step, or hold the ramp; tidy up after one that has ended. None where there is nothing of that."""
         ramp = state.action.ramp
         if ramp is None:
@@ -126,7 +127,7 @@ class RampRunner:
     def _is_there(self, key: bytes) -> bool:
         return self._table.get(key) is not None or self._table.get(entry_keys.make_held_key(key)) is not None
 
-    def _judge_step(self, state: ActionState, ramp: Ramp, context: ActContext) -> SliceWork | None:
+    def _judge_step(self, state: ActionState, ramp: Ramp, context: MoveContext) -> SliceWork | None:
         step, now_ms = state.step, context.now_ms
         if state.held is not None:
             self._waiting.pop(state.id, None)
@@ -169,7 +170,7 @@ class RampRunner:
         self._marks[state.id] = _Marks(failed, again_ms, offset)
         return failed
 
-    def _hold_if_failing(self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext) -> SliceWork | None:
+    def _hold_if_failing(self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: MoveContext) -> SliceWork | None:
         """Hold the ramp where too few letters recover, or a target takes none; not where nothing is left to be held."""
         step = state.step
         if step.step == len(ramp.steps) - 1 and counts[step.step].is_put:
@@ -183,7 +184,7 @@ class RampRunner:
         return None
 
     def _read_passing(
-        self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: ActContext
+        self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: MoveContext
     ) -> ConsumerProgress | None:
         """Return what consumers say of a step that was sent, once that has held for long enough; None before."""
         now_ms, step = context.now_ms, state.step.step
@@ -195,7 +196,7 @@ class RampRunner:
         targets = sorted({target for tally in (state.tally, *state.others) for target in tally.targets})
         if not counts[step].put:
             return ConsumerProgress(reached=True, silent=[])
-        passing = context.passed(ramp_records.mark(state.id, step), targets)
+        passing = context.ask_passed(ramp_records.mark(state.id, step), targets)
         if passing is None or (passing.silent and now_ms - waiting.changed_ms < ramp.silence_ms):
             return None
         if len(passing.silent) < len(targets):

@@ -17,14 +17,18 @@ missed.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.table.interface import Table
 from retry.delivery import move_entries
-from retry.delivery.move_entries import MoveContext
-from retry.delivery.redecide import Redecider, Redecision
+from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
+from retry.delivery.redecide import Redecision
+from retry.delivery.sweep import ChangelogPartition
+
+log = logging.getLogger(__name__)
 
 _PAGE = 64
 
@@ -37,73 +41,69 @@ class RescheduleStep(NamedTuple):
     superseded: list[bytes]
 
 
-class Rescheduling:
-    """How far the requests of one shard have been done. Kept in memory only: after a restart it begins anew."""
+class Rescheduling(Mover):
+    """How far the requests of one shard have been done."""
 
-    def __init__(self) -> None:
+    def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
+        super().__init__(changelog, table)
         self.moved = self.seen = 0
         self._request, self._cursor, self._in_front = b"", b"", False
         self._done: set[bytes] = set()
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether the last step was part of a request."""
-        return self._request != b""
+    def describe_waiting(self, digest: str) -> str:
+        """Describe the request that is being done, or why none is, for the health report; empty where nothing is asked for.
 
-    def describe_waiting(self, table: Table, redecider: Redecider) -> str | None:
-        """Describe the request that is being done, or why none is, for the health report; None where nothing is asked for."""
-        standing = self._list_requests(table)
+        Args:
+          digest: of the worker's policy file.
+        """
+        standing = self._list_requests()
         if not standing:
-            return None
-        if (request := self._find_next_step(table, redecider)) is None:
+            return ""
+        if (request := self._find_next_step(digest)) is None:
             wanted = next(reversed(standing.values())).policies
-            return f"waits for the policy file with sha256 {wanted}; this worker's has {redecider.digest}"
-        return self.describe_progress() if request.key == self._request else "about to begin"
+            return f"waits for the policy file with sha256 {wanted}; this worker's has {digest}"
+        return self._describe_progress() if request.key == self._request else "about to begin"
 
-    def describe_progress(self) -> str:
-        """How far the last request has come."""
+    def _describe_progress(self) -> str:
         return f"{self.seen} entries looked at, {self.moved} moved"
 
-    def reschedule_batch(self, context: MoveContext, rows_max: int, bytes_max: int) -> bool:
-        """Do one batch of what is asked for, and say whether that ended a request.
-
-        Raises:
-          TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
-          TransactionFailed: nothing is known to be moved; merely aborted, the same batch is done again.
-        """
-        request = self._find_next_step(context.table, context.redecider)
+    def move_batch(self, context: MoveContext) -> MovedBatch:
+        """Do one batch of what is asked for; see `Mover.move_batch`."""
+        request = self._find_next_step(context.redecider.digest)
         if request is None:
             # What was taken in under another policy file meanwhile may lie behind the cursor.
             self._request = b""
-            return False
+            return MovedBatch()
         if request.key != self._request:
             self._request, self._cursor, self._in_front, self.seen, self.moved = request.key, b"", False, 0, 0
-        moves, seen, cursor = self._batch(context, request.asked, rows_max, bytes_max)
+        moves, seen, cursor = self._batch(context, request.asked)
         ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
-        self._commit(context, moves, ended)
+        if moves or ended:
+            move_entries.commit(context, self._changelog, self._table, moves, [(key, None) for key in sorted(ended)])
+            move_entries.drop_moved(self._table, self._changelog, moves)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
         self._done |= ended
-        return bool(ended)
+        if ended:
+            log.info("shard %d: rescheduled, %s", self._changelog.partition, self._describe_progress())
+        return MovedBatch(Effect.MOVES_ON, len(moves), bool(ended))
 
-    def _find_next_step(self, table: Table, redecider: Redecider) -> RescheduleStep | None:
+    def _find_next_step(self, digest: str) -> RescheduleStep | None:
         """The oldest request that asks for this policy file; older ones that ask for another will never be done."""
         older: list[bytes] = []
-        for key, asked in self._list_requests(table).items():
-            if asked.policies == redecider.digest:
+        for key, asked in self._list_requests().items():
+            if asked.policies == digest:
                 return RescheduleStep(key, asked, older)
             older.append(key)
         return None
 
-    def _list_requests(self, table: Table) -> dict[bytes, Reschedule]:
+    def _list_requests(self) -> dict[bytes, Reschedule]:
         # The fold has yet to tell of the end of those that are done.
-        return {key: asked for key, asked in control_records.reschedules(table.controls).items() if key not in self._done}
+        return {key: asked for key, asked in control_records.reschedules(self._table.controls).items() if key not in self._done}
 
-    def _batch(
-        self, context: MoveContext, asked: Reschedule, rows_max: int, bytes_max: int
-    ) -> tuple[list[Redecision], int, bytes | None]:
+    def _batch(self, context: MoveContext, asked: Reschedule) -> tuple[list[Redecision], int, bytes | None]:
         """Decide the next entries anew: return those that move, how many were looked at, and where to go on; None at the end."""
-        table, redecider, changelog = context.table, context.redecider, context.changelog
+        table, changelog, rows_max, bytes_max = self._table, self._changelog, context.rows_max, context.bytes_max
         moves: list[Redecision] = []
         seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
         read = table.scan_entries if self._in_front else table.page_behind
@@ -113,7 +113,7 @@ class Rescheduling:
                 if (bytes_max <= 0 or seen >= rows_max) and cursor != at:
                     return moves, seen, at
                 at, seen = cursor, seen + 1
-                anew = redecider.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
+                anew = context.redecider.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
                 if anew is not None and move_entries.is_moving(anew, changelog):
                     moves.append(anew)
                     taken.add_move(anew)
@@ -121,9 +121,3 @@ class Rescheduling:
             if bytes_max <= 0 or seen >= rows_max:
                 return moves, seen, at
         return moves, seen, None
-
-    def _commit(self, context: MoveContext, moves: list[Redecision], ended: set[bytes]) -> None:
-        if not moves and not ended:
-            return
-        move_entries.commit(context, moves, [(key, None) for key in sorted(ended)])
-        move_entries.drop_moved(context, moves)

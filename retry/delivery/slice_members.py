@@ -11,8 +11,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -25,16 +24,12 @@ from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import ActedEntry, EntryActions
 from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, SEALED, Refusal, WithdrawnPlace
 from retry.delivery.move_entries import TakenKeys
+from retry.delivery.movers import FoundRecord
 from retry.delivery.redecide import Redecider
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter
 
 RETURNED = "returned"
 
-# A parked record, and the whole letter where that lies elsewhere; or why there is none.
-FoundRecord = tuple[Any, Any] | str
-# Asks for parked records by their places, the names of their topics given: None while they are being read, else those of the
-# first places, as many as fit into memory.
-AskParked = Callable[[Mapping[str, str], Sequence[bytes]], Mapping[bytes, FoundRecord] | None]
 
 
 def act_on_members(
@@ -162,8 +157,3 @@ def list_puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[E
     """
     entries = [Entry(changelog, each.key, each.envelope, [], None, each.entry.team) for each in letters]
     return entries, [each.shard for each in letters]
-
-
-def find_no_records(_parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord]:
-    """Finds nothing: for a worker without parking topics."""
-    return dict.fromkeys(places, GONE)

@@ -5,21 +5,18 @@ A letter that an action changes is kept as it was, in the topic of discarded let
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Member, Order
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery import slice_members
 from retry.delivery.act_records import Result
-from retry.delivery.acted_entry import ActedEntry, EntryActions
+from retry.delivery.acted_entry import ActedEntry
 from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose
 from retry.delivery.returned_letter import ReturnedLetter
-from retry.delivery.slice_members import AskParked
-from retry.delivery.sweep import SweepWriter
 from retry.delivery.transaction_batch import renew_timestamp
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
@@ -39,65 +36,6 @@ class SliceWork(NamedTuple):
     rows: list[ChangelogRow]
     results: Sequence[tuple[Member, Result]]
     elsewhere: Sequence[tuple[int, ChangelogRow]] = ()
-
-
-class Reachable(TopicKnowledge, Protocol):
-    """Says which topics can be written to; see `retry.delivery.admission`."""
-
-    def find_closed(self, destinations: set[str]) -> dict[str, str]:
-        """Return the destinations that cannot be written to, each with the reason, as far as it is known."""
-        ...
-
-    def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """List the destinations whose circuit breaker is open."""
-        ...
-
-
-class ConsumerProgress(NamedTuple):
-    """The progress of consumers through letters that were sent, as far as it is known.
-
-    Attributes:
-      reached: whether the consumer groups that are named have committed beyond all of them.
-      silent: topics for which no group is named, or of which that cannot be known.
-    """
-
-    reached: bool
-    silent: list[str]
-
-
-# Asks what consumer groups have passed of what lies in some topics now; by a name, under which it is asked again until it is so.
-# None while nobody knows.
-AskPassed = Callable[[bytes, Sequence[str]], ConsumerProgress | None]
-
-
-def silence(_name: bytes, targets: Sequence[str]) -> ConsumerProgress:
-    """No group is named."""
-    return ConsumerProgress(reached=True, silent=list(targets))
-
-
-class ActContext(NamedTuple):
-    """Everything that a shard needs to work on actions at one time.
-
-    Attributes:
-      audit, outcomes: the topics of who did what, and of what was decided of letters.
-      bytes_max: no more letters are taken once so many bytes of them are reached.
-      end: tells where the changelog partition ends now.
-      ask: reads letters that rest.
-      passed: asks what consumers have read.
-      shards: how many there are, by which intake puts entries; 0 where that is not known.
-    """
-
-    writer: SweepWriter
-    admission: Reachable
-    actions: EntryActions
-    audit: str
-    outcomes: str
-    now_ms: int
-    bytes_max: int
-    end: Callable[[], int]
-    ask: AskParked = slice_members.find_no_records
-    passed: AskPassed = silence
-    shards: int = 0
 
 
 def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Entry]]:

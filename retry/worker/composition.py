@@ -207,7 +207,7 @@ def build_delivery(
         stale_ms=topics.table_age_ms_max(context.changelog), calls=_webhooks(settings, timers, context.metrics),
         discarded=names.discarded, audit=names.audit, outcomes=names.outcomes,
         ask_parked=_parked_letters(context).request_records, ask_passed=_passed_letters(context).request_progress,
-        codec=context.codec, shards=shards_in_all, pace=TransactionPace("deliveries", settings.batch_bytes),
+        shards=shards_in_all, pace=TransactionPace("deliveries", settings.batch_bytes),
         disregarded=DisregardedChanges(context.metrics.tell_disregarded),
     )  # fmt: skip
     opening = ThreadPoolExecutor(_SHARDS_OPENED_AT_ONCE, "open-shard")

@@ -12,8 +12,8 @@ from retry.clock import Deadline, monotonic_s
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import moment
 from retry.delay_queue import returned_offsets
+from retry.delivery.movers import FoundRecord
 from retry.delivery.returned_letter import NOT_OURS, is_reference, letter_source, service_headers
-from retry.delivery.slice_members import FoundRecord
 from retry.errors import RightMissing, TopicsInvalid
 from retry.intake.pointer_letters import Fetch
 from retry.kafka import offset_ranges
@@ -154,7 +154,7 @@ class ParkedLetters:
         self._tries, self._not_before_s = 0, 0.0
 
     def request_records(self, parking: Mapping[str, str], places: Sequence[bytes]) -> Mapping[bytes, FoundRecord] | None:
-        """Ask for parked records by their places; None while they are read, see `retry.delivery.slice_members.AskParked`.
+        """Ask for parked records by their places; None while they are read, see `retry.delivery.movers.AskParked`.
 
         Brokers that do not answer are asked again some times, before what they did not tell counts as unreadable.
         """

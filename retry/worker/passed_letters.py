@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from retry import clock
-from retry.delivery.slice_work import ConsumerProgress
+from retry.delivery.movers import ConsumerProgress
 from retry.errors import RetryError, RightMissing
 from retry.kafka import consumer_groups, offset_ranges
 from retry.kafka.client_config import Config
@@ -42,7 +42,7 @@ class PassedLetters:
         self._again_s = 0.0
 
     def request_progress(self, name: bytes, targets: Sequence[str]) -> ConsumerProgress | None:
-        """See `retry.delivery.slice_work.AskPassed`: beyond what lies in these topics when this is asked for the first time."""
+        """See `retry.delivery.movers.AskPassed`: beyond what lies in these topics when this is asked for the first time."""
         known = self._known.get(name)
         if known is None or not known.reached:
             self._start_check(name, targets)

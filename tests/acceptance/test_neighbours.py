@@ -58,7 +58,7 @@ class Teams(Deployment):
         self.policy_file.write_text(self._policies(DEFAULTS, "", more))
 
 
-@pytest.mark.fault("workers killed, wiped, frozen beside refused letters, foreign records, open transactions, a flood, new teams, a quota")
+@pytest.mark.fault("workers killed, wiped, frozen beside refused letters, foreign records, hung transactions, a flood, a quota")
 def test_two_teams_get_each_letter_back_once_and_on_time_beside_all_that_neighbours_do(
     broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:

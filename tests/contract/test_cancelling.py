@@ -15,7 +15,6 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.admission import Admission
 from retry.delivery.cancel import Cancelling
-from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import TransactionFailed
@@ -25,6 +24,7 @@ from retry.intake.build_entry import CANCELLED, NO_KEY, NULL_VALUE, EntryBuilder
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
+from tests.support.acted import move_context
 from tests.support.bench import sweep
 from tests.support.plans import registry_of
 from tests.support.tables import ALL, NOW_MS
@@ -61,7 +61,7 @@ class Shard:
 
     def open(self) -> None:
         """Take over: nothing of the former process is left but the table."""
-        self.writer, self.work = MemoryTransactionalProducer(self.log, "shard-0"), Cancelling()
+        self.writer, self.work = MemoryTransactionalProducer(self.log, "shard-0"), Cancelling(CHANGELOG, self.table)
         self.writer.open()
         self.fold()
 
@@ -92,8 +92,7 @@ class Shard:
 
     def step(self, rows_max: int = 100) -> bool:
         redecider = Redecider(REGISTRY, PACKER, LineageTopic("lineage", 1))
-        context = MoveContext(self.table, self.writer, CHANGELOG, redecider, NOW_MS)
-        return self.work.cancel_batch(context, rows_max, 1 << 20, self.end)
+        return self.work.move_batch(move_context(self.writer, redecider, NOW_MS, rows_max=rows_max, end=self.end)).has_ended
 
     def end(self) -> int:
         return len(self.log.read("changelog"))

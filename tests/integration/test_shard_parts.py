@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from retry.worker.shards.joint_sweep import joint_sweep
 from retry.worker.shards.progress import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
+from tests.support.acted import entry_actions
 from tests.support.plans import registry_of
 from tests.support.tables import plain_key
 
@@ -48,8 +48,7 @@ class Bench:
         self.log.create("retry")
         tables = RocksTables(folder, "changelog", "cluster", "topic", Memory(8 << 20), 1 << 60)
         self.admission = Forgetful(registry_of(POLICIES), "parked", self._closed, lambda: 1.0)
-        nobody: Any = None  # Nothing is rescheduled.
-        self.shard_context = ShardContext(self, tables, self.admission, nobody, 10, 1_000)  # type: ignore[arg-type]
+        self.shard_context = ShardContext(self, tables, self.admission, entry_actions().redecider, 10, 1_000)  # type: ignore[arg-type]
         self.shard = Shard.open(CHANGELOG, self.shard_context)
         self.producer = self.writer("sweep")
         self.producer.open()

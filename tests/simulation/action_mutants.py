@@ -192,7 +192,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "returned-onto-another": lambda: [patch.object(RestingLetters, "_is_taken", lambda *_: False)],
     "same-times": lambda: [patch.object(request, "_find_duplicates", lambda _: set())],
     "another-policies": lambda: [patch.object(slice_work, "goes_by", lambda _: False)],
-    "acted-unsettled": lambda: [patch.object(Acting, "_is_settled", lambda *_: True)],
+    "acted-unsettled": lambda: [patch.object(Acting, "is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "step-without-tally": _step_without_tally,
     "tally-untold": _tally_untold,

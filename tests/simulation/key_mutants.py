@@ -26,6 +26,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Named
 from retry.delivery import hold
 from retry.delivery.hold import Holding
+from retry.delivery.movers import MovedBatch
 from retry.delivery.transaction_batch import TransactionBatch
 from retry.errors import SealUnopened
 from retry.worker.shards.requested_moves import RequestedMoves
@@ -97,6 +98,6 @@ KEY_MUTANTS: dict[str, Callable[[], Patches]] = {
     "runs-in-clear": _runs_in_clear,
     "held-apart": _held_apart,
     "held-untold": lambda: [patch.object(RequestedMoves, "_held_moved", RequestedMoves.entries_moved)],
-    "held-for-good": lambda: [patch.object(Holding, "release_entries", lambda *_: 0)],
+    "held-for-good": lambda: [patch.object(Holding, "move_batch", lambda *_: MovedBatch())],
     "let-go-as-it-was": _let_go_as_it_was,
 }

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from retry.delay_queue import returned_offsets
 from retry.delivery.admission import Admission
+from retry.delivery.movers import ConsumerProgress
 from retry.delivery.redecide import Redecider
-from retry.delivery.slice_work import ConsumerProgress
 from retry.intake import entry_source
 from retry.intake.attempts import LineageTopic, RampedLineages, RecentLineages
 from retry.intake.attempts.attempt_counter import AttemptCounter
@@ -140,7 +140,7 @@ class Process:
         redecider = Redecider(registry, entry_builder(), lineages, SHARDS)
         shard_context = ShardContext(
             log, tables, admission, redecider, world.plan.batch, _BYTES_MAX, AGE_MS_MAX, discarded=own.discarded, audit=own.audit,
-            outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS, codec=codec,
+            outcomes=own.outcomes, ask_parked=self._parked, ask_passed=self._passed, shards=SHARDS,
         )  # fmt: skip
         self.shards = shards = Shards(own.table_group, own.changelog, shard_context, map, f"sweep-{self.host.name}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from retry.dead_letters import retry_headers as names
@@ -11,6 +13,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import EntryActions
+from retry.delivery.movers import MoveContext, find_no_records, name_no_group
 from retry.delivery.redecide import Redecider
 from retry.intake.attempts import LineageTopic, to_header
 from retry.intake.build_entry import EntryBuilder
@@ -71,6 +74,15 @@ def member(key: bytes, due_at_ms: int = NOW_MS) -> Member:
 def packed(entry: Entry) -> bytes:
     """The envelope of an entry."""
     return envelopes.encode(entry)
+
+
+def move_context(writer: Any, redecider: Redecider, now_ms: int = NOW_MS, **more: Any) -> MoveContext:
+    """What a mover is given for one batch: without `more`, nothing rests, and no consumer group is named."""
+    usual: dict[str, Any] = {
+        "admission": None, "rows_max": 100, "bytes_max": 1 << 20, "end": lambda: 0, "discarded": DISCARDED, "audit": "audit",
+        "outcomes": "outcomes", "ask_parked": find_no_records, "ask_passed": name_no_group, "shards": 0,
+    }  # fmt: skip
+    return MoveContext(writer=writer, redecider=redecider, now_ms=now_ms, **usual | more)
 
 
 HEADER_PATCH = Patch({"trace": None, "who": "anna"})

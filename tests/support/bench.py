@@ -13,6 +13,7 @@ from retry.delay_queue.table.interface import Table
 from retry.delivery.due_batch import DueRow, LaneAdmission, RefusedEntries, give_back
 from retry.delivery.hold import Holding
 from retry.delivery.move_entries import explode_blocks
+from retry.delivery.movers import MoveContext
 from retry.delivery.sweep import (
     NOTHING,
     ChangelogPartition,
@@ -28,6 +29,7 @@ from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
+from tests.support.acted import entry_actions, move_context
 from tests.support.blocks import SHARED, letters_of, seal_letters
 
 NOW_MS = 1_700_000_000_000
@@ -175,7 +177,7 @@ class Bench:
 
     def hold(self, rows: Sequence[DueRow]) -> None:
         """Move those that cannot be opened out of the way."""
-        self.holding.quarantine_entries(self.writer, rows, self.codec, self.end)
+        self.holding.quarantine_entries(rows, self.context())
 
     def end(self) -> int:
         """Where the partition ends, undecided records included, but for the marks of transactions, which `fold` does not pass."""
@@ -186,7 +188,11 @@ class Bench:
 
     def release(self, now_ms: int = NOW_MS, rows_max: int = 100) -> int:
         """Look at one batch of what is held; how many entries of it are held no more."""
-        return self.holding.release_entries(self.writer, self.codec, now_ms, rows_max, self.end)
+        return self.holding.move_batch(self.context(now_ms, rows_max)).entries
+
+    def context(self, now_ms: int = NOW_MS, rows_max: int = 100) -> MoveContext:
+        redecider = entry_actions(codec=self.codec).redecider
+        return move_context(self.writer, redecider, now_ms, admission=self.admission, rows_max=rows_max, end=self.end)
 
     def delivered(self, topic: str = "retry") -> list[bytes | None]:
         """Values that a reader sees, in the order of their offsets (all have one key)."""

@@ -91,16 +91,15 @@ def _select(
 def _move_or_select(
     shard: Shard, writer: SweepProducer, shard_context: ShardContext, now_ms: int, rows_max: int, bytes_max: int
 ) -> ShardBatch | None:
-    if shard.moves.release(writer, shard_context, now_ms):
+    if shard.moves.move_batch(writer, shard_context, now_ms):
         shard.progress.note_move()
         return None
-    shard.moves.move_batch(writer, shard_context, now_ms)
     found = sweep.select(shard.table, shard.changelog, shard_context.admission, now_ms, rows_max, bytes_max, shard_context.codec)
     if found is None:
         shard.progress.swept(overlooked=shard.is_overlooked(shard_context.admission, now_ms))
         return None
     if found.unopened:
-        shard.moves.quarantine_due_rows(writer, found.unopened, shard_context)
+        shard.moves.quarantine_due_rows(writer, found.unopened, shard_context, now_ms)
     elif found.to_explode:
         # Before anything else: what is given back here is asked for again at the next turn.
         give_back(shard_context.admission, found.batch.rows)
@@ -155,4 +154,4 @@ def _call_turn(calls: WebhooksInFlight, shard: Shard, writer: SweepProducer, sha
         rows_max=shard_context.rows_max, codec=shard_context.codec,
     )  # fmt: skip
     if unopened:
-        shard.moves.quarantine_due_rows(writer, unopened, shard_context)
+        shard.moves.quarantine_due_rows(writer, unopened, shard_context, now_ms)

@@ -15,14 +15,13 @@ import logging
 from typing import NamedTuple
 
 from retry import clock
-from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import Table, TableDirectory
-from retry.delivery import slice_members, slice_work
+from retry.delivery import movers
 from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges
+from retry.delivery.movers import AskParked, AskPassed
 from retry.delivery.redecide import Redecider
-from retry.delivery.slice_members import AskParked
-from retry.delivery.slice_work import AskPassed
 from retry.delivery.sweep import ChangelogPartition
 from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.kafka.interface import Log, OffsetBounds
@@ -41,7 +40,6 @@ class ShardContext(NamedTuple):
     Attributes:
       discarded, audit, outcomes: topics: of letters that operators discard, of what operators did, and of what is decided of
         letters.
-      codec: that of `redecider`.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
       disregarded: is told of changes by name that have no effect; None where nobody counts them.
     """
@@ -57,12 +55,16 @@ class ShardContext(NamedTuple):
     discarded: str = ""
     audit: str = ""
     outcomes: str = ""
-    ask_parked: AskParked = slice_members.find_no_records
-    ask_passed: AskPassed = slice_work.silence
-    codec: EnvelopeCodec = PLAIN
+    ask_parked: AskParked = movers.find_no_records
+    ask_passed: AskPassed = movers.name_no_group
     shards: int = 0
     pace: TransactionPace | None = None
     disregarded: DisregardedChanges | None = None
+
+    @property
+    def codec(self) -> EnvelopeCodec:
+        """Reads and writes envelopes."""
+        return self.redecider.entry_builder.codec
 
     @property
     def bytes_now(self) -> int:

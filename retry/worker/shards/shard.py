@@ -303,7 +303,7 @@ class Shard:
         return self.progress.probes(ready=self.phase is Phase.READY, next_offset=offset)
 
     def describe_requested(self, shard_context: ShardContext) -> MovesTold:
-        return self.moves.describe(shard_context.redecider) if self.phase is Phase.READY else NOTHING_ASKED
+        return self.moves.describe(shard_context.redecider.digest) if self.phase is Phase.READY else NOTHING_ASKED
 
     def _break(self, trouble: str, *, unreadable: bool = False) -> None:
         self.trouble, self.unreadable, self.phase = trouble, unreadable, Phase.BROKEN

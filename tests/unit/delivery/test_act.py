@@ -14,13 +14,12 @@ from retry.delay_queue import action_records, action_state, entry_keys, envelope
 from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery import slice_members
-from retry.delivery.act import ENDED_MS, ActContext, Acting
+from retry.delivery.act import ENDED_MS, Acting
 from retry.delivery.act_records import content_digest
 from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.letter_changes import SEALED
+from retry.delivery.movers import AskParked, find_no_records
 from retry.delivery.orphaned_rows import ORPHAN_MS
-from retry.delivery.slice_members import AskParked
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
@@ -30,7 +29,19 @@ from retry.telemetry import outcomes
 from retry.telemetry.outcomes import Outcome
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
-from tests.support.acted import ACTION, DISCARDED, HEADER_PATCH, HOUR_MS, ID, LINEAGES, NOW_MS, entry_actions, letter, packed
+from tests.support.acted import (
+    ACTION,
+    DISCARDED,
+    HEADER_PATCH,
+    HOUR_MS,
+    ID,
+    LINEAGES,
+    NOW_MS,
+    entry_actions,
+    letter,
+    move_context,
+    packed,
+)
 
 CHANGELOG = ChangelogPartition("changelog", 0)
 AUDIT, OUTCOMES = "app-audit", "app-outcomes"
@@ -55,7 +66,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.log, self.admission, self.now_ms = MemoryLog(), Gate(), NOW_MS
-        self.ask_parked: AskParked = slice_members.find_no_records
+        self.ask_parked: AskParked = find_no_records
         # As the worker that owns this one knows them.
         self.shards = 1
         self.log.create("lineage", 2)
@@ -108,14 +119,14 @@ class Bench:
     def order(self, key: Callable[[bytes], bytes], hold: int = 0) -> None:
         self.write((key(ACTION), action_records.encode(Order("anna", self.now_ms, hold=hold))))
 
-    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
+    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True, **more: Any) -> int:
         """One step, the fold following."""
         end = self.log.fetch_bounds("changelog", [0])[0].end
-        context = ActContext(
-            self.writer, self.admission, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, self.ask_parked,
-            shards=self.shards,
+        context = move_context(
+            self.writer, entry_actions().redecider, self.now_ms, admission=self.admission, audit=AUDIT, outcomes=OUTCOMES,
+            bytes_max=bytes_max, end=lambda: end, ask_parked=self.ask_parked, shards=self.shards, **more,
         )  # fmt: skip
-        done = self.work.run_slice(context)
+        done = self.work.move_batch(context).entries
         if fold:
             self.fold()
         return done

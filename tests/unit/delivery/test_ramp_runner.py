@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from retry.dead_letters import retry_headers as names
@@ -10,13 +12,12 @@ from retry.delay_queue.action_records import Action, Member, Order
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery import ramp
-from retry.delivery.act import ActContext
+from retry.delivery.movers import ConsumerProgress
 from retry.delivery.orphaned_rows import ORPHAN_MS
-from retry.delivery.slice_work import ConsumerProgress
 from retry.intake import attempts
 from retry.intake.attempts import RampedLineages
-from tests.support.acted import ACTION, HOUR_MS, NOW_MS, entry_actions
-from tests.unit.delivery.test_act import AUDIT, OUTCOMES, Bench, Gate
+from tests.support.acted import ACTION, HOUR_MS, NOW_MS
+from tests.unit.delivery.test_act import Bench, Gate
 
 SETTLE_MS, SILENCE_MS = 5_000, 20_000
 OTHERS = b"\x0c" * action_records.ACTION_BYTES
@@ -48,20 +49,12 @@ class Ramped(Bench):
         head = Action("retry", "anna", self.now_ms, [len(steps)], sum(map(len, steps)), ramp=ramp, teams=["orders"])
         self.write((action_records.head_key(ACTION), action_records.encode(head)))
 
-    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True) -> int:
-        end = self.log.fetch_bounds("changelog", [0])[0].end
-
+    def step(self, bytes_max: int = 1 << 20, *, fold: bool = True, **more: Any) -> int:
         def passed(name: bytes, _targets: object) -> ConsumerProgress | None:
             self.asked.append(name)
             return self.says
 
-        context = ActContext(
-            self.writer, self.admission, entry_actions(), AUDIT, OUTCOMES, self.now_ms, bytes_max, lambda: end, passed=passed
-        )
-        done = self.work.run_slice(context)
-        if fold:
-            self.fold()
-        return done
+        return super().step(bytes_max, fold=fold, ask_passed=passed, **more)
 
     def send(self) -> list[bytes]:
         """Whatever this action has put is sent; the headers that say so."""

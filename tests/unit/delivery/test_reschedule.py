@@ -14,7 +14,6 @@ from retry.delay_queue import control_records, entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.admission import Admission
-from retry.delivery.move_entries import MoveContext
 from retry.delivery.redecide import Move, Redecider
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.sweep import ChangelogPartition
@@ -29,6 +28,7 @@ from retry.operations.reschedule_dry_run import rehearse_request
 from retry.record import Headers
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
+from tests.support.acted import move_context
 from tests.support.bench import sweep
 from tests.support.plans import registry_of
 
@@ -65,7 +65,7 @@ class Bench:
     """One shard whose entries were taken in under the old policies."""
 
     def __init__(self) -> None:
-        self.log, self.table, self.work = MemoryLog(), MemoryTable(), Rescheduling()
+        self.log = MemoryLog()
         for topic in ("changelog", "outcomes", "lineage", "parked"):
             self.log.create(topic)
         for name in ("orders", "jittery", "keyed", "others", "elsewhere"):
@@ -78,7 +78,8 @@ class Bench:
         """Take over the shard as a new owner does: nothing but the changelog is left."""
         self.writer = MemoryTransactionalProducer(self.log, "shard-0")
         self.writer.open()
-        self.table, self.work = MemoryTable(), Rescheduling()
+        self.table = MemoryTable()
+        self.work = Rescheduling(CHANGELOG, self.table)
         self.fold()
 
     def take(
@@ -122,8 +123,8 @@ class Bench:
 
     def step(self, policies: str, rows_max: int = 100, bytes_max: int = 1 << 20) -> bool:
         """One batch."""
-        context = MoveContext(self.table, self.writer, CHANGELOG, redecider(policies), NOW_MS)
-        return self.work.reschedule_batch(context, rows_max, bytes_max)
+        context = move_context(self.writer, redecider(policies), NOW_MS, rows_max=rows_max, bytes_max=bytes_max)
+        return self.work.move_batch(context).has_ended
 
     def finish(self, policies: str, rows_max: int = 100) -> int:
         """Batches until the request is done, the fold following each; how many there were."""
@@ -319,7 +320,7 @@ def test_an_edited_letter_that_would_not_fit_any_more_is_not_parked_by_reference
     entry_builder = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 400})
     small = Redecider(registry_of(QUICK), entry_builder, LINEAGES)
     bench.ask(QUICK, acted=True)
-    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
+    while not bench.work.move_batch(move_context(bench.writer, small, NOW_MS, rows_max=10)).has_ended:
         pass
     bench.fold()
     assert list(bench.live()) == [key]
@@ -555,7 +556,7 @@ def test_a_move_is_told_in_the_partition_that_has_all_that_is_recorded_of_its_te
     bench.take("others.DLT")
     bench.ask(QUICK)
     several = Redecider(registry_of(QUICK), redecider(QUICK).entry_builder, lineages)
-    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, several, NOW_MS), 10, 1 << 20):
+    while not bench.work.move_batch(move_context(bench.writer, several, NOW_MS, rows_max=10)).has_ended:
         pass
     told = {record.partition(): attempts.unpack(record.value() or b"").team for record in bench.log.read("lineages")}
     assert told == {lineages.find_partition(team): attempts.team_number(team) for team in ("orders", "others")}
@@ -597,7 +598,8 @@ def test_a_letter_that_gets_an_order_moves_to_the_shard_of_its_key_and_stays_the
     bench.take()
     moving = Redecider(registry_of(ORDERED), redecider(ORDERED).entry_builder, LINEAGES, 4)
     bench.ask(ORDERED)
-    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, here, moving, NOW_MS), 10, 1 << 20):
+    work = Rescheduling(here, bench.table)
+    while not work.move_batch(move_context(bench.writer, moving, NOW_MS, rows_max=10)).has_ended:
         pass
     rows = {record.partition(): (record.key(), record.value()) for record in bench.log.read("shards") if record.value()}
     ((at, (key, envelope)),) = rows.items()
@@ -629,7 +631,7 @@ def test_an_entry_that_would_not_fit_any_more_is_parked_by_reference(bench: Benc
     entry_builder = EntryBuilder("changelog", "parked", {"orders.retry": 50, "changelog": 300})
     small = Redecider(registry_of(QUICK), entry_builder, LINEAGES)
     bench.ask(QUICK)
-    while not bench.work.reschedule_batch(MoveContext(bench.table, bench.writer, CHANGELOG, small, NOW_MS), 10, 1 << 20):
+    while not bench.work.move_batch(move_context(bench.writer, small, NOW_MS, rows_max=10)).has_ended:
         pass
     bench.fold()
     [envelope] = bench.live().values()

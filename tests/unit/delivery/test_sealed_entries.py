@@ -16,11 +16,10 @@ from retry.delivery.act_records import content_digest, content_digests, make_aud
 from retry.delivery.acted_entry import ActedEntry, hash_envelope
 from retry.delivery.cancel import Cancelling
 from retry.delivery.letter_changes import SEALED, Refusal
-from retry.delivery.move_entries import MoveContext
 from retry.delivery.reschedule import Rescheduling
 from retry.delivery.returned_letter import ReturnedLetter
 from tests.support import acted, rested
-from tests.support.acted import ACTION, DISCARDED, NOW_MS
+from tests.support.acted import ACTION, DISCARDED, NOW_MS, move_context
 from tests.support.bench import CHANGELOG, Bench
 from tests.support.sealed import NEW, OLD, KeyFile
 
@@ -147,7 +146,7 @@ class Shard(Bench):
         for topic in ("lineage", "orders.retry", "orders.parked"):
             self.log.create(topic, 2)
         self.redecider = acted.entry_actions(codec=file.codec).redecider
-        self.nulls, self.rescheduling = Cancelling(), Rescheduling()
+        self.nulls = Cancelling(CHANGELOG, self.table)
 
     def wait(self, offset: int) -> bytes:
         key, entry = letter(offset=offset)
@@ -165,8 +164,7 @@ class Shard(Bench):
     def follow(self, now_ms: int = NOW_MS) -> bool:
         """Follow nulls for a while; whether they were."""
         for _ in range(20):
-            context = MoveContext(self.table, self.writer, CHANGELOG, self.redecider, now_ms)
-            ended = self.nulls.cancel_batch(context, 100, 1 << 20, lambda: 0)
+            ended = self.nulls.move_batch(move_context(self.writer, self.redecider, now_ms)).has_ended
             self.fold()
             if ended:
                 return True
@@ -227,9 +225,9 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
         request = control_records.reschedule_key(since_ms)
         asked = control_records.encode(Reschedule(since_ms, policies=shard.redecider.digest))
         shard.write([(request, asked)])
-        work = Rescheduling()
+        work = Rescheduling(CHANGELOG, shard.table)
         for _ in range(9):
-            if work.reschedule_batch(MoveContext(shard.table, shard.writer, CHANGELOG, shard.redecider, NOW_MS), 100, 1 << 20):
+            if work.move_batch(move_context(shard.writer, shard.redecider, NOW_MS)).has_ended:
                 break
         shard.fold()
         return set(keys) - set(shard.live())

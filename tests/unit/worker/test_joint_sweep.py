@@ -19,6 +19,7 @@ from retry.worker.shards.joint_sweep import is_full, joint_sweep
 from retry.worker.shards.progress import Phase
 from retry.worker.shards.restore import ShardContext
 from retry.worker.shards.shard import Shard
+from tests.support.acted import entry_actions
 from tests.support.bench import NOW_MS, Door
 from tests.support.simulated_clock import Simulated
 
@@ -34,7 +35,7 @@ class World:
         for topic in ("retry", "other"):
             self.log.create(topic)
         nobody: Any = unused
-        self.shard_context = ShardContext(nobody, nobody, self.admission, nobody, ROWS_MAX, 1 << 20)  # type: ignore[arg-type]
+        self.shard_context = ShardContext(nobody, nobody, self.admission, entry_actions().redecider, ROWS_MAX, 1 << 20)  # type: ignore[arg-type]
         self.shards = [self._ready(number) for number in range(shards)]
         self.writer = MemoryTransactionalProducer(self.log, "sweep")
         self.writer.open()

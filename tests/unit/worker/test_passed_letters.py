@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retry import clock
-from retry.delivery.slice_work import ConsumerProgress
+from retry.delivery.movers import ConsumerProgress
 from retry.errors import RightMissing
 from retry.kafka.offset_ranges import Span
 from retry.worker.passed_letters import PassedLetters
