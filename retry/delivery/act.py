@@ -38,12 +38,11 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import act_records, move_entries, slice_members, slice_work
 from retry.delivery.act_records import Result, make_audit_records
-from retry.delivery.acted_entry import ActedEntry
-from retry.delivery.letter_changes import GONE, Refusal
+from retry.delivery.letter_changes import GONE, ActedLetter, Refusal
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.ramp_runner import RampRunner
-from retry.delivery.returned_letter import LetterReturns, ReturnedLetter
+from retry.delivery.returned_letter import LetterReturns
 from retry.delivery.slice_members import RestingLetters, WaitingLetters, act_on_members
 from retry.delivery.slice_work import NamedPolicies, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
@@ -222,15 +221,14 @@ class Acting(Mover):
 
     def _commit(self, context: MoveContext, work: SliceWork) -> None:
         writer, now_ms = context.writer, context.now_ms
-        acted = [result for _, result in work.results if isinstance(result, ActedEntry)]
-        back = [result for _, result in work.results if isinstance(result, ReturnedLetter)]
-        moves = [each.move for each in acted]
+        acted = [result for _, result in work.results if isinstance(result, ActedLetter)]
+        moves, back = [each.move for each in acted if each.move], [each for each in acted if each.move is None]
         rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.redecider.lineages
         # A letter that comes back without headers is known by what was sent, and when.
-        moved, sent = [each.moved for each in acted if each.moved], [each.sent for each in (*acted, *back) if each.sent]
+        moved, sent = [each.moved for each in acted if each.moved], [each.sent for each in acted if each.sent]
         for by_partition in (lineages.pack_by_partition(moved, moves=True), lineages.pack_by_partition(sent)):
             for partition, told_of in by_partition.items():
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])

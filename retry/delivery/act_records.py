@@ -31,16 +31,16 @@ from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, ActedEntry
-from retry.delivery.letter_changes import Refusal, WithdrawnPlace
-from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.acted_entry import BY_OPERATOR
+from retry.delivery.due_batch import name_letter
+from retry.delivery.letter_changes import ActedLetter, Refusal, WithdrawnPlace
 from retry.record import Headers
 from retry.telemetry import outcomes
 from retry.telemetry.outcomes import ActionOutcome, LettersByShared, SharedFields
 
 _AUDITED_MAX = action_records.MEMBERS_MAX
 DONE = "done"
-Result = ActedEntry | ReturnedLetter | WithdrawnPlace | Refusal
+Result = ActedLetter | WithdrawnPlace | Refusal
 
 
 def make_audit_records(
@@ -83,7 +83,7 @@ def _content(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
 
 
 def _digests(kind: str, result: Result, codec: EnvelopeCodec) -> dict[str, object]:
-    if kind not in (action_records.EDIT, action_records.PATCH) or not isinstance(result, ActedEntry | ReturnedLetter):
+    if kind not in (action_records.EDIT, action_records.PATCH) or not isinstance(result, ActedLetter):
         return {}
     before = {} if result.before is None else {"before": _digest_entry(result.before, codec)}
     return {**before, "after": _digest_entry(result.entry, codec)}
@@ -94,29 +94,17 @@ def _digest_entry(entry: Entry, codec: EnvelopeCodec) -> str:
 
 
 def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
-    if isinstance(result, ReturnedLetter | WithdrawnPlace) or returned_offsets.is_place(member.key):
-        return _returned_result(member, result, parking)
-    _, topic, partition, offset = entry_keys.source(member.key)
-    told: dict[str, object] = {"letter": f"{topic}/{partition}/{offset}", "due_ms": entry_keys.due_at_ms(member.key)}
-    if isinstance(result, Refusal):
-        return {**told, "result": result.reason}
-    move = result.move
-    return {
-        **told, "result": DONE, "target": move.entry.destination,
-        "new_due_ms": entry_keys.due_at_ms(move.packed.key), "new_target": move.packed.destination,
-    }  # fmt: skip
-
-
-def _returned_result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[str, object]:
-    told: dict[str, object] = {"parked": returned_offsets.describe_place(member.key, parking)}
-    if not isinstance(result, ReturnedLetter):
+    told: dict[str, object]
+    if returned_offsets.is_place(member.key):
+        told = {"parked": returned_offsets.describe_place(member.key, parking)}
+    else:
+        told = {"letter": name_letter(member.key), "due_ms": entry_keys.due_at_ms(member.key)}
+    if not isinstance(result, ActedLetter):
         return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
-    topic, partition, offset = result.source
-    due_at_ms = entry_keys.due_at_ms(result.key)
-    return {
-        **told, "letter": f"{topic}/{partition}/{offset}", "result": DONE, "new_due_ms": due_at_ms,
-        "new_target": result.entry.destination,
-    }  # fmt: skip
+    told |= {"letter": name_letter(result.key), "result": DONE}
+    if result.move is not None:
+        told["target"] = result.move.entry.destination
+    return {**told, "new_due_ms": entry_keys.due_at_ms(result.key), "new_target": result.entry.destination}
 
 
 # What an action has decided of its letters, as records of the outcomes topic: so that whoever counts letters knows of it.
@@ -132,15 +120,14 @@ def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]],
     """Rows for the topic of outcomes: of each letter for which something was done, under the id of the action."""
     letters: LettersByShared = defaultdict(list)
     for _, result in results:
-        if isinstance(result, ActedEntry):
-            _add_outcome(letters, state, result.move.packed.key, result.entry, result.move.entry, outcomes.RETRY)
-        elif isinstance(result, ReturnedLetter):
-            _add_outcome(letters, state, result.key, result.entry, result.entry, outcomes.RETURN)
+        if isinstance(result, ActedLetter):
+            was, sent = (result.entry, outcomes.RETURN) if result.move is None else (result.move.entry, outcomes.RETRY)
+            _add_outcome(letters, state, result, was, sent)
     by = ActionOutcome(state.id.hex(), state.action.kind)
     return [{"key": by.id.encode(), "value": value} for value in outcomes.encode_outcomes(letters, now_ms, by)]
 
 
-def _add_outcome(letters: LettersByShared, state: ActionState, key: bytes, entry: Entry, was: Entry, sent: str) -> None:
+def _add_outcome(letters: LettersByShared, state: ActionState, acted: ActedLetter, was: Entry, sent: str) -> None:
     """Add the outcome of one letter to `letters`.
 
     Args:
@@ -151,8 +138,8 @@ def _add_outcome(letters: LettersByShared, state: ActionState, key: bytes, entry
     if not (id_ := ours.get(names.ID)):
         # The service has not counted its attempts, and told of it as little as of a null that cancels.
         return
-    decision = _GIVEN_UP.get(state.action.kind, sent)
-    due_ms, topic, partition, offset = entry_keys.source(key)
+    decision, entry = _GIVEN_UP.get(state.action.kind, sent), acted.entry
+    due_ms, topic, partition, offset = entry_keys.source(acted.key)
     # What is parked tells how many retries were made.
     attempt = (integer(ours.get(names.ATTEMPT), _DIGITS_MAX) or 0) + (names.PARKED_REASON in ours)
     shared = SharedFields(

@@ -18,7 +18,7 @@ key: in one transaction its old key gets a null, and its new one the entry, and 
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import cast
 
 import msgspec
 
@@ -30,10 +30,9 @@ from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import letter_changes, move_entries, redecide
-from retry.delivery.letter_changes import CHANGED, SEALED, TOO_LARGE, Refusal
+from retry.delivery.letter_changes import CHANGED, SEALED, TOO_LARGE, ActedLetter, Refusal, SendRow
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
 from retry.errors import SealUnopened
-from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import BuiltEntry
 
@@ -42,36 +41,6 @@ DISCARDED, SUPERSEDED, BY_OPERATOR = "discarded", names.SUPERSEDED.decode(), "by
 _DIGEST_BYTES = 16
 # Of an entry that does not tell its past; nobody is told of it.
 _UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
-
-
-class ActedEntry(NamedTuple):
-    """An entry that an action changes.
-
-    Attributes:
-      move: the entry and what it is to be replaced by.
-      entry: the same as it will be.
-      moved: what the record of lineages is told of the send that waited, and of which team; None where none did.
-      sent: what it is told of the send that waits now, where that is of another value, or none waited.
-      kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
-    """
-
-    move: Redecision
-    entry: Entry
-    moved: tuple[str, attempts.LineageFields] | None
-    sent: tuple[str, attempts.LineageFields] | None = None
-    kept: Entry | None = None
-
-    @property
-    def key(self) -> bytes:
-        return self.move.packed.key
-
-    @property
-    def envelope(self) -> bytes:
-        return self.move.packed.envelope
-
-    @property
-    def before(self) -> Entry:
-        return self.move.entry
 
 
 def hash_envelope(envelope: bytes) -> bytes:
@@ -95,7 +64,7 @@ class EntryActions:
     def _codec(self) -> EnvelopeCodec:
         return self.redecider.entry_builder.codec
 
-    def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+    def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
         """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
 
         Raises:
@@ -115,7 +84,7 @@ class EntryActions:
         is_taken = letter_changes.is_taken_by_topics(builder, result.envelope, result.entry, result.kept)
         return result if is_taken else Refusal(TOO_LARGE)
 
-    def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+    def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
         entry, kind = self._codec.decode(member.key, envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
@@ -139,7 +108,7 @@ class EntryActions:
 
     def _move_entry(
         self, state: ActionState, key: bytes, was: Entry, entry: Entry, due_at_ms: int, lane: bytes | None = None
-    ) -> ActedEntry:
+    ) -> ActedLetter:
         """The entry in another place: in a lane of the same kind or of none that keeps an order, never under a key of before."""
         lane = entry_keys.lane_of(key) if lane is None else lane
         new = _move_key(key, lane, due_at_ms, was.team, was.key)
@@ -148,9 +117,9 @@ class EntryActions:
         reason = DISCARDED if entry.destination == self.discarded else None
         packed = BuiltEntry(new, self._codec.encode(new, entry), entry, reason)
         move = Redecision(key, was, redecide.read_letter_history(was) or _UNKNOWN, packed, "", Move.LATER)
-        return ActedEntry(move, entry, move_entries.make_lineage_row(move))
+        return _make_acted(move)
 
-    def _park_entry(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedEntry | Refusal:
+    def _park_entry(self, state: ActionState, key: bytes, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
         move = self.redecider.park_entry(key, envelope, now_ms, BY_OPERATOR, self._taken)
         if move is None or move.packed.key == key:
             return Refusal("parks")
@@ -159,9 +128,9 @@ class EntryActions:
         if marked is None or (is_changed and move.loses_value):
             # By reference it would be parked as it was before it was edited.
             return Refusal(TOO_LARGE)
-        return ActedEntry(marked, marked.packed.entry, move_entries.make_lineage_row(marked))
+        return _make_acted(marked)
 
-    def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
+    def _redirect_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedLetter | Refusal:
         topic, target = entry_keys.source(member.key).topic, state.action.target or ""
         if not self.redecider.may_go_to(topic, target):
             return Refusal("not_allowed")
@@ -169,7 +138,7 @@ class EntryActions:
         anew = msgspec.structs.replace(entry, destination=target)
         return self._move_entry(state, member.key, entry, anew, member.due_at_ms, lane)
 
-    def _discard_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry:
+    def _discard_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedLetter:
         topic = entry_keys.source(key).topic
         before = f"{entry_keys.due_at_ms(key)} {int(key[0] == ORDERED)} {entry.destination}"
         headers = names.set_in(entry.headers, (names.ACTION_BEFORE, before.encode()))
@@ -177,7 +146,7 @@ class EntryActions:
         lane = entry_keys.lane(entry.team, topic, self.discarded)
         return self._move_entry(state, key, entry, anew, now_ms + UNDO_MS, lane)
 
-    def _undone(self, state: ActionState, key: bytes, entry: Entry) -> ActedEntry | Refusal:
+    def _undone(self, state: ActionState, key: bytes, entry: Entry) -> ActedLetter | Refusal:
         ours = dict(entry.headers)
         before = (ours.get(names.ACTION_BEFORE) or b"").decode().split(" ", 2)
         if entry.destination != self.discarded or len(before) < 3:
@@ -190,12 +159,12 @@ class EntryActions:
         lane = entry_keys.lane(entry.team, entry_keys.source(key).topic, destination, ordered)
         acted = self._move_entry(state, key, entry, anew, due_at_ms, lane)
         # To be discarded it counted as one that is not sent.
-        return acted._replace(moved=None, sent=_pack_send(acted.move, anew))
+        return acted._replace(moved=None, sent=_pack_send(acted.key, entry, anew))
 
-    def _edit_entry(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedEntry | Refusal:
+    def _edit_entry(self, state: ActionState, member: Member, entry: Entry, envelope: bytes) -> ActedLetter | Refusal:
         return Refusal(CHANGED) if hash_envelope(envelope) != member.digest else self._change_entry(state, member, entry)
 
-    def _change_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedEntry | Refusal:
+    def _change_entry(self, state: ActionState, member: Member, entry: Entry) -> ActedLetter | Refusal:
         key = member.key
         changed = letter_changes.change_content(state.action, key, entry, member.envelope, self._codec)
         if isinstance(changed, Refusal):
@@ -205,10 +174,11 @@ class EntryActions:
         if (changed.key, changed.value) == (entry.key, entry.value):
             return acted._replace(kept=kept)
         # It is known by its value where it comes back without headers, so the send of the former one ends.
-        ended = acted.move._replace(packed=msgspec.structs.replace(acted.move.packed, reason=SUPERSEDED))
-        return acted._replace(moved=move_entries.make_lineage_row(ended), sent=_pack_send(acted.move, changed), kept=kept)
+        move = cast(Redecision, acted.move)
+        ended = move._replace(packed=msgspec.structs.replace(move.packed, reason=SUPERSEDED))
+        return acted._replace(moved=move_entries.make_lineage_row(ended), sent=_pack_send(acted.key, entry, changed), kept=kept)
 
-    def _erase_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedEntry | Refusal:
+    def _erase_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedLetter | Refusal:
         """Also where it is about to be parked or discarded: of these the record of lineages knows that nothing is sent."""
         if entry_keys.lane_of(key) in UNDELIVERED:
             # A null that cancels others: it is parked as soon as it has.
@@ -219,18 +189,20 @@ class EntryActions:
         return acted if waits else acted._replace(moved=None)
 
 
+def _make_acted(move: Redecision) -> ActedLetter:
+    packed = move.packed
+    return ActedLetter(packed.key, packed.envelope, packed.entry, move=move, moved=move_entries.make_lineage_row(move))
+
+
+def _pack_send(key: bytes, was: Entry, entry: Entry) -> SendRow:
+    history = redecide.read_letter_history(was) or _UNKNOWN
+    first_ms = history.first_failed_ms or was.failed_at_ms or entry_keys.due_at_ms(key)
+    return letter_changes.pack_send(key, entry, history, first_ms)
+
+
 def _move_key(key: bytes, lane: bytes, due_at_ms: int, team: str, record_key: bytes | None) -> bytes:
     """The key of the same letter in another lane, which may keep the order of record keys where its own does not, or not."""
     if lane[0] == key[0]:
         return entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), due_at_ms)
     order = entry_keys.hash_record_key(team, entry_keys.source(key).topic, record_key or b"") if lane[0] == ORDERED else b""
     return entry_keys.due_bound(due_at_ms, lane) + order + entry_keys.extract_letter(key)
-
-
-def _pack_send(move: Redecision, entry: Entry) -> tuple[str, attempts.LineageFields]:
-    """Pack the row for the record of lineages of a send that it does not know of yet; return it with its team."""
-    topic, due_at_ms = entry_keys.source(move.key).topic, entry_keys.due_at_ms(move.packed.key)
-    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
-    first_ms = move.history.first_failed_ms or move.entry.failed_at_ms or due_at_ms
-    row = attempts.build_fields(move.history.number, fingerprint, due_at_ms, first_ms, (move.history.made or 0) + 1)
-    return entry.team, row

@@ -122,7 +122,7 @@ class Cancelling(Mover):
                     break
                 if wanted and (parked := self._cancel_entry(context, key, envelope, taken)) is not None:
                     moves.append(parked)
-                    taken.add_move(parked)
+                    taken.add_key(parked.packed.key)
                     bytes_max -= len(parked.packed.envelope)
             if seen >= rows_max or bytes_max <= 0:
                 return moves, seen, at

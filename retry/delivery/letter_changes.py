@@ -12,13 +12,16 @@ import msgspec
 from msgspec import Raw
 
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import action_records, envelopes
+from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Action, Patch
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
+from retry.delivery.redecide import Redecision
 from retry.errors import EntryForeign, EntryNewer, SealUnopened
+from retry.intake import attempts
+from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder
 from retry.record import Header
 
@@ -34,6 +37,37 @@ class Refusal(NamedTuple):
     """Why an action does nothing for a letter: in a word, as tallies and the audit have it."""
 
     reason: str
+
+
+# What the record of lineages is told of a send, and the team that has the letter.
+SendRow = tuple[str, attempts.LineageFields]
+
+
+class ActedLetter(NamedTuple):
+    """A letter for which an action does something: one that waits is moved, one that rests is put to wait again.
+
+    Attributes:
+      key, envelope, entry: how it waits from now on.
+      sent: of the send that waits now; None where the record of lineages knows of it, or nothing is sent.
+      kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
+      move: the entry that waited, and what it is replaced by; None of a letter that rests.
+      moved: of the send that waited; None where none did.
+      shard: where a letter that rests waits from now on; None of one that waits, which stays in its own.
+    """
+
+    key: bytes
+    envelope: bytes
+    entry: Entry
+    sent: SendRow | None = None
+    kept: Entry | None = None
+    move: Redecision | None = None
+    moved: SendRow | None = None
+    shard: int | None = None
+
+    @property
+    def before(self) -> Entry | None:
+        """The letter before the action, where that is known from what is written for it."""
+        return self.kept if self.move is None else self.move.entry
 
 
 def change_content(action: Action, key: bytes, entry: Entry, edited: bytes, codec: EnvelopeCodec) -> Entry | Refusal:
@@ -89,6 +123,18 @@ def is_taken_by_topics(builder: EntryBuilder, envelope: bytes, entry: Entry, kep
     """Whether all that is written for a letter is taken; what is refused for its size would undo a transaction for ever."""
     is_kept = kept is None or builder.is_taken_by_topics(envelopes.encode(kept), kept, may_compress=False)
     return is_kept and builder.is_taken_by_topics(envelope, entry)
+
+
+def pack_send(key: bytes, entry: Entry, history: LetterHistory, first_failed_ms: int) -> SendRow:
+    """Pack what the record of lineages is told of a send that it does not know of yet.
+
+    Args:
+      key: under which the entry waits.
+    """
+    topic, due_at_ms = entry_keys.source(key).topic, entry_keys.due_at_ms(key)
+    fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
+    row = attempts.build_fields(history.number, fingerprint, due_at_ms, first_failed_ms, (history.made or 0) + 1)
+    return entry.team, row
 
 
 def set_due_header(entry: Entry, due_at_ms: int, *others: Header) -> Entry:

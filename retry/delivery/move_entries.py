@@ -41,9 +41,9 @@ class TakenKeys:
         """Whether one does, or one that has left it is not gone from the changelog as far as that was read."""
         return key in self._put or is_taken(self._table, key)
 
-    def add_move(self, move: Redecision) -> None:
-        """An entry that is to be moved."""
-        self._put.add(move.packed.key)
+    def add_key(self, key: bytes) -> None:
+        """Count a key as taken, since an entry is put there."""
+        self._put.add(key)
 
     def claim(self, key: bytes) -> bytes:
         """The key for an entry that is to be put under this one, or at the next time at which it is free."""

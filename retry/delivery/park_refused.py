@@ -160,7 +160,7 @@ def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken:
         verdicts.rows.extend(_park_named(key, entry, why, taken, context))
     elif (move := _park_letter(key, envelope, entry, why, taken, context)) is not None:
         verdicts.moves.append(move)
-        taken.add_move(move)
+        taken.add_key(move.packed.key)
     else:
         verdicts.held.append((row, entry.destination, why))
 

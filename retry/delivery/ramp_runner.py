@@ -21,10 +21,9 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.ramp_records import HOME, Ramp, Step, StepTally
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_records import Result
-from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.movers import ConsumerProgress, MoveContext
 from retry.delivery.ramp import StepCounts, count_steps, too_few
-from retry.delivery.returned_letter import ReturnedLetter
 from retry.delivery.slice_work import SliceWork
 from retry.intake import attempts
 
@@ -77,18 +76,18 @@ class RampRunner:
     ) -> tuple[Tally, list[ChangelogRow], list[tuple[int, ChangelogRow]]]:
         """Return what a transaction that puts letters of a step writes: the tally, rows of this shard, and (shard, row) pairs."""
         step, number = state.at_step or 0, state.tally.members
-        here = [result for _, result in results if isinstance(result, ActedEntry)]
-        back = [result for _, result in results if isinstance(result, ReturnedLetter)]
-        to = {*tally.targets, *(each.entry.destination for each in (*here, *back))}
-        done = StepTally(len(results), len(here) + len(back))
+        acted = [result for _, result in results if isinstance(result, ActedLetter)]
+        to = {*tally.targets, *(each.entry.destination for each in acted)}
+        done = StepTally(len(results), len(acted))
         # Only what is counted by step is missing from the tally that is given.
         tally = msgspec.structs.replace(tally, steps=_add_tally(tally.steps, step, done), targets=sorted(to))
         key = ramp_records.sending_key(state.id, step, self._shard, number)
-        rows: list[ChangelogRow] = [(key, _encode_members((each.key for each in here), now_ms))] if here else []
-        by_shard: dict[int, list[bytes]] = {}
-        for each in back:
+        by_shard: dict[int | None, list[bytes]] = {}
+        for each in acted:
             by_shard.setdefault(each.shard, []).append(each.key)
-        elsewhere = [(shard, (key, _encode_members(keys, now_ms))) for shard, keys in by_shard.items()]
+        told = [(shard, (key, _encode_members(keys, now_ms))) for shard, keys in by_shard.items()]
+        rows: list[ChangelogRow] = [row for shard, row in told if shard is None]
+        elsewhere: list[tuple[int, ChangelogRow]] = [(shard, row) for shard, row in told if shard is not None]
         return tally, rows, [*elsewhere, *self._copy_tally(state, tally)]
 
     def _copy_tally(self, state: ActionState, tally: Tally) -> list[tuple[int, ChangelogRow]]:

@@ -116,7 +116,7 @@ class Rescheduling(Mover):
                 anew = context.redecider.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
                 if anew is not None and move_entries.is_moving(anew, changelog):
                     moves.append(anew)
-                    taken.add_move(anew)
+                    taken.add_key(anew.packed.key)
                     bytes_max -= len(anew.packed.envelope)
             if bytes_max <= 0 or seen >= rows_max:
                 return moves, seen, at

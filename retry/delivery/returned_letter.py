@@ -11,7 +11,7 @@ import dataclasses
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery import letter_changes
-from retry.delivery.letter_changes import CHANGED, TOO_LARGE, Refusal
+from retry.delivery.letter_changes import CHANGED, TOO_LARGE, ActedLetter, Refusal
 from retry.delivery.redecide import Redecider
 from retry.intake import attempts
 from retry.intake.attempts.attempt_counter import LetterHistory
@@ -82,28 +82,6 @@ def is_reference(record: Any) -> bool:
 _DIGITS_MAX = 10
 
 
-class ReturnedLetter(NamedTuple):
-    """An entry that is put, and what is remembered of it.
-
-    Attributes:
-      shard: where it waits.
-      sent: what the record of lineages is told, and of which team; None where nothing is sent.
-      kept: of an edit, the letter as it was, for the topic of discarded letters.
-    """
-
-    source: RecordLocation
-    shard: int
-    key: bytes
-    envelope: bytes
-    entry: Entry
-    sent: tuple[str, attempts.LineageFields] | None
-    kept: Entry | None = None
-
-    @property
-    def before(self) -> Entry | None:
-        return self.kept
-
-
 def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
     """Hash the record of a letter that rests, so that an edit applies only to what it was made from."""
     return codec.digests(_content(record))[0].encode()
@@ -152,7 +130,7 @@ class LetterReturns:
             return Refusal("reference")
         return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
 
-    def erase_letter(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ReturnedLetter | None:
+    def erase_letter(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ActedLetter | None:
         """Make the entry that replaces an erased letter; None where the record is no letter of its own, and is only marked.
 
         It waits in the shard that its key gives, or its coordinates where it has none. Most letters waited elsewhere before, with
@@ -169,11 +147,11 @@ class LetterReturns:
         lane = entry_keys.lane(team, topic, self._discarded)
         key = entry_keys.build_key(due_at_ms, entry_keys.key_stem(topic, partition), offset, lane)
         shard, envelope = self._shard(where, whole.key()), self.codec.encode(key, entry)
-        return ReturnedLetter(where, shard, key, envelope, entry, None)
+        return ActedLetter(key, envelope, entry, shard=shard)
 
     def return_letter(
         self, state: ActionState, record: Any, whole: Any, due_at_ms: int, now_ms: int, edited: bytes = b""
-    ) -> ReturnedLetter | Refusal:
+    ) -> ActedLetter | Refusal:
         """The entry of one letter.
 
         Args:
@@ -223,11 +201,8 @@ class LetterReturns:
         envelope, kept = self.codec.encode(packed.key, entry), self._keep_edited(state, record, entry)
         if not letter_changes.is_taken_by_topics(self._builder, envelope, entry, kept):
             return Refusal(TOO_LARGE)
-        fingerprint = attempts.fingerprint(where[0], attempts.payload(entry.key, entry.value))
-        row = attempts.build_fields(number, fingerprint, due_at_ms, first_ms, made + 1)
-        sent = None if is_discarded else (route.team, row)
-        shard = self._shard(where, letter.key)
-        return ReturnedLetter(where, shard, packed.key, envelope, entry, sent, kept)
+        sent = None if is_discarded else letter_changes.pack_send(packed.key, entry, trace, first_ms)
+        return ActedLetter(packed.key, envelope, entry, sent, kept, shard=self._shard(where, letter.key))
 
     def _keep_edited(self, state: ActionState, record: Any, entry: Entry) -> Entry | None:
         """Copy the record as it rested, for an edit to keep; else None. What is patched stays where it rested, too."""

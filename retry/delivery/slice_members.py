@@ -12,6 +12,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import cast
 
 import msgspec
 
@@ -21,12 +22,12 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.act_records import Result
-from retry.delivery.acted_entry import ActedEntry, EntryActions
-from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, SEALED, Refusal, WithdrawnPlace
+from retry.delivery.acted_entry import EntryActions
+from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, SEALED, ActedLetter, Refusal, WithdrawnPlace
 from retry.delivery.move_entries import TakenKeys
 from retry.delivery.movers import FoundRecord
 from retry.delivery.redecide import Redecider
-from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter
+from retry.delivery.returned_letter import NOT_OURS, LetterReturns
 
 RETURNED = "returned"
 
@@ -48,7 +49,7 @@ def act_on_members(
         if bytes_max <= 0:
             break
         result = letters.act_on_member(member)
-        if isinstance(result, ActedEntry | ReturnedLetter):
+        if isinstance(result, ActedLetter):
             if member.key in refused:
                 result = Refusal(REFUSED)
             else:
@@ -80,8 +81,8 @@ class WaitingLetters:
 
     def note_result(self, _member: Member, result: Result) -> None:
         """Remember that a key is taken by what is put there."""
-        if isinstance(result, ActedEntry):
-            self._taken.add_move(result.move)
+        if isinstance(result, ActedLetter):
+            self._taken.add_key(result.key)
 
 
 class RestingLetters:
@@ -99,7 +100,7 @@ class RestingLetters:
     ) -> None:
         self._state, self._table, self._returns, self._found, self._now_ms = state, table, returns, found, now_ms
         self.bitmaps: dict[bytes, bytes | None] = {}
-        self._put: set[tuple[int, bytes]] = set()
+        self._put: set[tuple[int | None, bytes]] = set()
 
     def act_on_member(self, member: Member) -> Result:
         """Make an entry of one letter, or say why nothing is done for it."""
@@ -107,7 +108,7 @@ class RestingLetters:
         if returned_offsets.is_offset_returned(self._read_bitmap(place.block()), place.offset):
             return Refusal(CHANGED if self._state.action.kind == action_records.EDIT else RETURNED)
         result = self._return_member(member)
-        while isinstance(result, ReturnedLetter) and self._is_taken(result):
+        while isinstance(result, ActedLetter) and self._is_taken(result):
             later = msgspec.structs.replace(member, due_at_ms=entry_keys.due_at_ms(result.key) + 1)
             result = self._return_member(later)
         return result
@@ -116,18 +117,18 @@ class RestingLetters:
         """Mark a letter that is returned, or withdrawn, and remember that its key is taken."""
         place = returned_offsets.decode_place(member.key)
         self.bitmaps[place.block()] = returned_offsets.mark_offset(self._read_bitmap(place.block()), place.offset)
-        if isinstance(result, ReturnedLetter):
+        if isinstance(result, ActedLetter):
             self._put.add((result.shard, result.key))
 
     def _read_bitmap(self, block: bytes) -> bytes | None:
         return self.bitmaps[block] if block in self.bitmaps else self._table.get(block)
 
-    def _is_taken(self, letter: ReturnedLetter) -> bool:
+    def _is_taken(self, letter: ActedLetter) -> bool:
         """Whether another entry has its key, here or by this transaction."""
         is_here = letter.shard == returned_offsets.SHARD
         return (letter.shard, letter.key) in self._put or (is_here and self._table.get(letter.key) is not None)
 
-    def _return_member(self, member: Member) -> ReturnedLetter | WithdrawnPlace | Refusal:
+    def _return_member(self, member: Member) -> ActedLetter | WithdrawnPlace | Refusal:
         state, returns, found, kind = self._state, self._returns, self._found[member.key], self._state.action.kind
         if kind == action_records.DISCARD and _is_not_ours(found, returns):
             # Nothing is made of what it says: it stays where it is, and is not listed any more.
@@ -149,11 +150,11 @@ def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
     return found == NOT_OURS if isinstance(found, str) else returns.find_refusal(found[0]) == Refusal(NOT_OURS)
 
 
-def list_puts(letters: Sequence[ReturnedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
+def list_puts(letters: Sequence[ActedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
     """Records that put entries, into whichever shards these wait in, and the partitions of each.
 
     They are published and not written: only what is written takes part in the proof that a shard is this worker's, and others
     may own these. Intake puts entries into all shards, too.
     """
     entries = [Entry(changelog, each.key, each.envelope, [], None, each.entry.team) for each in letters]
-    return entries, [each.shard for each in letters]
+    return entries, [cast(int, each.shard) for each in letters]

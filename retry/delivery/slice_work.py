@@ -14,9 +14,8 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.act_records import Result
-from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose
-from retry.delivery.returned_letter import ReturnedLetter
 from retry.delivery.transaction_batch import renew_timestamp
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
@@ -40,7 +39,7 @@ class SliceWork(NamedTuple):
 
 def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Entry]]:
     """Keys of the members that are kept as they were, and what is kept of each."""
-    changed = ((member, result) for member, result in results if isinstance(result, ActedEntry | ReturnedLetter))
+    changed = ((member, result) for member, result in results if isinstance(result, ActedLetter))
     return [(member.key, result.kept) for member, result in changed if result.kept is not None]
 
 

@@ -87,7 +87,7 @@ def _same_key() -> Patches:
         if due_at_ms != entry_keys.due_at_ms(key) + 1:
             return acted
         packed = msgspec.structs.replace(acted.move.packed, key=key)
-        return acted._replace(move=acted.move._replace(packed=packed))
+        return acted._replace(key=key, move=acted.move._replace(packed=packed))
 
     return [patch.object(EntryActions, "_move_entry", moved)]
 

@@ -18,8 +18,8 @@ from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions
-from retry.delivery.letter_changes import Refusal
-from retry.delivery.returned_letter import NOT_OURS, LetterReturns, ReturnedLetter, record_digest
+from retry.delivery.letter_changes import ActedLetter, Refusal
+from retry.delivery.returned_letter import NOT_OURS, LetterReturns, record_digest
 from retry.errors import ActionRefused
 from retry.operations import waiting_entries
 from retry.operations.act.request import Edit, Request
@@ -257,8 +257,8 @@ class RestingExample(NamedTuple):
 
     name: str
     record: Record
-    returned: ReturnedLetter | None
-    unpatched: ReturnedLetter | None
+    returned: ActedLetter | None
+    unpatched: ActedLetter | None
     is_ours: bool = True
 
 
@@ -290,7 +290,7 @@ def choose_resting(
     return examples
 
 
-def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ReturnedLetter | None:
+def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int) -> ActedLetter | None:
     if state.action.kind != action_records.PATCH:
         return None
     as_it_is = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
@@ -300,7 +300,7 @@ def _find_unpatched(letter: FoundLetter, returns: LetterReturns, state: ActionSt
 
 def _result(
     letter: FoundLetter, returns: LetterReturns, state: ActionState, now_ms: int
-) -> ReturnedLetter | Refusal | None:
+) -> ActedLetter | Refusal | None:
     record = letter.record
     if state.action.kind == action_records.ERASE:
         return None
@@ -326,8 +326,8 @@ class EditedParkedLetter(NamedTuple):
     """
 
     member: Member
-    before: ReturnedLetter
-    after: ReturnedLetter
+    before: ActedLetter
+    after: ActedLetter
 
 
 def edit_resting(

@@ -15,8 +15,8 @@ from retry.delay_queue.action_records import REDIRECT, RETRY, Member
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp
-from retry.delivery.acted_entry import ActedEntry, EntryActions
-from retry.delivery.letter_changes import Refusal
+from retry.delivery.acted_entry import EntryActions
+from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
@@ -218,14 +218,13 @@ def _build_example(actions: EntryActions, request: Request, key: bytes, envelope
     acted = actions.act_on_entry(request.build_initial_state(), member, envelope, now_ms)
     if isinstance(acted, Refusal):
         raise ActionRefused(f"nothing can be done for these letters: {describe_reason(acted.reason)}")
-    packed = acted.move.packed
     diff = _diff(acted, request) if request.action.kind in (action_records.EDIT, action_records.PATCH) else []
-    return ExampleChange(str(entry_keys.source(key)), entry_keys.due_at_ms(packed.key), packed.destination, diff)
+    return ExampleChange(str(entry_keys.source(key)), entry_keys.due_at_ms(acted.key), acted.entry.destination, diff)
 
 
-def _diff(acted: ActedEntry, request: Request) -> list[str]:
+def _diff(acted: ActedLetter, request: Request) -> list[str]:
     framing = request.edit.framing if request.edit else None
-    return differences(acted.move.entry, acted.entry, framing.decode_json if framing else None)
+    return differences(acted.before or acted.entry, acted.entry, framing.decode_json if framing else None)
 
 
 def describe_reason(reason: str) -> str:

@@ -14,8 +14,8 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import Member, Patch
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, ActedEntry, EntryActions, hash_envelope
-from retry.delivery.letter_changes import Refusal
+from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, EntryActions, hash_envelope
+from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.move_entries import list_replacements
 from retry.delivery.redecide import Redecider
 from retry.intake.build_entry import EntryBuilder
@@ -43,9 +43,9 @@ DUE_MS = st.one_of(st.integers(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS), st.sampled_f
 ACTIONS = entry_actions()
 
 
-def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object) -> ActedEntry:
+def acted(kind: str, key: bytes, entry: Entry, *, due_at_ms: int = NOW_MS, action: bytes = ACTION, **more: object) -> ActedLetter:
     made = ACTIONS.act_on_entry(state(kind, action, **more), asked(kind, key, entry, due_at_ms), packed(entry), NOW_MS)
-    assert isinstance(made, ActedEntry), made
+    assert isinstance(made, ActedLetter), made
     return made
 
 
@@ -66,8 +66,8 @@ def refused(kind: str, key: bytes, entry: Entry, **more: object) -> str:
     return made.reason
 
 
-def became(made: ActedEntry) -> tuple[bytes, Entry]:
-    return made.move.packed.key, envelopes.decode(made.move.packed.envelope)
+def became(made: ActedLetter) -> tuple[bytes, Entry]:
+    return made.key, envelopes.decode(made.envelope)
 
 
 def headers(entry: Entry) -> dict[str, bytes | None]:
@@ -158,7 +158,7 @@ def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() ->
     forged = msgspec.structs.replace(entry, value=b"v2", headers=[("trace", b"2"), (names.ATTEMPT, b"99")])
     edit = Member(key, 0, hash_envelope(packed(entry)), packed(forged))
     made = ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS)
-    assert isinstance(made, ActedEntry)
+    assert isinstance(made, ActedLetter)
     new, anew = became(made)
     assert entry_keys.due_at_ms(new) == entry_keys.due_at_ms(key) + 1
     assert (anew.value, headers(anew)["trace"], headers(anew)[names.ATTEMPT]) == (b"v2", b"2", b"1")
@@ -240,7 +240,7 @@ def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
     entry_builder = EntryBuilder("changelog", "parked", {"changelog": 20_000, "orders.parked": 5_000})
     actions = EntryActions(Redecider(registry_of(POLICIES), entry_builder, LINEAGES), DISCARDED)
     parked = actions.act_on_entry(state(action_records.PARK), member(key), packed(entry), NOW_MS)
-    assert isinstance(parked, ActedEntry)
+    assert isinstance(parked, ActedLetter)
     assert parked.entry.value is None
     edited = msgspec.structs.replace(entry, headers=names.set_in(entry.headers, (names.ACTION, OTHER.hex().encode())))
     assert actions.act_on_entry(state(action_records.PARK), member(key), packed(edited), NOW_MS) == Refusal("too_large")
@@ -250,4 +250,4 @@ def test_a_letter_that_was_acted_on_is_not_parked_without_its_payload() -> None:
 def test_what_is_told_of_an_entry_is_what_is_put(kind: str, topic: str) -> None:
     key, entry = letter(topic)
     made = acted(kind, key, entry, **({"target": entry.destination} if kind == "redirect" else of(kind)))
-    assert made.entry == envelopes.decode(made.move.packed.envelope)
+    assert made.entry == envelopes.decode(made.envelope)

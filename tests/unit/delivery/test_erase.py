@@ -11,9 +11,8 @@ from retry.delay_queue import action_records, entry_keys, envelopes
 from retry.delay_queue.action_records import ERASE, Tally
 from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.acted_entry import ActedEntry
-from retry.delivery.letter_changes import Refusal
-from retry.delivery.returned_letter import LetterReturns, ReturnedLetter, is_reference
+from retry.delivery.letter_changes import ActedLetter, Refusal
+from retry.delivery.returned_letter import LetterReturns, is_reference
 from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
 from tests.support.rested import dead, ours, parked, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, at_once
@@ -28,9 +27,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def erased(key: bytes, entry: Entry) -> ActedEntry:
+def erased(key: bytes, entry: Entry) -> ActedLetter:
     made = ACTIONS.act_on_entry(state(ERASE), member(key), packed(entry), NOW_MS)
-    assert isinstance(made, ActedEntry)
+    assert isinstance(made, ActedLetter)
     return made
 
 
@@ -51,7 +50,7 @@ def discards(entry: Entry) -> Entry:
 def test_nothing_of_a_waiting_letter_is_left_but_where_it_failed(topic: str, was: object) -> None:
     key, entry = letter(topic, key=PERSON, value=SECRET)
     made = erased(key, was(entry))  # type: ignore[operator]
-    new, envelope = made.move.packed.key, made.move.packed.envelope
+    new, envelope = made.key, made.envelope
     assert not {part for part in (PERSON, SECRET, b"trace") if part in envelope + new}
     anew = envelopes.decode(envelope)
     assert (anew.destination, anew.key, anew.value) == (DISCARDED, None, None)
@@ -88,7 +87,7 @@ def test_an_erased_letter_cannot_be_acted_on_or_brought_back() -> None:
     made = erased(*letter())
     for kind in action_records.KINDS:
         if kind != ERASE:
-            result = ACTIONS.act_on_entry(state(kind), member(made.move.packed.key), made.move.packed.envelope, NOW_MS)
+            result = ACTIONS.act_on_entry(state(kind), member(made.key), made.envelope, NOW_MS)
             assert result == Refusal("not_discarded" if kind == action_records.UNDO else "discarded")
 
 
@@ -131,7 +130,7 @@ def test_what_is_left_waits_in_the_shard_of_the_letter(key: bytes | None) -> Non
     record = parked(dead(key=key))
     left = returns.erase_letter(state(ERASE), record, record, NOW_MS)
     back = returns.return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
-    assert isinstance(back, ReturnedLetter)
+    assert isinstance(back, ActedLetter)
     assert left is not None
     assert left.shard == back.shard
 

@@ -360,12 +360,12 @@ def test_the_request_is_deleted_with_the_last_batch_and_batches_are_bounded(benc
     assert not bench.step(QUICK, rows_max=3)
     assert bench.work.seen <= 3
     assert key in bench.table.controls
-    assert bench.work.describe_waiting(bench.table, redecider(QUICK)) == "1 entries looked at, 1 moved"
+    assert bench.work.describe_waiting(redecider(QUICK).digest) == "1 entries looked at, 1 moved"
     bench.fold()
     assert bench.finish(QUICK, rows_max=3) >= 7
     assert bench.table.controls == {}
     assert set(bench.due().values()) == {2_000}
-    assert bench.work.describe_waiting(bench.table, redecider(QUICK)) is None
+    assert bench.work.describe_waiting(redecider(QUICK).digest) == ""
     assert not bench.step(QUICK)
 
 
@@ -405,7 +405,7 @@ def test_without_the_policy_file_that_is_asked_for_nothing_is_done_and_health_sa
     key = bench.ask("asked for")
     assert not bench.step(QUICK)
     assert (bench.due(), list(bench.table.controls)) == ({1: HOUR_MS}, [key])
-    told = bench.work.describe_waiting(bench.table, redecider("{}"))
+    told = bench.work.describe_waiting(redecider("{}").digest)
     assert told == "waits for the policy file with sha256 asked for; this worker's has {}"
 
 

@@ -16,7 +16,8 @@ from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import letter_changes, slice_members
 from retry.delivery.act import GROWN
 from retry.delivery.act_records import content_digest
-from retry.delivery.returned_letter import ReturnedLetter, record_digest
+from retry.delivery.letter_changes import ActedLetter
+from retry.delivery.returned_letter import record_digest
 from retry.delivery.slice_work import WAIT_MS
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
@@ -216,7 +217,7 @@ def test_what_is_not_returned_is_not_marked_and_can_be_asked_for_again(bench: Be
 def edit(offset: int, record: Record, value: bytes = b"2") -> Member:
     """An edit of the record at this offset, made from that one."""
     back = returns(shards=1).return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
-    assert isinstance(back, ReturnedLetter)
+    assert isinstance(back, ActedLetter)
     edited = msgspec.structs.replace(back.entry, value=value)
     return Member(place(offset), NOW_MS, record_digest(record, PLAIN), envelopes.encode(edited))
 
@@ -288,7 +289,7 @@ def test_letters_of_other_blocks_and_partitions_have_marks_of_their_own(bench: B
 def test_each_is_put_into_its_own_shard_and_stamped_when_it_is_put() -> None:
     letters = [returns().return_letter(state("retry"), record, record, NOW_MS, NOW_MS)
                for record in (parked(dead(key=key)) for key in (b"k", b"other", None))]  # fmt: skip
-    back = [letter for letter in letters if isinstance(letter, ReturnedLetter)]
+    back = [letter for letter in letters if isinstance(letter, ActedLetter)]
     entries, shards = slice_members.list_puts(back, "changelog")
     assert len(set(shards)) > 1
     assert shards == [letter.shard for letter in back]

@@ -13,8 +13,8 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.action_records import Patch
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delivery import returned_letter
-from retry.delivery.letter_changes import Refusal
-from retry.delivery.returned_letter import ReturnedLetter, record_digest
+from retry.delivery.letter_changes import ActedLetter, Refusal
+from retry.delivery.returned_letter import record_digest
 from retry.record import Record
 from tests.support.acted import ACTION, DISCARDED, HOUR_MS, NOW_MS, POLICIES, state
 from tests.support.rested import dead, ours, parked, returns, with_headers
@@ -22,15 +22,15 @@ from tests.support.rested import dead, ours, parked, returns, with_headers
 LATER_MS = NOW_MS + HOUR_MS
 
 
-def returned(record: Record, kind: str = "retry", whole: Record | None = None, **more: Any) -> ReturnedLetter | Refusal:
+def returned(record: Record, kind: str = "retry", whole: Record | None = None, **more: Any) -> ActedLetter | Refusal:
     """What becomes of a record at NOW_MS, that is due an hour later."""
     options = {name: more.pop(name) for name in ("bytes_max", "policies") if name in more}
     return returns(**options).return_letter(state(kind, **more), record, whole or record, LATER_MS, NOW_MS)
 
 
-def done(record: Record, kind: str = "retry", **more: Any) -> ReturnedLetter:
+def done(record: Record, kind: str = "retry", **more: Any) -> ActedLetter:
     found = returned(record, kind, **more)
-    assert isinstance(found, ReturnedLetter), found
+    assert isinstance(found, ActedLetter), found
     return found
 
 
@@ -45,7 +45,7 @@ def test_it_is_the_letter_that_was_parked_with_its_coordinates_its_lineage_and_i
     assert headers[names.FIRST_FAILED_MS] == told[names.FIRST_FAILED_MS]
     assert headers[names.ACTION] == ACTION.hex().encode()
     assert names.PARKED_REASON not in headers
-    assert (back.source, back.entry.destination) == (("orders.DLT", 0, 7), "orders.retry")
+    assert back.entry.destination == "orders.retry"
     due_ms, *where = entry_keys.source(back.key)
     assert (due_ms, where) == (LATER_MS, ["orders.DLT", 0, 7])
 
@@ -129,7 +129,7 @@ def test_it_is_edited_on_its_way_and_kept_as_it_rested() -> None:
     record = parked()
     edited = edit_of(record, value=b'{"a":2}', headers=[("who", b"anna"), (names.ATTEMPT, b"0")])
     back = returns().return_letter(state("edit"), record, record, LATER_MS, NOW_MS, edited)
-    assert isinstance(back, ReturnedLetter)
+    assert isinstance(back, ActedLetter)
     assert (back.entry.key, back.entry.value, back.entry.destination) == (b"k", b'{"a":2}', "orders.retry")
     assert [header for header in back.entry.headers if header[0] not in names.OURS] == [("who", b"anna")]
     assert dict(back.entry.headers)[names.ATTEMPT] == b"4"

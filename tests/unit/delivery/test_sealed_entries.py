@@ -13,11 +13,10 @@ from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.entry_keys import HELD, NULLS
 from retry.delay_queue.envelopes import Entry, SealedEnvelope
 from retry.delivery.act_records import content_digest, content_digests, make_audit_records
-from retry.delivery.acted_entry import ActedEntry, hash_envelope
+from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.cancel import Cancelling
-from retry.delivery.letter_changes import SEALED, Refusal
+from retry.delivery.letter_changes import SEALED, ActedLetter, Refusal
 from retry.delivery.reschedule import Rescheduling
-from retry.delivery.returned_letter import ReturnedLetter
 from tests.support import acted, rested
 from tests.support.acted import ACTION, DISCARDED, NOW_MS, move_context
 from tests.support.bench import CHANGELOG, Bench
@@ -43,7 +42,7 @@ def letter(topic: str = "orders.DLT", offset: int = 7) -> tuple[bytes, Entry]:
 
 def done(
     file: KeyFile, kind: str, key: bytes, envelope: bytes, member: Member | None = None, **more: object
-) -> ActedEntry | Refusal:
+) -> ActedLetter | Refusal:
     """What an action makes of an entry."""
     actions = acted.entry_actions(codec=file.codec)
     return actions.act_on_entry(acted.state(kind, **more), member or acted.member(key), envelope, NOW_MS)
@@ -59,10 +58,10 @@ def test_an_action_does_what_it_does_in_clear_and_what_it_writes_is_sealed(
     key, entry = letter(topic)
     sealed = done(file, kind, key, file.codec.encode(key, entry), **more)
     clear = done(file, kind, key, acted.packed(entry), **more)
-    assert isinstance(sealed, ActedEntry)
-    assert isinstance(clear, ActedEntry)
-    new, envelope = sealed.move.packed.key, sealed.move.packed.envelope
-    assert (new, sealed.entry, sealed.moved, sealed.kept) == (clear.move.packed.key, clear.entry, clear.moved, clear.kept)
+    assert isinstance(sealed, ActedLetter)
+    assert isinstance(clear, ActedLetter)
+    new, envelope = sealed.key, sealed.envelope
+    assert (new, sealed.entry, sealed.moved, sealed.kept) == (clear.key, clear.entry, clear.moved, clear.kept)
     assert isinstance(envelopes.routing(envelope), SealedEnvelope)
     assert CANARY not in envelope
     assert file.codec.decode(new, envelope) == clear.entry
@@ -85,8 +84,8 @@ def test_an_edit_is_sealed_for_its_letter_and_names_the_bytes_that_it_was_made_o
     member = Member(key, NOW_MS, hash_envelope(envelope), file.codec.encode(key, edited))
     assert CANARY not in action_records.encode_slice([member], NOW_MS)
     made = done(file, action_records.EDIT, key, envelope, member)
-    assert isinstance(made, ActedEntry)
-    assert (made.entry.value, CANARY in made.move.packed.envelope) == (edited.value, False)
+    assert isinstance(made, ActedLetter)
+    assert (made.entry.value, CANARY in made.envelope) == (edited.value, False)
     # Of an equal letter that was sealed once more the digest is another: it tells nothing of what is sealed.
     again = file.codec.encode(key, entry)
     assert hash_envelope(again) != hash_envelope(envelope)
@@ -101,10 +100,9 @@ def test_an_edit_is_sealed_for_its_letter_and_names_the_bytes_that_it_was_made_o
 def test_a_discarded_letter_that_is_sealed_can_be_undone(file: KeyFile) -> None:
     key, entry = letter()
     gone = done(file, action_records.DISCARD, key, file.codec.encode(key, entry))
-    assert isinstance(gone, ActedEntry)
-    packed = gone.move.packed
-    back = done(file, action_records.UNDO, packed.key, packed.envelope, undoes=ACTION.hex())
-    assert isinstance(back, ActedEntry)
+    assert isinstance(gone, ActedLetter)
+    back = done(file, action_records.UNDO, gone.key, gone.envelope, undoes=ACTION.hex())
+    assert isinstance(back, ActedLetter)
     assert (back.entry.destination, back.entry.value) == (entry.destination, VALUE)
 
 
@@ -113,7 +111,7 @@ def test_a_letter_that_rested_waits_sealed(file: KeyFile) -> None:
     record = rested.parked(dead)
     returns = rested.returns(codec=file.codec)
     made = returns.return_letter(acted.state(action_records.RETRY), record, record, NOW_MS, NOW_MS)
-    assert isinstance(made, ReturnedLetter)
+    assert isinstance(made, ActedLetter)
     assert CANARY not in made.envelope
     assert file.codec.decode(made.key, made.envelope).value == VALUE
     erased = returns.erase_letter(acted.state(action_records.ERASE), record, record, NOW_MS)
@@ -126,7 +124,7 @@ def test_the_audit_has_digests_that_nobody_makes_without_the_key(file: KeyFile) 
     member = acted.member(key)
     asked = acted.state(action_records.PATCH, patch=Patch({}, '{"b":1}'))
     made = acted.entry_actions(codec=file.codec).act_on_entry(asked, member, file.codec.encode(key, entry), NOW_MS)
-    assert isinstance(made, ActedEntry)
+    assert isinstance(made, ActedLetter)
     (record,) = make_audit_records(asked, [(member, made)], "audit", 0, NOW_MS, file.codec)
     (told,) = orjson.loads(record.value or b"")["letters"]
     assert told["before"] == content_digest(CANARY, VALUE, entry.headers, file.codec)
@@ -245,6 +243,6 @@ def test_what_cannot_be_opened_is_not_rescheduled_and_is_when_it_can(file: KeyFi
 def test_kept_copies_go_to_the_topic_of_discarded_letters(file: KeyFile) -> None:
     key, entry = letter()
     made = done(file, action_records.PATCH, key, file.codec.encode(key, entry), patch=Patch({}, '{"b":1}'))
-    assert isinstance(made, ActedEntry)
+    assert isinstance(made, ActedLetter)
     assert made.kept is not None
     assert (made.kept.destination, made.kept.value) == (DISCARDED, VALUE)

@@ -18,7 +18,7 @@ from retry.delay_queue.envelopes import Also, Entry, Named
 from retry.delay_queue.recurrence import Recurrence
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
-from retry.delivery.acted_entry import ActedEntry
+from retry.delivery.letter_changes import ActedLetter
 from retry.operations import found_letter, waiting_entries
 from retry.operations.explain import search, state
 from retry.operations.explain.evidence import FormerVersion, LetterEvidence
@@ -189,9 +189,8 @@ def test_where_a_letter_is(fields: dict[str, object], state: LetterState, says: 
 def test_a_letter_that_is_to_be_discarded_says_by_which_action_and_that_it_can_be_undone() -> None:
     actions, (key, entry) = acted.entry_actions(), acted.letter()
     discarded = actions.act_on_entry(acted.state("discard"), acted.member(key), acted.packed(entry), NOW_MS)
-    assert isinstance(discarded, ActedEntry)
-    packed = discarded.move.packed
-    waiting = waiting_entries.WaitingEntry(packed.key, envelopes.decode(packed.envelope), None)
+    assert isinstance(discarded, ActedLetter)
+    waiting = waiting_entries.WaitingEntry(discarded.key, envelopes.decode(discarded.envelope), None)
     explanation = explain_evidence(evidence(position=7, waiting=waiting, decision=DECIDED), None, None, NOW_MS)
     said = " ".join(explanation.sentences["now"])
     assert f"to go to {acted.DISCARDED}" in said

@@ -9,8 +9,7 @@ import pytest
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery import returned_letter
-from retry.delivery.letter_changes import Refusal
-from retry.delivery.returned_letter import ReturnedLetter
+from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.errors import ActionRefused
 from retry.operations import found_letter
 from retry.operations.act import choose, preview
@@ -58,7 +57,7 @@ def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLet
     """An edit of that letter, as a preview works it out."""
     (letter,) = rests.iterate_resting(None)
     back = returns(policies=policies).return_letter(state("retry"), letter.record, letter.record, NOW_MS, NOW_MS)
-    assert isinstance(back, ReturnedLetter)
+    assert isinstance(back, ActedLetter)
     reference = returned_letter.is_reference(letter.record)
     example = RestingExample(letter.name, letter.record, None if reference else back, None)
     asked = Request(ACTION, state("edit").action)
