@@ -169,7 +169,9 @@ class RampRunner:
         self._marks[state.id] = _Marks(failed, again_ms, offset)
         return failed
 
-    def _hold_if_failing(self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: MoveContext) -> SliceWork | None:
+    def _hold_if_failing(
+        self, state: ActionState, ramp: Ramp, counts: list[StepCounts], context: MoveContext
+    ) -> SliceWork | None:
         """Hold the ramp where too few letters recover, or a target takes none; not where nothing is left to be held."""
         step = state.step
         if step.step == len(ramp.steps) - 1 and counts[step.step].is_put:

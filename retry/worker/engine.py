@@ -136,6 +136,10 @@ class Engine:
     def list_open_shards(self) -> list[Shard]:
         return self._shards.list_open_shards()
 
+    def list_standbys(self) -> list[Shard]:
+        """List the shards that others own and this worker keeps a table of."""
+        return self._shards.standing_by()
+
     def _to_sweep(self, now_ms: int) -> list[Shard]:
         """Shards in which something may be to be done, those first that were swept longest ago; a glance costs microseconds."""
         found = [shard for shard in self.list_open_shards() if not self._must_rest(shard) and not shard.idle(now_ms)]

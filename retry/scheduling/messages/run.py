@@ -45,7 +45,7 @@ def _demand_startable(settings: SchedulerSettings, certificate: Certificate | No
 def _sources(settings: SchedulerSettings, engine: Engine) -> ScheduleSources:
     parked = topics.build_topic_names(settings.worker.app_id).parked
     return ScheduleSources(
-        schedules=lambda query: iterate_waiting(chain(engine.list_open_shards(), engine.copies()), parked, query),
+        schedules=lambda query: iterate_waiting(chain(engine.list_open_shards(), engine.list_standbys()), parked, query),
         live=lambda query: iterate_waiting(engine.list_open_shards(), parked, query),
         history=lambda _query: read_sent_schedules(settings.worker, settings.history),
     )
