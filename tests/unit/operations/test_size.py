@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 
@@ -58,7 +59,7 @@ def test_the_points_that_were_measured_come_out_as_measured() -> None:
     full = operations_size.compute_size(asked(rate=10_000_000 / 3_600, delay_ms=3_600_000, peak=10_000_000 / 3_600, copies=1))
     assert (full.waiting, full.workers) == (10_000_000, 2)
     assert full.disk_mb_a_worker == operations_size.MERGING * operations_size.DISK.value
-    assert full.restore_s == operations_size.RESTORE.value
+    assert full.restore_s == math.ceil(operations_size.RESTORE.value)
     assert full.beyond == ["lateness at 2,778 letters a second in a worker; it was measured at 2,000"]
     assert operations_size.cores(0) == operations_size.IDLE.value / 100
     assert operations_size.cores(500) == pytest.approx(0.494)
