@@ -193,7 +193,7 @@ def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLet
 
 
 def find_example(console: Console, scope: Scope, letter_filter: Filter) -> dict[str, Any] | None:
-    """What a page shows of the first letter that a filter means, its payload hidden; None where there is no such letter."""
+    """Find what a page shows of the first letter that a filter means, its payload hidden; None where there is no such letter."""
     rows = console.replica.list_letters(scope, letter_filter, None, 1).rows
     if not rows:
         return None
