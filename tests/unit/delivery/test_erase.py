@@ -16,7 +16,7 @@ from retry.delivery.returned_letter import LetterReturns, is_reference
 from tests.support.acted import DISCARDED, NOW_MS, entry_actions, letter, member, packed, state
 from tests.support.rested import dead, ours, parked, with_headers
 from tests.unit.delivery.test_act import AUDIT, OTHER, Bench, at_once
-from tests.unit.delivery.test_return_slice import Parking, ask, bitmap
+from tests.unit.delivery.test_slice_members import Parking, ask, bitmap
 
 PERSON, SECRET = b"person-17", b'{"card":"4711"}'
 ACTIONS = entry_actions()
