@@ -40,7 +40,7 @@ _BYTES_MIN, _BYTES_MAX = 24, 64
 
 
 def secret_of(text: str) -> bytes:
-    """The key in a secret as it is handed out: `whsec_` and 24 to 64 bytes in base64.
+    """Read the key in a secret as it is handed out: `whsec_` and 24 to 64 bytes in base64.
 
     Raises:
       SettingsInvalid: it is none; the message does not repeat it.
@@ -56,20 +56,14 @@ def secret_of(text: str) -> bytes:
 
 
 def secrets_of(text: str) -> list[bytes]:
-    """The keys of a file: one secret a line, empty lines and lines that begin with # left out.
-
-    Raises:
-      SettingsInvalid: as `secret_of`.
-    """
+    """Read the keys of a file, one secret a line, without empty lines and comments; raises as `secret_of`."""
     lines = (line.strip() for line in text.splitlines())
     return [secret_of(line) for line in lines if line and not line.startswith("#")]
 
 
 def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """The headers of one attempt: a signature by each secret, so that a receiver may know the old one or the new one.
-
-    Without secrets there is no `webhook-signature`.
-    """
+    """Sign one attempt with each secret, so that a receiver may know the old one or the new one; without secrets there is no
+    `webhook-signature`."""
     headers = {WEBHOOK_ID: webhook_id, "webhook-timestamp": str(timestamp_s)}
     content = f"{webhook_id}.{timestamp_s}.".encode() + body
     signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
@@ -110,7 +104,7 @@ class Answer(NamedTuple):
     Attributes:
       status: of the answer; None where none came.
       error: why it counts as failed: a status, or in a word what went wrong before there was one; None where it does not.
-      body: the beginning of the answer's body.
+      body: its beginning.
       took_ms: from the lookup of the host to the end of the answer.
       retry_after_ms: how long the host asks to wait.
     """
@@ -123,7 +117,6 @@ class Answer(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """See the table above."""
         if self.status == HTTPStatus.GONE:
             return Verdict.GONE
         return Verdict.DELIVERED if self.error is None else Verdict.FAILED
@@ -167,7 +160,6 @@ class HttpRequest(NamedTuple):
     Attributes:
       id: `webhook-id`: the same for all attempts.
       timeout_s: for the whole call, lookup included.
-      team: whose call it is.
     """
 
     id: str
@@ -192,11 +184,7 @@ class WebhookClient:
         self._pool = ConnectionPool(trust or ssl.create_default_context())
 
     async def call(self, request: HttpRequest) -> Answer:
-        """Call once. Every failure of a call that has begun is an answer.
-
-        Raises:
-          LookupsBusy: it was not begun.
-        """
+        """Call once. Every failure of a call that has begun is an answer; LookupsBusy is raised where it was not begun."""
         began_s = clock.monotonic_s()
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -238,7 +226,6 @@ class WebhookClient:
         return answer
 
     async def close(self) -> None:
-        """Close the connections that are kept."""
         await self._pool.close()
 
 

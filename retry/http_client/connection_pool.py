@@ -39,11 +39,7 @@ class AnswerTooLarge(ClientError):
 
 
 class Connector(TCPConnector):
-    """Makes connections whose answers are bounded; one at a time.
-
-    Attributes:
-      protocol: of the connection that was made last.
-    """
+    """Makes connections whose answers are bounded, one at a time; `protocol` is that of the one that was made last."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -59,7 +55,7 @@ class BoundedAnswers(ResponseHandler):
     """The protocol of one connection, which bounds what its host may send in answer to a call.
 
     Attributes:
-      came_bytes: bytes that have come since the last request.
+      came_bytes: since the last request.
       resting: whether nobody has asked for anything.
     """
 
@@ -133,7 +129,6 @@ class HostConnection:
         )  # fmt: skip
 
     def is_unanswered(self) -> bool:
-        """Whether nothing at all came since it was last asked."""
         return self._connector.protocol is not None and self._connector.protocol.came_bytes == 0
 
     def leads_to(self, vetted: ResolvedHost) -> bool:
@@ -146,7 +141,6 @@ class HostConnection:
         return protocol is not None and protocol.is_connected() and not protocol.should_close
 
     def abort(self) -> None:
-        """End it, whatever it has still to send."""
         if self._connector.protocol is not None:
             self._connector.protocol.abort_connection()
 
@@ -166,11 +160,11 @@ class ConnectionPool:
         self._looking: asyncio.TimerHandle | None = None
 
     def make_connection(self, vetted: ResolvedHost, team: str) -> HostConnection:
-        """A connection that is not open yet."""
+        """Make a connection that is not open yet."""
         return HostConnection(_origin(vetted, team), vetted, self._trust)
 
     def take_connection(self, vetted: ResolvedHost, team: str) -> HostConnection | None:
-        """One that is kept, and leads to where the call may go."""
+        """Take a connection that is kept, and leads to where the call may go."""
         kept = self._kept.get(_origin(vetted, team))
         while kept:
             connection = kept.pop()
@@ -201,7 +195,6 @@ class ConnectionPool:
         closing.add_done_callback(self._closing.discard)
 
     def _close_idle_connections(self) -> None:
-        """Close what was kept long enough."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() - _KEPT_S
         for origin, kept in list(self._kept.items()):
@@ -214,7 +207,6 @@ class ConnectionPool:
         self._looking = loop.call_later(_KEPT_S / 4, self._close_idle_connections) if self._count else None
 
     async def close(self) -> None:
-        """Close all that are kept."""
         if self._looking is not None:
             self._looking.cancel()
         for kept in self._kept.values():

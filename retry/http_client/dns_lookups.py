@@ -43,7 +43,7 @@ class Lookups:
             return self._is_crowded(team) and host not in self._under_way and not _is_address(host)
 
     async def addresses(self, host: str, team: str) -> list[str]:
-        """The addresses of a host.
+        """Look up the addresses of a host.
 
         Raises:
           LookupsBusy: the team has as many lookups under way as it may; nothing was begun.

@@ -47,12 +47,7 @@ _DENIED = [
 
 @lru_cache(10_000)
 def is_allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
-    """Whether an address may be called.
-
-    Args:
-      text: as a resolver gives it, with a zone or without.
-      listed: networks that may be called whatever they are.
-    """
+    """Whether an address may be called: `text` is as a resolver gives it, with a zone or without; `listed` networks may be."""
     address = unwrap_address(ip_address(text.partition("%")[0]))
     if is_listed(address, listed):
         return True
@@ -62,12 +57,11 @@ def is_allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
 
 
 def is_listed(address: IpAddress, listed: Iterable[Network]) -> bool:
-    """Whether one of the networks holds the address."""
     return any(address.version == network.version and address in network for network in listed)
 
 
 def unwrap_address(address: IpAddress) -> IpAddress:
-    """The IPv4 address that a packet comes to in the end, where an IPv6 address only wraps it."""
+    """Find the IPv4 address that a packet comes to in the end, where an IPv6 address only wraps it."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -96,11 +90,7 @@ class Allowed(NamedTuple):
 
 
 def parse_allowlist(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
-    """The list as operators write it: networks and host names, with commas between.
-
-    Raises:
-      SettingsInvalid: a part is neither.
-    """
+    """Parse what operators write: networks and host names, with commas between; raises SettingsInvalid where one is neither."""
     networks, hosts = [], set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
@@ -119,19 +109,14 @@ class ResolvedHost(NamedTuple):
     addresses: list[str]
 
     def resolver(self) -> AbstractResolver:
-        """Answers whatever is asked with these addresses."""
         return _Pinned(self.addresses)
 
 
 class SsrfGuard:
-    """Says where calls may go.
+    """Says where calls may go: the public Internet, and what the operator lists.
 
     Args:
-      allow: what the operator lists.
       lookup: host and team → addresses; by default as the machine resolves.
-
-    Attributes:
-      lookups: those that are under way.
     """
 
     def __init__(self, allow: Allowed = Allowed(), lookup: Lookup | None = None) -> None:  # noqa: B008 immutable
@@ -139,10 +124,7 @@ class SsrfGuard:
         self._allow, self._lookup = allow, lookup or self.lookups.addresses
 
     async def vet_url(self, url: str, team: str) -> ResolvedHost:
-        """The URL and its addresses.
-
-        Args:
-          team: on whose account its host is looked up.
+        """Resolve and judge the host of a URL; it is looked up on a team's account.
 
         Raises:
           LookupsBusy: that team has as many lookups under way as it may; nothing was begun.
@@ -174,11 +156,7 @@ def _is_listed(address: str, networks: tuple[Network, ...]) -> bool:
 # A request for a timer is checked, and then its host is vetted.
 @lru_cache(1_000)
 def well_formed(url: str) -> URL:
-    """The URL, if every reader of it would call the same host.
-
-    Raises:
-      UrlRefused: it is none, or not a plain one.
-    """
+    """Parse a URL that every reader of it would take to the same host; raises UrlRefused where it is none, or not a plain one."""
     if len(url) > URL_CHARACTERS_MAX:
         raise UrlRefused(f"it has more than {URL_CHARACTERS_MAX:,} characters")
     if _UNSAFE.search(url):
@@ -208,7 +186,7 @@ def host_of(url: str) -> str:
 
 
 def name_in(origin: str) -> str:
-    """The host's name, or its address, in what `host_of` gave."""
+    """Find the host's name, or its address, in what `host_of` gave."""
     return origin.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
@@ -230,10 +208,7 @@ class _Pinned(AbstractResolver):
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Answer every lookup with the addresses that were vetted."""
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
         families = {address: socket.AF_INET6 if ":" in address else socket.AF_INET for address in self._addresses}
         return [
             ResolveResult(hostname=host, host=address, port=port, family=of, proto=0, flags=socket.AI_NUMERICHOST)

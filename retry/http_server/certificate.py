@@ -31,11 +31,8 @@ _MS = 1_000
 
 
 def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host: str, address: str) -> Certificate | None:
-    """The certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name; None where neither is set, which is said aloud for
-    an address that others can reach.
-
-    Args:
-      host, address: where is listened, and the variable that says so.
+    """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name. None where neither is set, which is said aloud
+    where others can reach the `host` that the variable `address` names.
 
     Raises:
       SettingsInvalid: one of the two is not set, or what they name cannot be used.
@@ -55,10 +52,7 @@ def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host
 
 
 class Certificate:
-    """One server's certificate with the chain above it, and its key, both PEM.
-
-    Args:
-      of_certificate, of_key: the settings that name the files.
+    """One server's certificate with the chain above it, and its key, both PEM, in the files that two settings name.
 
     Raises:
       SettingsInvalid: a file cannot be read, has another form, or the two do not belong together; or the certificate is not valid
@@ -75,11 +69,7 @@ class Certificate:
         return self._pair.current()
 
     def demand_usable(self) -> None:
-        """See that whoever starts now can use the files.
-
-        Raises:
-          SettingsInvalid: as when this was made.
-        """
+        """See that whoever starts now can use the files; raises SettingsInvalid as when this was made."""
         (of_certificate, of_key), (certificate, key) = self._settings, self._files
         Certificate(of_certificate, certificate, of_key, key)
 

@@ -39,7 +39,6 @@ class JoinedWrites:
         self._held_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Send it with what else is written in this turn of the loop."""
         if not self._held:
             self._loop.call_soon(self._flush_writes)
         self._held.append(data)
@@ -54,12 +53,10 @@ class JoinedWrites:
             self._held_bytes = 0
 
     def close(self) -> None:
-        """Close it once everything is sent."""
         self._flush_writes()
         self._transport.close()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that are not with the other side yet."""
         return self._held_bytes + self._transport.get_write_buffer_size()
 
     def __getattr__(self, name: str) -> Any:
@@ -151,7 +148,6 @@ class Connection(HttpToolsProtocol):
         return now_s > self._overdue_s and self.waits_since_s() < math.inf
 
     def abort(self) -> None:
-        """Close it, whatever it has still to send."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -222,12 +218,10 @@ class Handshake(SSLProtocol):
         )  # fmt: skip
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it, and begin."""
         self._connection.note_accepted(transport)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it no longer: where the handshake did not succeed nobody else does so."""
         self._connection.connections.discard(self._connection)
         super().connection_lost(exc)
 

@@ -24,12 +24,7 @@ _refused = PlainTextResponse("this server has another name: ask by IP address, o
 
 
 class OwnHosts:
-    """An application that answers 400 for hosts that are not ours.
-
-    Args:
-      bound: where it listens.
-      hosts: more names, by commas, see `HttpServer`.
-    """
+    """An application that answers 400 for hosts that are not ours: not `bound`, nor among `hosts`, see `HttpServer`."""
 
     def __init__(self, app: ASGIApp, bound: str, hosts: str) -> None:
         names = {name.strip().lower() for name in hosts.split(",")} - {""}

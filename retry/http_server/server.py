@@ -38,15 +38,12 @@ class HttpServer:
 
     Args:
       name: what the log calls it: `<name> on <host>:<port>`.
-      host, port: where it listens; port 0 picks a free one.
+      port: 0 picks a free one.
       hosts: names, by commas, under which it may be asked besides `host`, localhost and every IP address; `*.example.com` is
         every name below that one, `*` every name.
       listening: a socket that listens already; it takes the place of host and port.
       share: of the files that this process may have open, one in so many may be a connection.
       certificate: makes it HTTPS, and nothing else.
-
-    Attributes:
-      name, certificate: as given.
     """
 
     def __init__(
@@ -59,11 +56,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> int:
-        """Listen, and return the port.
-
-        Raises:
-          AddressUnusable: it cannot be listened on.
-        """
+        """Listen, and return the port; raises AddressUnusable where it cannot be listened on."""
         listening = self._listening or _listen(self._host, self._port)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BUFFER_BYTES)
         # asyncio does so for what it connects, not for what it accepts: a part of an answer waited 40 ms for the one before it.
@@ -86,9 +79,7 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn without its clock and its signals."""
 
-    def __init__(
-        self, app: ASGIApp, listening: socket.socket, connections_max: int, certificate: Certificate | None
-    ) -> None:
+    def __init__(self, app: ASGIApp, listening: socket.socket, connections_max: int, certificate: Certificate | None) -> None:
         super().__init__(uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None, log_level="error",
             access_log=False, proxy_headers=False, server_header=False, headers=[_NOSNIFF], backlog=_ACCEPTED_AT_ONCE,
@@ -102,7 +93,6 @@ class _Server(uvicorn.Server):
         self._loop = asyncio.new_event_loop()
 
     def run_here(self) -> None:
-        """Serve in the calling thread until `stop` is called."""
         self._loop.set_exception_handler(self._on_error)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self.serve([self._listening]))

@@ -1,5 +1,4 @@
-"""Who may ask: a file with a line for each token: a name, its SHA-256 in hexadecimal, what is granted, and until when, if not for
-ever.
+"""Who may ask: a file with a line for each token: a name, its SHA-256 in hexadecimal, what is granted, and when it ends, if ever.
 
     billing 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 2027-06-30T00:00:00.000+00:00
 
@@ -33,7 +32,7 @@ Grant = TypeVar("Grant")
 
 
 class Token(NamedTuple, Generic[Grant]):
-    """One line of a token file: name, grant, digest and end, but not the token itself.
+    """One line of a token file, without the token itself.
 
     Attributes:
       granted: what the other words of its line grant.
@@ -52,7 +51,6 @@ class Token(NamedTuple, Generic[Grant]):
         return self.digest[:_ID_CHARACTERS]
 
     def has_ended(self, now_ms: int) -> bool:
-        """Whether it is valid no longer."""
         return self.until_ms is not None and now_ms >= self.until_ms
 
 
@@ -63,9 +61,7 @@ class FileKind(NamedTuple, Generic[Grant]):
       setting: the environment variable that names the file.
       command: the command that makes a line.
       name: the form of a token's name.
-      granted: reads what the words between digest and end grant.
-
-    `granted` raises ValueError where these words are not valid.
+      granted: reads what the words between digest and end grant; raises ValueError where they are not valid.
     """
 
     setting: str
@@ -75,11 +71,7 @@ class FileKind(NamedTuple, Generic[Grant]):
 
 
 class TokenFile(Generic[Grant]):
-    """The tokens of a file.
-
-    Raises:
-      SettingsInvalid: the file cannot be read, or a line has another form. Later such a file is logged, not used.
-    """
+    """The tokens of a file; raises SettingsInvalid where a line cannot be read. Later such a file is logged, and not used."""
 
     def __init__(self, kind: FileKind[Grant], path: Path) -> None:
         self._kind, self._told = kind, set[str]()
@@ -88,9 +80,9 @@ class TokenFile(Generic[Grant]):
         )
 
     def find(self, token: str) -> Token[Grant] | None:
-        """Find the line of a token, or None; whether it has ended is for the caller to ask. All are compared, so that the time
-        taken says nothing."""
+        """Find the line of a token, or None; whether it has ended is for the caller to ask."""
         given, found = digest_of(token), None
+        # All are compared, so that the time taken says nothing.
         for known in self._file.current():
             if hmac.compare_digest(known.digest, given):
                 found = known
@@ -99,7 +91,7 @@ class TokenFile(Generic[Grant]):
         return found
 
     def of_digest(self, digest: str) -> Token[Grant] | None:
-        """The token of this digest, as its line reads now; None where it is gone."""
+        """Find the token of this digest, as its line reads now; None where it is gone."""
         return next((known for known in self._file.current() if known.digest == digest), None)
 
     def why_ended(self, token: Token[Grant]) -> str:
@@ -116,7 +108,6 @@ class TokenFile(Generic[Grant]):
 
 
 def digest_of(token: str) -> str:
-    """The SHA-256 of a token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -146,7 +137,6 @@ def _token(kind: FileKind[Grant], path: Path, n: int, line: str) -> Token[Grant]
 
 
 def _moment_ms(text: str) -> int | None:
-    """None of what is no moment with its zone."""
     with suppress(ValueError):
         moment = datetime.fromisoformat(text)
         return int(moment.timestamp() * 1_000) if moment.tzinfo else None

@@ -50,7 +50,7 @@ class Need(NamedTuple):
 
 
 class AclLine(NamedTuple):
-    """A need of a name."""
+    """A need for one name: the line of an access list."""
 
     who: str
     of: str
@@ -239,11 +239,7 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
 
 
 def demand_rights(admin: AdminClient, who: str, names: NamesOfTopics) -> None:
-    """See whether this user has the rights that can be asked for; warn of those that something can do without.
-
-    Raises:
-      RightMissing: a vital one is missing.
-    """
+    """Ask which rights this user has: raises RightMissing where a vital one is missing, and warns of each other one."""
     wanted = list(list_rights([who], names))
     gone = set(authorization.missing(admin, [line.right for line in wanted]))
     if vital := [line.right for line in wanted if line.vital and line.right in gone]:

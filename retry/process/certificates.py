@@ -52,10 +52,8 @@ FOR_EVER = Validity(0.0, math.inf)
 
 
 def delay_s(left_s: float, drawn: float) -> float:
-    """How long a process waits before it uses new files: at most five minutes, and a quarter of what its certificate has left.
-
-    Args:
-      drawn: from 0 to 1, by each process for itself.
+    """How long a process waits before it uses new files: at most five minutes, and a quarter of what its certificate has left;
+    `drawn`, from 0 to 1, differs by process.
 
     >>> delay_s(math.inf, 0.5), delay_s(60.0, 0.5), delay_s(-1.0, 0.5)
     (150.0, 7.5, 0.0)
@@ -132,7 +130,7 @@ class CertificateWatch:
 
 
 def list_watched(settings: Settings) -> list[Path]:
-    """The files of certificates and keys that clients read; none where they do not speak TLS."""
+    """List the files of certificates and keys that clients read; none where they do not speak TLS."""
     kinds = [settings.kafka, settings.kafka_consumer, settings.kafka_producer]
     if not any(map(_speaks_tls, kinds)):
         return []
@@ -183,8 +181,7 @@ _EVERY_S = 5.0
 def renew_on_change(settings: Settings, would_start: Callable[[AdminClient], object]) -> Iterator[CertificateWatch]:
     """Around all that a process does: it is begun anew when the files that its clients read are others, and can be used.
 
-    Args:
-      would_start: sees whether this command would start now, as whom the files say. Raises what says why not.
+    `would_start` sees whether this command would start now, as whom the files say; it raises what says why not.
     """
     watch = CertificateWatch(settings, partial(client_config.try_newest, settings, would_start), THIS_PROCESS.request_restart)
     if watch.files:

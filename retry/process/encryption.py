@@ -19,7 +19,7 @@ _OLDER = (
 
 
 def codec(settings: Settings, admin: AdminClient, instance: str = "") -> EnvelopeCodec:
-    """Writes and reads envelopes, sealed where the settings name keys.
+    """Make the codec of envelopes, sealed where the settings name keys.
 
     Args:
       instance: name of the worker that asks, which may be known from before it was upgraded; "" for who is no worker.

@@ -17,7 +17,6 @@ class Visible(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 (the name is logging's)
-        """The traceback, whose last lines are the exception's own text."""
         return "\n".join(map(escape_unprintable, super().formatException(ei).split("\n")))
 
 

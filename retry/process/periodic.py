@@ -23,11 +23,7 @@ class PeriodicTask(NamedTuple):
 
 
 class PeriodicTasks:
-    """Has each look in its turn. One that fails is logged, and had again when its time comes.
-
-    Args:
-      ended: is called in the end.
-    """
+    """Has each look in its turn. One that fails is logged, and had again when its time comes; `ended` is called in the end."""
 
     def __init__(self, rounds: Sequence[PeriodicTask], ended: Callable[[], None] = lambda: None) -> None:
         self._ended = ended
@@ -37,7 +33,6 @@ class PeriodicTasks:
         self._closing = threading.Event()
 
     def run(self) -> None:
-        """Until it is closed; the body of a thread."""
         while self._next_s and not self._closing.is_set():
             at_s, due = min(self._next_s, key=lambda each: each[0])
             if self._closing.wait(max(0.0, at_s - clock.monotonic_s())):

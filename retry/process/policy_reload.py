@@ -31,8 +31,7 @@ OnPolicies = Callable[[Registry], None]
 def load_policies(settings: Settings) -> Registry:
     """Load the policy file of a deployment; without one the registry is empty, since other entry sources need no policies.
 
-    Raises:
-      PolicyFileInvalid: the file cannot be used, or not with the topics of this deployment.
+    Raises PolicyFileInvalid where the file cannot be used, or not with the topics of this deployment.
     """
     if settings.policies is None:
         return Registry()
@@ -41,13 +40,9 @@ def load_policies(settings: Settings) -> Registry:
 
 
 def watch_policies(settings: Settings, *, starts_empty: bool = True) -> Callable[[], Registry]:
-    """Gives the console the policy file as it is now; what cannot be used is logged, the one of before stays. For any thread.
+    """Give the console the policy file as it is now; what cannot be used is logged, the one of before stays. For any thread.
 
-    Args:
-      starts_empty: whether a file without teams and tasks may be the first one.
-
-    Raises:
-      PolicyFileInvalid: the file cannot be used.
+    Raises PolicyFileInvalid where the first one cannot be used, or has neither teams nor tasks and `starts_empty` is false.
     """
     file, looking = PolicyFile(settings, if_meant=AGAIN), threading.Lock()
     if not starts_empty:
@@ -62,11 +57,7 @@ def watch_policies(settings: Settings, *, starts_empty: bool = True) -> Callable
 
 
 def refuse_emptied_file(settings: Settings, found: Registry) -> None:
-    """See that the file, as it was just read, has teams or tasks, since the one that the console goes by has some.
-
-    Raises:
-      PolicyFileInvalid: it has none.
-    """
+    """Raise PolicyFileInvalid where the file that was just read is empty: the one that the console goes by is not."""
     if is_empty(found):
         raise build_empty_refusal(settings, "the one that the console uses has some", AGAIN)
 
@@ -117,7 +108,7 @@ class PolicyFile:
         log.info("policy file read again: %d topics and patterns, sha256 %s", len(registry.list_routes()), registry.digest)
 
     def _refuse_empty(self, registry: Registry) -> None:
-        """A file that was truncated, or mounted empty, would stop everybody's retries."""
+        """Refuse a file that was truncated, or mounted empty: it would stop everybody's retries."""
         if not self._allow_empty and is_empty(registry) and not is_empty(self.registry):
             in_use = f"the one in use has {len(self.registry.list_routes()):,} topics and patterns"
             raise build_empty_refusal(self._settings, in_use, self._if_meant)
@@ -143,7 +134,6 @@ def build_empty_refusal(settings: Settings, before: str, if_meant: str = ALLOW_E
 
 
 def is_empty(registry: Registry) -> bool:
-    """Whether a policy file has neither teams nor tasks."""
     return not registry.list_routes() and registry.tasks is None
 
 

@@ -32,8 +32,7 @@ _OPEN_FILES = Path("/dev/fd")
 class SelfRestart:
     """The orderly end and new beginning of one process; for any thread.
 
-    Args:
-      become: becomes the same command again. It is given the files that whoever started this process has left open for it.
+    `become` becomes the same command again; it is given the files that whoever started this process has left open for it.
     """
 
     def __init__(self, become: Callable[[frozenset[int]], NoReturn]) -> None:
@@ -53,7 +52,6 @@ class SelfRestart:
                 stop()
 
     def stops_by(self, stop: Callable[[], object]) -> None:
-        """Say how this process ends in its orderly way."""
         with self._lock:
             self._stop, asked = stop, self._asked
         if asked:
@@ -96,13 +94,12 @@ class SelfRestart:
             self._become(self._given)
 
     def end_at_once(self) -> NoReturn:
-        """Without what an orderly end waits for."""
+        """End without what an orderly end waits for."""
         self._restart_if_asked()
         os._exit(0)
 
 
 def _list_inherited_files() -> Iterator[int]:
-    """The files that a program has which this process becomes."""
     for fd in [int(file.name) for file in _OPEN_FILES.iterdir()]:
         with suppress(OSError):  # of the listing itself
             if os.get_inheritable(fd):

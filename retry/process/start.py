@@ -103,7 +103,6 @@ _SECRET_FILES = ("ssl.key.location", "ssl.keystore.location", "sasl.kerberos.key
 
 
 def warn_of_insecure(settings: Settings) -> None:
-    """One line for each."""
     for line in (*_certificates(settings.kafka), *_files(settings)):
         log.warning("%s", line)
 
