@@ -30,11 +30,8 @@ AliasNames = dict[str, tuple[str, ...]]
 
 
 def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
-    """The aliases of the levels further out, with those written here instead, field by field.
-
-    Raises:
-      PolicyFileInvalid: a field is unknown, or its value is neither a header name nor a list of them.
-    """
+    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid where
+    a field is unknown, or its value is neither a header name nor a list of them."""
     aliases = dict(outer)
     for field, value in ({} if isinstance(written, UnsetType) else written).items():
         at = f"{path}.aliases.{field}"
@@ -52,11 +49,7 @@ _Value = TypeVar("_Value")
 
 
 class Routes:
-    """Makes the routes of one file; everything raises PolicyFileInvalid where a value cannot be used.
-
-    Attributes:
-      default: the route of topics that no team has named.
-    """
+    """Makes the routes of one file; everything raises PolicyFileInvalid where a value cannot be used."""
 
     def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
         self._document, self._teams = document, teams
@@ -69,12 +62,10 @@ class Routes:
         aliases = overlaid(document, defaults.aliases, "defaults", {})
         self._group = _resolve_group(document, defaults.group, "defaults", None)
         self._groups = {name: _resolve_group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
-        self._aliases = {
-            name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()
-        }
+        self._aliases = {name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()}
 
     def build_route(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
-        """The route of one topic of the file; `pattern` is its own, where it is a pattern."""
+        """Build the route of one topic of the file; `pattern` is its own, where it is a pattern."""
         name, topic = f"{each.team}/{each.written}", each.topic
         default_plan, cancels, renews = self._default_plan, self._default_plan.null_cancels, self._renews
         for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
@@ -101,9 +92,7 @@ class Routes:
             renews_timestamps=renews,
         )
 
-    def _rule(
-        self, default_plan: RetryPlan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None
-    ) -> Rule:
+    def _rule(self, default_plan: RetryPlan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None) -> Rule:
         matches = conditions(self._document, rule, path)
         plan = self._overlaid(default_plan, rule, path, pattern)
         return Rule(
@@ -137,10 +126,9 @@ def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
 
 
 class _Choice(NamedTuple):
-    """A key of the policy file whose value is one of two words.
+    """A key of the policy file whose value is one of two words, of which `chosen` is told as true.
 
     Attributes:
-      chosen, other: the words; the first one is told as true.
       reason: says what to write in the place of anything else.
     """
 
@@ -150,7 +138,6 @@ class _Choice(NamedTuple):
     reason: str
 
     def read(self, document: Document, written: object, path: str, inherited: bool) -> bool:
-        """Tell whether the first word was chosen, at this level or at one above it."""
         if written is UNSET:
             return inherited
         if written not in (self.chosen, self.other):

@@ -28,11 +28,8 @@ _RANGE = re.compile(r"([0-9]{1,7})?(\.\.)?([0-9]{1,7})?")
 
 
 def conditions(document: Document, rule: schema.RuleSection, path: str) -> tuple[Condition, ...]:
-    """The conditions of a rule, static ones first, cheap ones before dear ones.
-
-    Raises:
-      PolicyFileInvalid: there is none, or one cannot be read.
-    """
+    """Read the conditions of a rule, static ones first, cheap ones before dear ones; raises PolicyFileInvalid where there are
+    none."""
     read_conditions: list[Condition] = []
     for key, read in _READERS.items():
         if (value := getattr(rule, key)) is not UNSET:

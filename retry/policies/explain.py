@@ -17,7 +17,7 @@ _CANCELLABLE = "While it waits, a later letter of its key and partition without 
 
 
 def explain(registry: Registry, topic: str, match_input: MatchInput) -> list[str]:
-    """The decision for a letter on `topic`: a sentence, a condition or a delay per line."""
+    """Explain the decision for a letter on `topic`: a sentence, a condition or a delay per line."""
     route = registry.route(topic)
     plan = route.plan(
         match_input.failure, attempt=match_input.attempt, age_ms=match_input.age_ms, headers=match_input.headers,
@@ -39,7 +39,7 @@ def explain(registry: Registry, topic: str, match_input: MatchInput) -> list[str
 
 
 def delay_bounds_ms(policy: Policy, attempt: int) -> tuple[int, int]:
-    """The shortest and the longest wait of retry number `attempt` (from 1), jitter and cap included."""
+    """Compute the shortest and the longest wait of retry number `attempt` (from 1), jitter and cap included."""
     delay_ms = policy.curve(attempt)
     low_ms, high_ms = (min(policy.jitter(delay_ms, draw), policy.max_delay_ms) for draw in (0.0, _DRAW_MAX))
     return low_ms, high_ms
@@ -135,7 +135,6 @@ def _parking(plan: RetryPlan) -> str:
 
 
 def _limits(registry: Registry, team: str, target: str) -> Iterator[str]:
-    """Yield a sentence on each rate limit or circuit breaker that may hold the retry back beyond its time."""
     if limits := registry.team_limits.get(team):
         yield f"Team {team} makes at most {' and '.join(map(_pace, limits))}."
     if limit := registry.target_limits.get(target):

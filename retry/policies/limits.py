@@ -23,31 +23,20 @@ class CircuitBreakerLimits:
 
 
 def team_limits(document: Document, teams: Mapping[str, schema.Team]) -> dict[str, tuple[Limit, ...]]:
-    """Return the limits of each team, its `rate` and its `budget`, as far as it has them; teams without are left out.
-
-    Raises:
-      PolicyFileInvalid: one is not a rate.
-    """
+    """Read `rate` and `budget` of each team; teams without are left out. Raises PolicyFileInvalid where one is not a rate."""
     limits = {name: limits_of(document, team, f"teams.{name}") for name, team in teams.items()}
     return {name: limits for name, limits in limits.items() if limits}
 
 
 def limits_of(document: Document, section: schema.Team | schema.TasksSection, path: str) -> tuple[Limit, ...]:
-    """The `rate` and the `budget` of one section, as far as it has them.
-
-    Raises:
-      PolicyFileInvalid: one is not a rate.
-    """
+    """Read `rate` and `budget` of one section, as far as it has them; raises PolicyFileInvalid where one is not a rate."""
     written = (("rate", section.rate), ("budget", section.budget))
     return tuple(_limit(document, value, f"{path}.{key}") for key, value in written if value is not UNSET)
 
 
 def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, CircuitBreakerLimits]]:
-    """The rates and the breakers of topics, as the section `targets` has them.
-
-    Raises:
-      PolicyFileInvalid: one cannot be read, or a topic has neither.
-    """
+    """Read the rates and the breakers of topics from the section `targets`; raises PolicyFileInvalid where a topic has
+    neither."""
     rates: dict[str, Limit] = {}
     breakers: dict[str, CircuitBreakerLimits] = {}
     for topic, section in targets.items():
@@ -78,11 +67,7 @@ def _breaker(document: Document, written: schema.CircuitBreakerSection, path: st
 
 
 def span_ms(document: Document, value: object, path: str) -> int:
-    """The milliseconds of a duration that stands at this path.
-
-    Raises:
-      PolicyFileInvalid: it is none.
-    """
+    """Read a duration that stands at this path; raises PolicyFileInvalid where it is none."""
     try:
         return duration_ms(value, path)
     except PolicyInvalid as invalid:

@@ -20,11 +20,7 @@ FORMATS = ("auto", "avro", "confluent", "json")
 
 
 def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks, tuple[Limit, ...]]:
-    """The section and its limits, beside what the rest of the file says of letters.
-
-    Raises:
-      PolicyFileInvalid: it cannot be used.
-    """
+    """Check the section and its limits, beside what the rest of the file says of letters; raises PolicyFileInvalid."""
     written: schema.TasksSection = schema.convert_value(document, section, schema.TasksSection, "tasks")
     _check_topics(document, written, letters)
     for path, target in _list_task_targets(written):

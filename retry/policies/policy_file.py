@@ -29,14 +29,8 @@ _BYTES_MAX = 1 << 20
 
 
 def load(path: Path | str, own: Own = NOBODYS) -> Registry:
-    """The registry of a policy file.
-
-    Args:
-      own: the topics of the deployment that it is for.
-
-    Raises:
-      PolicyFileInvalid: the file cannot be read, or `parse` refuses it.
-    """
+    """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid where it cannot be read, or
+    `parse` refuses it."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_BYTES_MAX + 1)
@@ -51,10 +45,9 @@ def load(path: Path | str, own: Own = NOBODYS) -> Registry:
 
 
 def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registry:
-    """The registry of a policy file's text; `name` is what messages call the file, `digest` see `Registry`, `own` see `load`.
+    """Parse the text of a policy file; `name` is what messages call the file, `digest` see `Registry`, `own` see `load`.
 
-    Raises:
-      PolicyFileInvalid: the text is not a policy file, or says what must not be done.
+    Raises PolicyFileInvalid where the text is not a policy file, or says what must not be done.
     """
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")

@@ -18,7 +18,7 @@ _ROUTES_MAX = 10_000
 
 
 def default_route(policy: Policy = DEFAULT) -> Route:
-    """The route of a topic that no team has named: there is nowhere to retry to, so its letters park."""
+    """Make the route of a topic that no team has named: there is nowhere to retry to, so its letters park."""
     return Route("default", "default", RetryPlan(policy, park=False, retry_to=None, park_to=None, name="default"))
 
 
@@ -58,12 +58,11 @@ class Registry:
                 self._parking_teams.setdefault(self.tasks.park_to, TEAM)
 
     def route(self, topic: str) -> Route:
-        """The route of a topic: by its exact name, else by the first pattern that matches, else the default."""
+        """Find the route of a topic: by its exact name, else by the first pattern that matches, else the default."""
         route = self._routes.get(topic)
         return route if route is not None else self._find(topic)
 
     def has_rate_limit(self, team: str, target: str) -> bool:
-        """Whether a limit counts for what a team sends to a topic."""
         return team in self.team_limits or target in self.target_limits
 
     def reads_topic(self, topic: str) -> bool:
@@ -71,11 +70,9 @@ class Registry:
         return self.route(topic) is not self.default
 
     def defines(self, topic: str) -> bool:
-        """Whether definitions of tasks are read from this topic."""
         return self.tasks is not None and topic in self.tasks.topics
 
     def knows(self, team: str) -> bool:
-        """Whether a team has any topic here."""
         return team in self._permitted
 
     def permits_target(self, team: str, target: str) -> bool:
@@ -91,7 +88,7 @@ class Registry:
         return [*self.exact, *(_anchor_pattern(pattern.pattern) for pattern, _ in self.patterns)]
 
     def list_targets(self) -> set[str]:
-        """Every topic that a letter or a task may go to, to be retried, to be done, or to rest."""
+        """List every topic that a letter or a task may go to, to be retried, to be done, or to rest."""
         return set().union(*self._permitted.values())
 
     def retry_targets(self) -> set[str]:
@@ -99,14 +96,13 @@ class Registry:
         return set().union(*(route.retry_targets() for route in self.list_routes()))
 
     def retry_targets_by_team(self) -> dict[str, set[str]]:
-        """Every topic that a team's letters may be retried in, by team."""
         targets: dict[str, set[str]] = {}
         for route in self.list_routes():
             targets.setdefault(route.team, set()).update(route.retry_targets())
         return targets
 
     def list_group_topics(self) -> dict[str, set[str]]:
-        """The consumer groups that the file names, and what they read of retries."""
+        """List the consumer groups that the file names, and what they read of retries."""
         by_group: dict[str, set[str]] = {}
         for route in self.list_routes():
             if route.group is not None:
@@ -114,11 +110,10 @@ class Registry:
         return by_group
 
     def parking(self) -> set[str]:
-        """Every topic that the file names to park in."""
         return set(self._parking_teams)
 
     def parking_team(self, topic: str) -> str | None:
-        """The one team that parks in a topic; None of topics that the file does not name to park in."""
+        """Find the one team that parks in a topic; None of topics that the file does not name to park in."""
         return self._parking_teams.get(topic)
 
     def permits_parking(self, dead_letters: str, topic: str) -> bool:

@@ -43,14 +43,11 @@ class RetryPlan:
 
     @property
     def fixed_target(self) -> str | None:
-        """The topic that every letter of this plan goes to; None where the letter decides, or there is none."""
         return None if self.template else self.retry_to
 
     def resolve_target(self, failure: Failure, dead_letters: str) -> str | None:
-        """The exact topic that a letter from the topic `dead_letters` goes to, for the caller to find allowed.
-
-        None where there is none, a part of its name is unknown, or what comes out is not the name of a topic.
-        """
+        """Find the exact topic that a letter from the topic `dead_letters` goes to, for the caller to find allowed; None where
+        there is none, a part of its name is unknown, or what comes out is not the name of a topic."""
         return self.retry_to if self.template is None else self.template.fill_name(failure, dead_letters)
 
 
@@ -82,7 +79,6 @@ class Condition:
       key: as in the file; a header's is `headers.<name>`.
       written: what the file demands.
       value: what the letter has; None where that is unknown.
-      test: whether such a value will do.
     """
 
     key: str
@@ -96,18 +92,13 @@ class Condition:
         return self.key in _STATIC
 
     def holds(self, match_input: MatchInput) -> bool:
-        """Whether the letter is as demanded."""
         return self.test(self.value(match_input))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A plan for the letters of which all conditions hold.
-
-    Attributes:
-      static: the conditions that exception, cause and stage alone decide.
-      dynamic: all others.
-    """
+    """A plan for the letters of which all conditions hold: `static` ones, which exception, cause and stage alone decide, and
+    `dynamic` ones."""
 
     static: tuple[Condition, ...]
     dynamic: tuple[Condition, ...]
@@ -115,7 +106,6 @@ class Rule:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """All of them, the static ones first."""
         return self.static + self.dynamic
 
 
@@ -156,17 +146,13 @@ class Route:
 
     @property
     def retry_to(self) -> str | None:
-        """The target of retries where no rule matches, as written in the policy file."""
         return self.default_plan.retry_to
 
     @property
     def park_to(self) -> str | None:
-        """The parking topic where no rule matches; None for the parking topic of the service."""
         return self.default_plan.park_to
 
-    def plan(
-        self, failure: Failure, *, attempt: int, age_ms: int, headers: Sequence[Header], null_value: bool
-    ) -> RetryPlan:
+    def plan(self, failure: Failure, *, attempt: int, age_ms: int, headers: Sequence[Header], null_value: bool) -> RetryPlan:
         """Choose the plan for a letter; the arguments are those of `MatchInput`. Called for every letter, so it stays small."""
         if not self.rules:
             return self.default_plan
@@ -180,7 +166,7 @@ class Route:
         return plan
 
     def plan_by_names(self, failure: Failure) -> RetryPlan | None:
-        """The plan of every letter that names its failure like this; None where rules ask more of each letter."""
+        """Find the plan of every letter that names its failure like this; None where rules ask more of each letter."""
         maybe, plan = self._find(failure)
         return None if maybe else plan
 
@@ -190,13 +176,12 @@ class Route:
         yield from (rule.plan for rule in self.rules)
 
     def list_permitted(self) -> set[str]:
-        """Every topic that letters of this route may go to: the allow-list, or else what its plans name."""
+        """List every topic that letters of this route may go to: the allow-list, or else what its plans name."""
         allowed = self.allowed_targets
         retries = self.retry_targets() if allowed is None else allowed
         return {*retries, *(plan.park_to for plan in self.plans() if plan.park_to)}
 
     def retry_targets(self) -> set[str]:
-        """Every topic that its letters may be retried in."""
         plans = [plan for plan in self.plans() if not plan.park]
         fixed = {plan.fixed_target for plan in plans if plan.fixed_target}
         return fixed | self._complete_targets() if any(plan.template for plan in plans) else fixed
@@ -209,7 +194,7 @@ class Route:
         return (self.allowed_targets or frozenset()).difference(plan.park_to or "" for plan in self.plans())
 
     def _find(self, failure: Failure) -> tuple[tuple[Rule, ...], RetryPlan]:
-        """The rules that a letter with these names may still match, and its plan where it matches none of them."""
+        """Find the rules that a letter with these names may still match, and its plan where it matches none of them."""
         match_input = MatchInput(failure, 1, 0, (), False)
         maybe, plan = [], self.default_plan
         for rule in self.rules:

@@ -144,11 +144,8 @@ for _shape in (Texts, TargetLimits, TasksSection, Team, File):
 
 
 def convert_value(document: Document, value: object, shape: Any, path: str) -> Any:
-    """The value at a path of the document, as the shape.
-
-    Raises:
-      PolicyFileInvalid: a key is unknown, missing, or of the wrong type.
-    """
+    """Convert the value at a path of the document to a shape; raises PolicyFileInvalid where a key is unknown, missing, or of the
+    wrong type."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:

@@ -31,5 +31,4 @@ class Tasks:
     shortest_ms: int
 
     def list_permitted(self) -> set[str]:
-        """Every topic that anything goes to."""
         return {*self.allowed, *([self.park_to] if self.park_to else [])}

@@ -43,7 +43,7 @@ def topic_fault(name: str) -> str | None:
 
 
 def pattern_body(written: str) -> str:
-    r"""The pattern without the anchors that it has anyhow: a pattern always matches whole names.
+    r"""Strip a pattern of the anchors that it has anyhow: a pattern always matches whole names.
 
     >>> pattern_body(r"^payments\..*\.DLT$")
     'payments\\..*\\.DLT'
@@ -141,7 +141,7 @@ class Template:
     pattern: re.Pattern[str] | None = None
 
     def fill_name(self, failure: Failure, dead_letters: str) -> str | None:
-        """The name for one letter; None where a part is unknown or the whole is not the name of a topic."""
+        """Fill in the name for one letter; None where a part is unknown or the whole is not the name of a topic."""
         match = self.pattern.fullmatch(dead_letters) if self.pattern else None
         pieces = list(self.pieces)
         for n in range(1, len(pieces), 2):
@@ -154,7 +154,7 @@ class Template:
 
 
 def template(written: str | None, pattern: re.Pattern[str] | None = None) -> Template | None:
-    """The template in a `retry_to`; None where it names one topic, or none.
+    """Read the template in a `retry_to`; None where it names one topic, or none.
 
     >>> template("{group}.retry").fill_name(Failure(consumer_group="billing"), "orders.DLT")
     'billing.retry'

@@ -25,12 +25,10 @@ class TopicSection:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for many topics."""
         return isinstance(self.topic.dead_letters, Pattern)
 
     @property
     def written(self) -> str:
-        """The topic name or the pattern, as the file has it."""
         dead_letters = self.topic.dead_letters
         return dead_letters.pattern if isinstance(dead_letters, Pattern) else dead_letters
 
@@ -41,11 +39,8 @@ class TopicSection:
 
 
 def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
-    """The topics of all teams, in file order.
-
-    Raises:
-      PolicyFileInvalid: a name cannot be one, a topic is owned twice, or a target is not to be written to.
-    """
+    """List the topics of all teams, in file order; raises PolicyFileInvalid where a name cannot be one, a topic is owned twice,
+    or a target is not to be written to."""
     sections = _sections(teams)
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}
@@ -82,7 +77,7 @@ def _check_name(document: Document, path: str, name: str) -> None:
 
 
 def target_fault(document: Document, name: str) -> str | None:
-    """Why nothing may be sent to a topic of this name, or None."""
+    """Say why nothing may be sent to a topic of this name, or None."""
     return topic_fault(name) or (f"{name} is no target; {_own(document, name)}" if name in document.own.unread() else None)
 
 
@@ -117,7 +112,6 @@ def _check_sources(document: Document, sections: list[TopicSection]) -> None:
 
 
 def _find_read(each: TopicSection, topics: set[str]) -> Iterable[str]:
-    """Find which of some topics a section reads."""
     return filter(compiled.fullmatch, topics) if (compiled := each.compiled) else {each.written} & topics
 
 

@@ -34,11 +34,8 @@ class _Unusual(Exception):
 
 
 def read_plain(text: str, sections: Collection[str]) -> tuple[object, dict[str, int]] | None:
-    """Read a text that holds one document: its values, and the line of each by its path; None where it must be read slowly.
-
-    Args:
-      sections: one of them must be a key of the document, if it has keys.
-    """
+    """Read a text that holds one document: its values, and the line of each by its path; None where it must be read slowly. One
+    of `sections` must be a key of the document, if it has keys."""
     if not yaml.__with_libyaml__:
         return None
     try:
@@ -57,7 +54,6 @@ class _Reader:
         self._scalars = yaml.constructor.SafeConstructor()
 
     def read(self, sections: Collection[str]) -> object:
-        """Read the values of the only document, which is a mapping that has one of these keys, if it has any."""
         self._next_event()
         if type(self._next_event()) is yaml.StreamEndEvent:
             return None
@@ -133,7 +129,6 @@ def is_key(key: str) -> bool:
 
 
 def join_path(path: str, key: str) -> str:
-    """Build the path of a key."""
     return f"{path}.{key}" if path else key
 
 
@@ -142,12 +137,8 @@ _QUOTED = re.compile(r" '!.*'")
 
 
 class Own(NamedTuple):
-    """The service's own topics. From none of them letters or definitions of tasks are read.
-
-    Attributes:
-      internal: those that nobody's letters go to.
-      parked: where letters go that have no parking topic of their own.
-    """
+    """The service's own topics, from none of which letters or definitions of tasks are read: `internal` ones, where nobody's
+    letters go, and `parked`, for letters that have no parking topic of their own."""
 
     internal: frozenset[str]
     parked: str
@@ -176,11 +167,7 @@ class Document:
     own: Own = NOBODYS
 
     def reject_path(self, path: str, reason: str) -> NoReturn:
-        """Say what is wrong at a path. A path that the file does not have gets the line of what would hold it.
-
-        Raises:
-          PolicyFileInvalid: always.
-        """
+        """Raise PolicyFileInvalid at a path. A path that the file does not have gets the line of what would hold it."""
         at = path
         while at not in self.lines and at:
             at = _parent(at)
@@ -188,14 +175,10 @@ class Document:
 
 
 def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
-    """The values of a YAML text that holds one document.
+    """Read the values of a YAML text that holds one document; raises PolicyFileInvalid where it uses what is refused here.
 
-    Args:
-      sections: one of them must be a key of the document, if it has keys. Else it is a wrong file, which may hold secrets, and
-        nothing of what it holds is in the message.
-
-    Raises:
-      PolicyFileInvalid: it is not YAML, or uses what is refused here.
+    One of `sections` must be a key of the document, if it has keys. Else it is a wrong file, which may hold secrets, and nothing
+    of what it holds is in the message.
     """
     plain = read_plain(text, sections)
     if plain is not None:
@@ -283,7 +266,7 @@ class _Values:
 
 
 def suggest_word(word: str, words: Iterable[str]) -> str:
-    """The end of a message about an unknown word: which one was probably meant, or nothing.
+    """Build the end of a message about an unknown word: which one was probably meant, or nothing.
 
     >>> suggest_word("max_attempt", ["max_age", "max_attempts"])
     '; did you mean max_attempts?'

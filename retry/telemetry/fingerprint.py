@@ -31,7 +31,7 @@ _known: dict[Failed, str] = {}
 
 
 def compute_fingerprint(exception: str | None, cause: str | None, message: str | None) -> str | None:
-    """16 hexadecimal digits; None where nothing is known of the failure.
+    """Hash a failure to 16 hexadecimal digits; None where nothing is known of it.
 
     >>> one = compute_fingerprint("java.io.IOException", None, "order 17 of 'Ann'")
     >>> one == compute_fingerprint("java.io.IOException", None, "order 4711 of 'Bob'")
@@ -53,11 +53,8 @@ def in_common(message: str) -> str:
 
 
 def normalize_message(message: bytes) -> bytes:
-    """Return the first 2,048 bytes of a message in UTF-8, with 0 in place of every digit.
-
-    Messages with equal results have the same fingerprint if class and cause are equal too: only the first 512 characters
-    count, and these take 2,048 bytes at most.
-    """
+    """Return the first 2,048 bytes of a message in UTF-8, with 0 in place of every digit. Messages with equal results have the
+    same fingerprint if class and cause are equal too: only the first 512 characters count, which take so many bytes at most."""
     return message[: 4 * _CHARS_MAX].translate(_ALIKE_BYTES)
 
 

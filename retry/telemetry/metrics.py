@@ -40,7 +40,7 @@ class Exceptions:
         self._of_team: Counter[str] = Counter()
 
     def label(self, team: str, exception: str | None) -> str:
-        """The label value of an exception.
+        """Find the label value of an exception.
 
         >>> [Exceptions().label("a", name) for name in ("java.io.IOException", None, "(none)")]
         ['java.io.IOException', '(none)', '(others)']
@@ -83,7 +83,6 @@ class Lateness(Collector):
             self._sums_ms[team] = self._sums_ms.get(team, 0) + sent_at_ms * len(due_at_ms) - sum(due_at_ms)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
-        """Yield the histogram of all teams for the metrics page, in seconds."""
         family = HistogramMetricFamily(_DECLARED.name, _DECLARED.meaning, labels=_DECLARED.labels)
         bounds = [*(str(bound / 1_000) for bound in _BOUNDS_MS), "+Inf"]
         with self._lock:
@@ -154,7 +153,6 @@ class Metrics:
             self._given_up.labels(*key).inc(letters)
 
     def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
-        """Count delivered entries and how late each was."""
         by_team: dict[str, list[int]] = defaultdict(list)
         for entry, due in zip(sent, due_at_ms, strict=True):
             by_team[entry.team].append(due)
@@ -163,7 +161,6 @@ class Metrics:
             self._lateness.observe_delays(team, sorted(due_of_team), now_ms)
 
     def tell_retried(self, retried: Mapping[Retry, int], now_ms: int) -> None:
-        """Count retries that were delivered."""
         self._window.count_sent(retried, now_ms)
         for key, retries in by_label(retried):
             self._retried.labels(*key).inc(retries)
@@ -177,7 +174,6 @@ class Metrics:
                 self._lateness.observe_delays(called.team, [called.due_ms], called.at_ms - called.took_ms)
 
     def tell_put_back(self, destinations: Tally[str]) -> None:
-        """Count entries that were put back, by destination."""
         for destination, entries in destinations.items():
             self._put_back.labels(destination).inc(entries)
 
@@ -191,7 +187,6 @@ class Metrics:
         self._unsampled.inc(failed)
 
     def render_metrics(self) -> bytes:
-        """Render all metrics in the Prometheus text format, as `/metrics` answers."""
         return prometheus.render_metrics(self.registry).encode()
 
     def _count_settled(self) -> dict[Key, tuple[int, int]]:

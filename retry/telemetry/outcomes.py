@@ -110,11 +110,7 @@ LettersByShared = defaultdict[SharedFields, LetterRows]
 
 
 def encode_outcomes(letters: LettersByShared, taken_ms: int, by: ActionOutcome | None = None) -> Iterator[bytes]:
-    """The values of the records that tell of these letters, each of some hundred letters.
-
-    Args:
-      by: the action; None at intake.
-    """
+    """Encode the values of the records that tell of these letters, each of some hundred; `by` is the action, None at intake."""
     head = b'{"v":%d,"taken_ms":%d' % (format_versions.OUTCOME.writes, taken_ms)
     if by is not None:
         head += b',"action":%b,"action_kind":%b' % (orjson.dumps(by.id), orjson.dumps(by.kind))
@@ -131,7 +127,7 @@ def encode_outcomes(letters: LettersByShared, taken_ms: int, by: ActionOutcome |
 
 
 def _encode_parts(letters: LettersByShared) -> Iterator[tuple[bytes, int]]:
-    """An object of `letters` each, and how many letters it is of."""
+    """Encode objects of `letters`, each with how many letters it is of."""
     for shared, rows in letters.items():
         alike: dict[str, Any] = shared._asdict()
         for begin in range(0, len(rows), _LETTERS_A_RECORD):
@@ -187,20 +183,13 @@ _decode_record = json_decoder(OutcomeRecord, "outcome")
 
 
 def read_record(value: bytes) -> OutcomeRecord:
-    """The letters that a record tells of, as they stand there; of a newer version what can be made out.
-
-    Raises:
-      ValueError: no version wrote it.
-    """
+    """Read the letters that a record tells of, as they stand there; of a newer version what can be made out. Raises ValueError
+    where no version wrote it."""
     return _decode_record(value)
 
 
 def read(value: bytes) -> list[Outcome]:
-    """The letters that a record tells of, each by itself.
-
-    Raises:
-      ValueError: no version wrote it.
-    """
+    """Read the letters that a record tells of, each by itself; raises ValueError where no version wrote it."""
     record = read_record(value)
     return [letter for alike in record.letters for letter in _each(record, alike)]
 

@@ -83,8 +83,7 @@ WORKER = (
     Metric("retry_shards_ready", GAUGE, (), "shards of this worker that are swept"),
     Metric("retry_shards_read_only", GAUGE, (), "shards that deliver nothing since a newer version wrote there"),
     Metric("retry_shards_halted", GAUGE, (), "shards that deliver nothing since they met what no version can act on"),
-    Metric("retry_shard_ready", GAUGE, ("shard",),
-           "1 if the shard is swept and makes progress; only the shards of this worker"),
+    Metric("retry_shard_ready", GAUGE, ("shard",), "1 if the shard is swept and makes progress; only the shards of this worker"),
     Metric("retry_shard_entries_waiting", GAUGE, ("shard",), "entries that wait in the shard; only the shards of this worker"),
     Metric("retry_shard_restored_ratio", GAUGE, ("shard",),
            "share of the changelog records that are read, of those that the shard had to read when it was opened"),
@@ -163,38 +162,35 @@ _Family = CounterMetricFamily | GaugeMetricFamily
 
 
 def counter(registry: CollectorRegistry, name: str) -> Counter:
-    """A counter, with labels where it has some."""
     metric = find_declared(name, COUNTER)
     return Counter(name, metric.meaning, metric.labels, registry=registry)
 
 
 def histogram(registry: CollectorRegistry, name: str, bounds: Sequence[float] = Histogram.DEFAULT_BUCKETS) -> Histogram:
-    """A histogram without labels."""
     return Histogram(name, find_declared(name, HISTOGRAM).meaning, buckets=bounds, registry=registry)
 
 
 def gauge(registry: CollectorRegistry, name: str, value: Callable[[], float]) -> None:
-    """A gauge without labels that is asked for its value whenever the page is read."""
+    """Add a gauge without labels that is asked for its value whenever the page is read."""
     Gauge(name, find_declared(name, GAUGE).meaning, registry=registry).set_function(value)
 
 
 def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
-    """A gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
+    """Add a gauge whose values by labels, in the order of their names, are asked for whenever the page is read."""
     registry.register(_Each(find_declared(name, GAUGE), values, GaugeMetricFamily))
 
 
 def counters(registry: CollectorRegistry, name: str, values: Values) -> None:
-    """A counter that is kept elsewhere, whose values by labels are asked for whenever the page is read."""
+    """Add a counter that is kept elsewhere, whose values by labels are asked for whenever the page is read."""
     registry.register(_Each(find_declared(name, COUNTER), values, CounterMetricFamily))
 
 
 def render_metrics(registry: CollectorRegistry) -> str:
-    """Render a registry in the Prometheus text format."""
     return generate_latest(registry).decode()
 
 
 def find_declared(name: str, kind: str) -> Metric:
-    """Return the declaration of a metric; KeyError where there is none, or it has another type."""
+    """Find the declaration of a metric; KeyError where there is none, or it has another type."""
     metric = DECLARED[name]
     if metric.type != kind:
         raise KeyError(f"{name} is declared a {metric.type}")
@@ -206,11 +202,10 @@ class _Each(Collector):
         self._metric, self._values, self._family = metric, values, family
 
     def describe(self) -> Iterable[_Family]:
-        """Return the metric without values: its name may be asked for before there is anything to count."""
+        """Name the metric without values: its name may be asked for before there is anything to count."""
         return [self._family(self._metric.name, self._metric.meaning, labels=self._metric.labels)]
 
     def collect(self) -> Iterable[_Family]:
-        """Return the metric with its values of now, by labels."""
         (family,) = self.describe()
         for labels, value in self._values().items():
             family.add_metric([labels] if isinstance(labels, str) else labels, value)

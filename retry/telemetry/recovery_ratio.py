@@ -21,10 +21,8 @@ _KEYS_MAX = 5_000
 _LAST = 10
 
 
-def count_retries(
-    sent: Sequence[Entry], labels: Sequence[RetryLabels | None], due_at_ms: Sequence[int]
-) -> Counter[Retry]:
-    """How many retries of each kind are among these, by the minute in which they were due; `labels` is None of all others."""
+def count_retries(sent: Sequence[Entry], labels: Sequence[RetryLabels | None], due_at_ms: Sequence[int]) -> Counter[Retry]:
+    """Count the retries of each kind among these, by the minute in which they were due; `labels` is None of all others."""
     kinds = zip([entry.team for entry in sent], labels, [due // MINUTE_MS for due in due_at_ms], strict=True)
     retries: Counter[Retry] = Counter()
     for (team, of_retry, minute), count in Counter(kinds).items():
@@ -51,7 +49,7 @@ Key = tuple[str, str, str]
 
 
 def attempt_label(attempt: int) -> str:
-    """The number of a retry as a label.
+    """Write the number of a retry as a label.
 
     >>> attempt_label(9), attempt_label(10), attempt_label(4711)
     ('9', '10+', '10+')
@@ -67,11 +65,10 @@ class Window:
         self._minutes: dict[Key, dict[int, list[int]]] = {}
 
     def count_sent(self, retries: Mapping[Retry, int], now_ms: int) -> None:
-        """So many retries were sent."""
         self._count_retries(retries, 0, now_ms)
 
     def back(self, retries: Mapping[Retry, int], now_ms: int) -> None:
-        """Letters of so many retries were taken in again."""
+        """Count letters that were taken in again, by the retry that failed."""
         self._count_retries(retries, 1, now_ms)
 
     def count_settled(self, now_ms: int) -> dict[Key, tuple[int, int]]:

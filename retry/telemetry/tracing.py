@@ -37,20 +37,14 @@ class _Ids(IdGenerator):
         self.next = threading.local()
 
     def generate_trace_id(self) -> int:
-        """Return the trace id of the lineage."""
         return int(self.next.trace_id)
 
     def generate_span_id(self) -> int:
-        """Return the span id of the attempt."""
         return int(self.next.span_id)
 
 
 class Traces:
-    """Tells of retries; for several threads.
-
-    Args:
-      exporter: where spans go; None for what the environment says.
-    """
+    """Tells of retries; for several threads. Without an `exporter` spans go where the environment says."""
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
         self._ids = _Ids()
@@ -61,7 +55,7 @@ class Traces:
         self._tracer = self._provider.get_tracer("retry")
 
     def record_spans(self, sent: Sequence[Entry], due_at_ms: Sequence[int], now_ms: int) -> None:
-        """Entries were delivered now; those that are no retries have no span."""
+        """Record entries that were delivered now; those that are no retries have no span."""
         for entry, due_ms in zip(sent, due_at_ms, strict=True):
             if is_retry(entry):
                 self._record_span(entry, due_ms, now_ms)
@@ -84,12 +78,11 @@ class Traces:
         span.end(max(due_ms, now_ms) * _NS_PER_MS)
 
     def close(self) -> None:
-        """Send what is left."""
         self._provider.shutdown()
 
 
 def ids(lineage: bytes, attempt: int) -> tuple[int, int]:
-    """Trace and span of one attempt, neither of them 0."""
+    """Make trace and span ids of one attempt, neither of them 0."""
     return xxh3_128_intdigest(lineage) or 1, xxh3_64_intdigest(b"%b/%d" % (lineage, attempt)) or 1
 
 

@@ -21,11 +21,8 @@ _WHY_CHARS_MAX = 200
 
 
 class UnreadableTopic(NamedTuple):
-    """How many records of a topic were passed over, and what is known of the first of them.
-
-    Attributes:
-      first: its place and why it cannot be read, in a sentence; nothing of what it holds.
-    """
+    """How many records of a topic were passed over; and of the first one its place, and why it cannot be read, in a sentence that
+    has nothing of what it holds."""
 
     topic: str
     records: int
@@ -33,7 +30,6 @@ class UnreadableTopic(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Tell people of it in a sentence."""
         return f"{self.records:,} records of {self.topic} cannot be read and are passed over, the first: {self.first}"
 
 
@@ -63,12 +59,10 @@ class UnreadableRecords:
         log.warning("a record cannot be read and is passed over, further ones of its topic are only counted: %s", first)
 
     def list_topics(self) -> list[UnreadableTopic]:
-        """List what was passed over by topic, in the order of names."""
         with self._lock:
             return sorted(self._by_topic.values())
 
     def count_by_topic(self) -> dict[str, float]:
-        """How many records of each topic were passed over, for the metric."""
         return {each.topic: float(each.records) for each in self.list_topics()}
 
     def describe_first_ones(self) -> dict[str, str]:
