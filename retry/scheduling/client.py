@@ -69,11 +69,8 @@ def schedule(
 
 
 def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> ScheduleRecord:
-    """Make the record that cancels the schedule that waits under this id, if one does.
-
-    Raises:
-      ValueError: something is missing.
-    """
+    """Make the record that cancels the schedule that waits under this id, if one does; raises ValueError where something is
+    missing."""
     if not schedules_topic or not schedule_id:
         raise ValueError("schedules_topic and schedule_id must not be empty")
     return ScheduleRecord(topic=schedules_topic, key=_bytes(schedule_id), value=None, headers=[])
@@ -122,7 +119,7 @@ def is_retried_message(headers: Iterable[Header] | None) -> bool:
 
 
 def attempts(headers: Iterable[Header] | None) -> int:
-    """How often a message with these headers was tried again."""
+    """Count how often a message with these headers was tried again."""
     digits = next((value for name, value in headers or () if name == ATTEMPT), None)
     return int(digits) if digits and len(digits) <= 9 and digits.isdigit() else 0
 

@@ -16,7 +16,7 @@ from retry.settings import Settings
 
 
 def entry_source_factory(settings: Settings) -> MakeSources:
-    """The function that makes the entry sources anew under each policy file; schemas are kept.
+    """Return the function that makes the entry sources anew under each policy file; schemas are kept.
 
     Raises:
       SettingsInvalid: the registry's client cannot be used as it is; or, when the entry sources are made, there is none.

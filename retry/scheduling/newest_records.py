@@ -17,7 +17,7 @@ _SEARCH_S, _READ_S = 3.0, 7.0
 
 
 def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
-    """Committed records with their headers, as far as they can be read within ten seconds; none where there is no such topic.
+    """Read committed records with their headers, as far as can be read within ten seconds; none where there is no such topic.
 
     A record whose headers the client cannot tell is passed over: a name that is no UTF-8 is none that this service writes.
 

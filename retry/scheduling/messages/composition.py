@@ -48,12 +48,8 @@ _TAKEN = {PLANNED: _PLANNED, CANCELLED: _DELETED, DONE: _DELETED, INVALID: _INVA
 
 
 class SchedulerMetrics(Metrics):
-    """The table above, beside those of a worker.
-
-    Args:
-      started_at_ms: what was due before is missed.
-      parked: where no schedules go, but what is none.
-    """
+    """The table above, beside those of a worker. What was due before `started_at_ms` is missed, and what goes to `parked` is no
+    schedule."""
 
     def __init__(self, started_at_ms: int, parked: str) -> None:
         super().__init__()
@@ -62,14 +58,12 @@ class SchedulerMetrics(Metrics):
         self._events = {kind: events.labels(kind) for kind in TYPES}
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
-        """Count messages by what was decided."""
         super().tell_taken(decided, families)
         for (team, decision), messages in decided.items():
             if team == TEAM:
                 self._events[_TAKEN[decision]].inc(messages)
 
     def tell_sent(self, sent: list[Entry], due_at_ms: list[int], now_ms: int) -> None:
-        """Count what was sent, and how late it was."""
         super().tell_sent(sent, due_at_ms, now_ms)
         due = [due for entry, due in zip(sent, due_at_ms, strict=True) if entry.destination != self._parked]
         missed = sum(at_ms < self._started_at_ms for at_ms in due)
@@ -87,11 +81,7 @@ _SCHEDULES_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
 def build(settings: SchedulerSettings, *, adopt: bool = False) -> Engine:
-    """The engine of a scheduler; topics that are missing are created.
-
-    Raises:
-      as `retry.worker.composition.build`.
-    """
+    """Build the engine of a scheduler; topics that are missing are created. Raises as `retry.worker.composition.build`."""
     worker = without_policies(settings)
     names, now_ms = topics.build_topic_names(worker.app_id), clock.wall_ms()
     own = {*topics.internal(worker.app_id), names.parked}
@@ -125,7 +115,6 @@ def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
 
 
 def is_schedules_topic(settings: SchedulerSettings, topic: str) -> bool:
-    """Whether a topic is a schedules topic."""
     return matches(topic, settings.topics)
 
 
@@ -135,18 +124,15 @@ def is_target_allowed(settings: SchedulerSettings, topic: str) -> bool:
 
 
 def since_s(now_s: int, delta_days: int) -> int:
-    """The beginning of the day, by this machine's time zone, of which missed schedules are still sent."""
+    """Compute the beginning of the day, by this machine's time zone, of which missed schedules are still sent."""
     day = datetime.datetime.fromtimestamp(now_s - _AT_MIDNIGHT_S).astimezone()
     first = day.date() + datetime.timedelta(days=delta_days)
     return int(datetime.datetime.combine(first, datetime.time()).astimezone().timestamp())
 
 
 def create(admin: AdminClient, settings: SchedulerSettings) -> None:
-    """Create what is missing: the service's own topics, schedules topics that are named, and that of the history.
-
-    Raises:
-      TopicsInvalid: the cluster refused one.
-    """
+    """Create what is missing: the service's own topics, schedules topics that are named, and that of the history; raises
+    TopicsInvalid where the cluster refused one."""
     named = [topic for topic in settings.topics if not topic.startswith("^")]
     worker = settings.worker
     more: dict[str, dict[str, str]] = dict.fromkeys(named, _SCHEDULES_CONFIG) | {settings.history: {}}

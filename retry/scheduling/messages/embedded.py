@@ -45,7 +45,6 @@ class Runner:
 
     @property
     def url(self) -> str:
-        """The URL of the REST API."""
         scheme = "https" if self._environ.get("RETRY_SCHEDULER_TLS_CERT") else "http"
         return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
@@ -55,11 +54,8 @@ class Runner:
         return f"http://{self._environ['METRICS_ADDR']}"
 
     def start(self, within_s: float = 60.0) -> Runner:
-        """Start the scheduler and wait until schedules are sent.
-
-        Raises:
-          SchedulerEnded: it ended instead, or was not ready in time; nothing is left running.
-        """
+        """Start the scheduler and wait until schedules are sent; raises SchedulerEnded where it ended instead, or was not ready
+        in time: then nothing is left running."""
         program = [sys.executable, "-m", "retry", "scheduler", *(["--mini"] if self._mini else [])]
         output = self._log.open("ab") if self._log else None
         try:

@@ -41,8 +41,8 @@ class SchedulesSource:
 
     Args:
       topics: names, and patterns that begin with `^`.
-      history: where a copy of everything that is sent goes.
-      parked: where goes what is no schedule.
+      history: the topic for a copy of everything that is sent.
+      parked: the topic for what is no schedule.
     """
 
     def __init__(self, topics: Sequence[str], rules: Rules, history: str, parked: str, place: QueueLimits) -> None:
@@ -50,15 +50,12 @@ class SchedulesSource:
         self._shards, self._bytes_max, self._versions, self._codec = place
 
     def reads_topic(self, topic: str) -> bool:
-        """Whether it is a schedules topic."""
         return matches(topic, self.topics)
 
     def permits_target(self, team: str, destination: str) -> bool:
-        """Whether schedules may go there now."""
         return team == TEAM and self._rules.permits_topic(destination)
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
-        """See `retry.intake.entry_source.EntrySource`; in their order."""
         for message in messages:
             request = read_request(message, now_ms, self._rules)
             if isinstance(request, Put):

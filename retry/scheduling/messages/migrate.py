@@ -52,7 +52,6 @@ class WaitingSchedules:
         self._newest: dict[bytes, tuple[int, int]] = {}
 
     def add_records(self, messages: Iterable[Any], now_ms: int) -> None:
-        """Add what was read next, at this time."""
         for message in messages:
             key, partition, offset = message.key(), message.partition(), message.offset()
             is_null = message.value() is None
@@ -79,7 +78,6 @@ class WaitingSchedules:
             self.offsets.pop((partition, key), None)
 
     def is_waiting(self, message: Any) -> bool:
-        """Whether a record is one of those that wait."""
         key = message.key()
         return key is not None and self.offsets.get((message.partition(), key)) == message.offset()
 
@@ -93,7 +91,7 @@ def written_last(messages: Iterable[Any], into: dict[bytes, int]) -> None:
 
 
 def _read_ended_offset(message: Any) -> int | None:
-    """The offset of the schedule that a null says it has ended."""
+    """Read the offset of the schedule that a null says it has ended."""
     headers = dict(read_headers(message) or ())
     told = headers.get(names.DONE, headers.get(names.MIGRATED))
     return int(told) if told and told.isdigit() else None
@@ -122,28 +120,22 @@ class Counts:
 
     @property
     def schedules(self) -> int:
-        """How many schedules wait."""
         return sum(self.when.values())
 
     def count_schedule(self, put: Put, now_ms: int) -> None:
-        """Count a schedule, by its due time and its target."""
         wait_ms = put.due_at_ms - now_ms
         self.when["at_once" if wait_ms <= 0 else "within_an_hour" if wait_ms <= _HOUR_MS else "later"] += 1
         self.targets[put.target] += 1
 
     def count_non_schedule(self, reason: RefusedBecause, place: RecordLocation) -> None:
-        """Count a record that is no schedule."""
         self.others[reason.value] += 1
         if len(self.places) < _PLACES_MAX:
             self.places.append("{}/{}/{}".format(*place))
 
 
 class SchedulesTopic:
-    """One schedules topic, read from its beginning, and again from where reading ended.
-
-    Raises:
-      TopicsInvalid: there is no such topic.
-    """
+    """One schedules topic, read from its beginning, and again from where reading ended; raises TopicsInvalid where there is
+    none."""
 
     def __init__(self, settings: Settings, admin: AdminClient, topic: str, rules: Rules) -> None:
         self.topic, self._admin, self._rules = topic, admin, rules
@@ -177,7 +169,6 @@ class SchedulesTopic:
         return found
 
     def iterate_schedules(self) -> Iterator[Any]:
-        """The records of the schedules that wait."""
         now_ms = wall_ms()
         return (each for each in self._iterate_waiting() if isinstance(read_request(each, now_ms, self._rules), Put))
 
@@ -206,11 +197,8 @@ class Moved(NamedTuple):
 
 
 def move_schedules(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> Moved:
-    """Move all schedules that wait, updates that come meanwhile included.
-
-    Raises:
-      MigrationStopped: it ended early; what was moved stays moved.
-    """
+    """Move all schedules that wait, updates that come meanwhile included; raises MigrationStopped where it ended early, and what
+    was moved stays moved."""
     if source.partitions != target.partitions:
         raise MigrationStopped(
             f"{source.topic} has {source.partitions} partitions and {target.topic} {target.partitions}, and each schedule keeps "
@@ -236,11 +224,7 @@ class _ScheduleMove:
         self._unknown, self._unknown_moved = list[Any](), Moved(0, 0)
 
     def run(self) -> Moved:
-        """Move everything that waits.
-
-        Raises:
-          TransactionFailed: it ended early.
-        """
+        """Move everything that waits; raises TransactionFailed where it ended early."""
         while True:
             try:
                 self._move_waiting()
@@ -278,7 +262,6 @@ class _ScheduleMove:
         self._total = Moved(self._total.moved + more.moved, self._total.replaced + more.replaced)
 
     def _move_batch(self, producer: KafkaTransactionalProducer, batch: list[Any]) -> None:
-        """Move some schedules in one transaction."""
         source, target = self._source, self._target
         newer = [m for m in batch if target.written_ms.get(m.key(), -1) <= m.timestamp()[1]]
         copies = [Entry(target.topic, m.key(), m.value(), m.headers() or [], stamp_ms(m), "") for m in newer]
@@ -309,11 +292,7 @@ class _ScheduleMove:
 def _name_refused(
     producer: KafkaTransactionalProducer, entries: list[Entry], about: list[Any], undone: TransactionAborted
 ) -> None:
-    """Say which record a transaction was undone for, where one was refused.
-
-    Raises:
-      TransactionAborted: one was.
-    """
+    """Raise TransactionAborted, naming the record that a transaction was undone for, where one was refused."""
     for n, error in producer.rehearse_entries(entries, wall_ms(), [m.partition() for m in about]).items():
         place = f"{about[n].topic()}/{about[n].partition()}/{about[n].offset()}"
         raise TransactionAborted(f"of {place} a record is refused: {error.str()}") from undone
@@ -334,6 +313,6 @@ def _batch_by_size(schedules: Iterable[Any], pace: TransactionPace) -> Iterator[
 
 
 def _measure_bytes(message: Any) -> int:
-    """How many bytes are written of a schedule, about: its copy, and the null that ends it."""
+    """Estimate how many bytes are written of a schedule: its copy, and the null that ends it."""
     headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     return 2 * len(message.key()) + len(message.value()) + headers + _NULL_BYTES

@@ -75,11 +75,9 @@ class Mini:
         return [each.message for each in fired]
 
     def schedules(self, _query: Query = ALL) -> list[ScheduleJson]:
-        """The schedules that wait."""
         return [each.shown for each in list(self._waiting.values())]
 
     def list_sent_schedules(self, _query: Query = ALL) -> list[ScheduleJson]:
-        """The newest thousand schedules that were sent."""
         return self._sent
 
 

@@ -82,7 +82,7 @@ async def _post(url: str, body: bytes) -> bytes:
 # What `/info` and `/schedulers` answer about a scheduler.
 
 def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
-    """The fields of the Go scheduler, and our version."""
+    """Show the fields of the Go scheduler, and our version."""
     return {
         "hostname": socket.gethostname(),
         "address": _addresses(),
@@ -97,7 +97,7 @@ def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
 
 
 def _addresses() -> list[str]:
-    """The addresses that this machine's host name resolves to; none where it does not."""
+    """List the addresses that this machine's host name resolves to; none where it does not."""
     try:
         addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
@@ -239,11 +239,8 @@ class Rest:
 
 
 def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
-    """Return the certificate with which these pages are served; to be asked before anything is connected.
-
-    Raises:
-      SettingsInvalid: a file of it cannot be used.
-    """
+    """Return the certificate with which these pages are served, before anything is connected; raises SettingsInvalid where a file
+    of it cannot be used."""
     own = settings.worker
     return certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
 
@@ -251,7 +248,6 @@ def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
 def rest_server(
     settings: SchedulerSettings, sources: ScheduleSources, alive: Callable[[], bool], name: str, certificate: Certificate | None
 ) -> HttpServer:
-    """Serves these pages where the settings say."""
     decoder = partial(decode_body, settings.decoder) if settings.decoder else None
     rest = Rest(sources, partial(scheduler_info, settings), alive, name, decoder)
     host, port = settings.server.host, settings.server.port
@@ -259,7 +255,7 @@ def rest_server(
 
 
 def _array(begun: bytes, schedules: Iterator[ScheduleJson]) -> Iterator[bytes]:
-    """The text of an array that was begun, in parts of some 64 KiB."""
+    """Continue the text of an array that was begun, in parts of some 64 KiB."""
     yield begun
     parts, size = [b""], 0
     for shown in schedules:

@@ -21,11 +21,7 @@ from retry.worker.engine import Engine
 
 
 def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
-    """Run until SIGTERM or SIGINT; ends the process.
-
-    Raises:
-      as `retry.scheduling.messages.composition.build`.
-    """
+    """Run until SIGTERM or SIGINT; ends the process. Raises as `retry.scheduling.messages.composition.build`."""
     logs = logging_of(settings)
     logging.config.dictConfig(logs)
     certificate = rest_certificate(settings)

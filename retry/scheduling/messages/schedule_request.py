@@ -85,7 +85,6 @@ class Rules(NamedTuple):
     own: frozenset[str] = frozenset()
 
     def permits_topic(self, topic: str) -> bool:
-        """Whether a topic may be a target."""
         return not self.is_internal(topic) and self.allowed(topic)
 
     def is_internal(self, topic: str) -> bool:
@@ -94,12 +93,8 @@ class Rules(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Send this at that time, in place of whatever else waits for the key.
-
-    Attributes:
-      headers: of the record that will be sent.
-      history: headers that only its copy for the history topic has besides: what was asked for.
-    """
+    """Send this at that time, in place of whatever else waits for the key; `history` are headers that only the copy for the
+    history topic has besides: what was asked for."""
 
     due_at_ms: int
     target: str
@@ -113,11 +108,7 @@ class Cancel(NamedTuple):
 
 
 class Invalid(NamedTuple):
-    """No schedule; whatever waits for the key was replaced by it all the same.
-
-    Attributes:
-      ends: whether it is to have a tombstone.
-    """
+    """No schedule; whatever waits for the key was replaced by it all the same. `ends` says whether it is to have a tombstone."""
 
     reason: RefusedBecause
     ends: bool
@@ -132,12 +123,7 @@ CANCEL, OWN_TOMBSTONE = Cancel(), OwnTombstone()
 
 
 def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
-    """Read what a message asks for.
-
-    Args:
-      message: as confluent_kafka has it.
-      now_ms: when it is read.
-    """
+    """Read what a message, as confluent_kafka has it, asks for at the time when it is read."""
     key = message.key()
     named = bool(key and key.strip())
     headers = read_headers(message)
@@ -170,7 +156,6 @@ def read_request(message: Any, now_ms: int, rules: Rules) -> ScheduleRequest:
 
 
 def schedule_headers(stamp_ms: int, key: bytes, topic: str) -> tuple[Header, ...]:
-    """The headers that a sent message has of its schedule."""
     return (TIMESTAMP, b"%d" % (stamp_ms // 1_000)), (KEY, key), (TOPIC, topic.encode())
 
 

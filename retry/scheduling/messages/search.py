@@ -1,6 +1,5 @@
-"""Searches schedules: by part of the id and range of the epoch, sorted, a page at a time.
-
-As on the admin page of the Go scheduler."""
+"""Searches schedules as the admin page of the Go scheduler: by part of the id and range of the epoch, sorted, a page at a
+time."""
 
 from __future__ import annotations
 
@@ -77,7 +76,6 @@ class Query(NamedTuple):
     Attributes:
       part: a part of the id.
       from_s, to_s: bounds of the epoch in seconds, both included.
-      field, descending: the field to sort by, and its direction.
       rows_max: rows of the answer, up to 1,000.
       skip: how many rows come before the answer.
     """
@@ -91,11 +89,9 @@ class Query(NamedTuple):
     skip: int = 0
 
     def may_match(self, epoch_s: int) -> bool:
-        """Whether a schedule of this epoch is in range."""
         return (self.from_s is None or epoch_s >= self.from_s) and (self.to_s is None or epoch_s <= self.to_s)
 
     def matches(self, shown: ScheduleJson) -> bool:
-        """Whether a schedule is searched for."""
         return self.may_match(shown["epoch"]) and self.part in shown["id"]
 
 
@@ -110,11 +106,7 @@ class SearchPage(NamedTuple):
 
 
 def parse_query(given: Mapping[str, str]) -> Query:
-    """Read a query from the parameters of a request.
-
-    Raises:
-      QueryInvalid: a parameter cannot be used.
-    """
+    """Read a query from the parameters of a request; raises QueryInvalid where one cannot be used."""
     field, descending = _parse_sort(given.get("sort-by", ""))
     most = _parse_number(given, "max", 0, 1 << 62)
     # Zero is how the admin page says that it does not mind.
@@ -130,7 +122,7 @@ def parse_query(given: Mapping[str, str]) -> Query:
 
 
 def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
-    """One page of the schedules that match, in order; only it and the pages before it are in memory."""
+    """Collect one page of the schedules that match, in order; only it and the pages before it are in memory."""
     count = 0
 
     def count_schedules() -> Iterable[ScheduleJson]:

@@ -37,11 +37,8 @@ Properties = dict[str, str]
 
 
 def read_yaml_file(path: str | None) -> tuple[Properties, Properties, Properties]:
-    """Properties for both, for producers, for consumers; none where there is no file.
-
-    Raises:
-      SettingsInvalid: the file cannot be read, or has something else in it.
-    """
+    """Read properties for both, for producers, for consumers; none where there is no file. Raises SettingsInvalid where the file
+    cannot be read, or has something else in it."""
     if path is None:
         return {}, {}, {}
     try:
@@ -94,11 +91,7 @@ class HostPort(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse_address(cls, given: Mapping[str, str], name: str, port: int) -> HostPort:
-        """The address that a variable names, or loopback at `port`.
-
-        Raises:
-          SettingsInvalid: it is no address.
-        """
+        """Read the address that a variable names, or loopback at `port`; raises SettingsInvalid where it is no address."""
         if name not in given:
             return cls("127.0.0.1", port)
         text = given[name]
@@ -137,8 +130,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
       allowed: topics, and patterns that begin with `^`, that may be targets; none for all.
       graylog: where logs go besides, as GELF over UDP.
       decoder: URL that makes values readable, see `retry.scheduling.messages.rest_api`; empty for none.
-      level: of the log.
-      worker: everything else.
     """
 
     topics: tuple[str, ...]
@@ -155,11 +146,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSettings:
-    """The settings that the environment and the file that it names hold.
-
-    Raises:
-      SettingsInvalid: a value cannot be used.
-    """
+    """Read the settings from the environment and the file that it names; raises SettingsInvalid where a value cannot be used."""
     given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
     server, metrics = HostPort.parse_address(given, "SERVER_ADDR", 8000), HostPort.parse_address(given, "METRICS_ADDR", 8001)
     return SchedulerSettings(
@@ -245,7 +232,7 @@ _GRAYLOG_NAME = "kafka-message-scheduler"
 
 
 def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
-    """The logging configuration, for `logging.config.dictConfig`."""
+    """Build the logging configuration, for `logging.config.dictConfig`."""
     config = copy.deepcopy(LOGGING)
     config["root"]["level"] = settings.level
     if settings.graylog is not None:

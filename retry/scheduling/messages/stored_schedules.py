@@ -20,12 +20,9 @@ _HISTORY_MAX = 10_000
 
 
 def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[ScheduleJson]:
-    """The schedules of some shards that may match, in no order; what only waits to be parked is no schedule.
+    """Read the schedules of some shards that may match, in no order; what only waits to be parked is no schedule.
 
-    Read a page at a time, between which everything else goes on.
-
-    Raises:
-      TableUnreadable: a table has to be restored first.
+    Read a page at a time, between which everything else goes on. Raises TableUnreadable where a table has to be restored first.
     """
     part = query.part.encode()
     for shard in shards:
@@ -41,7 +38,7 @@ def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Itera
 
 
 def _read_schedule(envelope: bytes) -> Entry | None:
-    """The entry in an envelope; None of what is sealed, or none: nothing is shown of it."""
+    """Decode the entry in an envelope; None of what is sealed, or none: nothing is shown of it."""
     try:
         return envelopes.decode(envelope)
     except EntryUnreadable:
@@ -49,11 +46,7 @@ def _read_schedule(envelope: bytes) -> Entry | None:
 
 
 def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
-    """The newest 10,000 schedules that were sent, of all partitions together, as far as they can be read within ten seconds.
-
-    Raises:
-      TopicsInvalid: the topic cannot be read.
-      BrokersUnreachable: nobody answered.
-    """
+    """Read the newest 10,000 schedules that were sent, of all partitions together, as far as can be read within ten seconds;
+    raises as `newest_records`."""
     for message, headers in newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
         yield of_history(headers, message.key(), message.value())

@@ -35,9 +35,7 @@ from retry.errors import TaskInvalid
 from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.formats import AVRO, JSON
 
-UNITS_MS = {
-    "MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000,
-}  # fmt: skip
+UNITS_MS = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000}
 CATCH_UP_MAX = 10_000
 _PREFIX = "schedule."
 _CHARS_MAX = 1_000
@@ -67,20 +65,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_key_names(key: Mapping[str, Any]) -> tuple[str, str]:
-    """Customer and task of a key.
-
-    Raises:
-      TaskInvalid: one is missing.
-    """
+    """Read customer and task of a key; raises TaskInvalid where one is missing."""
     return _read_string(key, "customerId", "the key's "), _read_string(key, "taskName", "the key's ")
 
 
 def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
-    """Read the task that a key and a definition describe.
-
-    Raises:
-      TaskInvalid: they do not say what to do, or what cannot be done.
-    """
+    """Read the task that a key and a definition describe; raises TaskInvalid where they do not say what to do, or what cannot be
+    done."""
     customer_id, task_name = parse_key_names(key)
     for name, own in (("customerId", customer_id), ("taskName", task_name)):
         if value.get(name) not in (None, own):
@@ -211,14 +202,12 @@ _TIMES = {
 
 
 class Sample(NamedTuple):
-    """A key and a definition, as plain values."""
-
     key: dict[str, str]
     definition: dict[str, Any]
 
 
 def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iterator[Sample]:
-    """Definitions without end: the six units in turn, then one by cron, then one that is done once."""
+    """Make definitions without end: the six units in turn, then one by cron, then one that is done once."""
     draw = random.Random(seed)  # noqa: S311 - nothing secret
     kinds = [*UNITS_MS, "cron", "once"]
     number = 0
@@ -239,7 +228,6 @@ def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iter
 
 
 def encode_sample(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
-    """Key and value of a sample: plain Avro, or JSON."""
     if form == JSON:
         return orjson.dumps(sample.key), orjson.dumps(sample.definition)
     key = formats.encode_avro(sample.key, formats.package_schema(formats.KEY_SCHEMA))

@@ -41,13 +41,8 @@ ProducerRow = dict[str, Any]
 
 
 class TasksSource:
-    """An `EntrySource` that turns messages of the topics of definitions into entries; for one thread.
-
-    Args:
-      tasks: what the policy file says.
-      reader: of keys and definitions.
-      parked: the topic to park in where the policy file names none.
-    """
+    """An `EntrySource` that turns messages of the topics of definitions into entries; for one thread. `parked` is the topic to
+    park in where the policy file names none."""
 
     def __init__(self, tasks: Tasks, reader: Reader, parked: str, place: QueueLimits) -> None:
         self._tasks, self._reader, self._place = tasks, reader, place
@@ -76,7 +71,7 @@ class TasksSource:
             into.decided[TEAM, became] += 1
 
     def _entry(self, message: Any, record: Letter, now_ms: int) -> tuple[int, ProducerRow, str]:
-        """Shard and row of a definition, and what became of it."""
+        """Make shard and row of a definition, and say what became of it."""
         if not record.copyable():
             raise TaskInvalid("unreadable_headers", f"a header's name is not UTF-8, or there are more than {HEADERS_MAX:,}")
         if record.key is None:
@@ -155,6 +150,6 @@ class TasksSource:
 
 
 def _began_ms(record: Letter, now_ms: int) -> int:
-    """When the definition was written, as far as that can be: not in the future, and not before there was any Kafka."""
+    """Find when the definition was written, as far as that can be: not in the future, and not before there was any Kafka."""
     stamp_ms = record.timestamp_ms
     return now_ms if stamp_ms is None or not LIKELY_MS <= stamp_ms <= now_ms else stamp_ms

@@ -29,22 +29,17 @@ DEFINITION_SCHEMA = ("frequency-timeunit.avsc", "task-config.avsc", "task-freque
 
 
 def schema_text(file: str) -> str:
-    """The text of a schema of this package."""
     return (resources.files(__package__) / "schemas" / file).read_text("utf-8")
 
 
 @cache
 def package_schema(files: tuple[str, ...]) -> Any:
-    """A schema of this package, KEY or DEFINITION, ready to read and write."""
     return parse_avro_schemas([schema_text(file) for file in files])
 
 
 def parse_avro_schemas(texts: Sequence[str]) -> Any:
-    """Parse schemas in JSON, each of which may name those before it; the last one, ready to read and write.
-
-    Raises:
-      TaskInvalid: one is no Avro schema.
-    """
+    """Parse schemas in JSON, each of which may name those before it; the last one, ready to read and write. Raises TaskInvalid
+    where one is no Avro schema."""
     named: dict[str, Any] = {}
     try:
         schemas = [fastavro.parse_schema(json.loads(text), named) for text in texts]
@@ -54,11 +49,7 @@ def parse_avro_schemas(texts: Sequence[str]) -> Any:
 
 
 def decode_avro(payload: bytes, schema: Any) -> Any:
-    """The value in one Avro datum without a header.
-
-    Raises:
-      TaskInvalid: the bytes are none of this schema, or go on after it.
-    """
+    """Decode one Avro datum without a header; raises TaskInvalid where the bytes are none of this schema, or go on after it."""
     reader = io.BytesIO(payload)
     try:
         value = fastavro.schemaless_reader(reader, schema, None)
@@ -70,11 +61,8 @@ def decode_avro(payload: bytes, schema: Any) -> Any:
 
 
 def avro_from_json(value: Any, schema: Any) -> bytes:
-    """One Avro datum of a value in Avro's own JSON; fields that the schema does not know are passed over.
-
-    Raises:
-      TaskInvalid: the schema does not take it.
-    """
+    """Encode a value in Avro's own JSON as one datum; fields that the schema does not know are passed over. Raises TaskInvalid
+    where the schema does not take it."""
     try:
         # The library reads a value a line.
         (datum,) = fastavro.json_reader(io.StringIO(json.dumps(value)), schema)
@@ -84,18 +72,14 @@ def avro_from_json(value: Any, schema: Any) -> bytes:
 
 
 def avro_to_json(payload: bytes, schema: Any) -> Any:
-    """The value in one Avro datum as in Avro's own JSON.
-
-    Raises:
-      TaskInvalid: the bytes are none of this schema, or go on after it.
-    """
+    """Decode one Avro datum to Avro's own JSON; raises as `decode_avro`."""
     text = io.StringIO()
     fastavro.json_writer(text, schema, [decode_avro(payload, schema)])
     return json.loads(text.getvalue())
 
 
 def encode_avro(value: Any, schema: Any) -> bytes:
-    """One Avro datum without a header."""
+    """Encode one Avro datum without a header."""
     writer = io.BytesIO()
     fastavro.schemaless_writer(writer, schema, value)
     return writer.getvalue()
@@ -112,11 +96,8 @@ KindAndTexts = tuple[str, tuple[str, ...]]
 
 
 class Reader:
-    """Decodes keys and definitions to plain values; for one thread.
-
-    Args:
-      schema: asks the registry for the schema of a number; raises SchemaUnavailable.
-    """
+    """Decodes keys and definitions to plain values; for one thread. `schema` asks the registry for the schema of a number, and
+    raises SchemaUnavailable."""
 
     def __init__(self, schema: Callable[[int], KindAndTexts]) -> None:
         self._schema = schema
@@ -124,11 +105,10 @@ class Reader:
         self._parsed: dict[int, Any] = {}
 
     def decode_key(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
-        """The mapping of a key; see `definition`."""
         return self._mapping(payload, form, KEY_SCHEMA)
 
     def definition(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
-        """The mapping of a definition.
+        """Decode the mapping of a definition.
 
         Args:
           form: the only one that is allowed; AUTO for all.
@@ -170,7 +150,7 @@ class Reader:
 
 
 def form_of(payload: bytes) -> str:
-    """Which form it has, as the module's docstring says."""
+    """Tell the form by the first byte, as the module's docstring says."""
     if payload[:1] == _MAGIC:
         return CONFLUENT
     return JSON if payload.lstrip(b" \t\r\n")[:1] == b"{" else AVRO

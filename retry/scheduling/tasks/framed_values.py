@@ -20,17 +20,13 @@ _FRAME_BYTES = 5
 
 
 class FramedValues:
-    """Encodes and decodes; see `retry.operations.act.request.SchemaFrames`.
-
-    Args:
-      config: properties of the registry's client.
-    """
+    """Encodes and decodes, see `retry.operations.act.request.SchemaFrames`; `config` are properties of the registry's client."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._schemas = Schemas(config)
 
     def encode_json(self, former: bytes, value: bytes) -> bytes:
-        """JSON as a value with the frame of the former one, encoded by its schema.
+        """Encode JSON with the frame of the former value, by its schema.
 
         Raises:
           ActionRefused: the schema does not take it, or is of a kind that has no JSON.
@@ -54,7 +50,7 @@ class FramedValues:
         return frame + datum
 
     def decode_json(self, value: bytes) -> bytes | None:
-        """The JSON of a framed value; None of any other, and where its schema is not known."""
+        """Decode a framed value to JSON; None of any other, and where its schema is not known."""
         if len(value) <= _FRAME_BYTES or value[0]:
             return None
         try:
@@ -73,7 +69,7 @@ def _decode_schema_id(value: bytes) -> int:
 
 
 def _strange(given: Any, made: Any, path: str = "") -> list[str]:
-    """Paths of fields that were given and that nothing was made of."""
+    """List paths of fields that were given and that nothing was made of."""
     if isinstance(given, list) and isinstance(made, list):
         pairs = zip(given, made, strict=False)
         return [name for n, (one, other) in enumerate(pairs) for name in _strange(one, other, f"{path}[{n}]")]

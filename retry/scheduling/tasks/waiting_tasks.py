@@ -53,30 +53,27 @@ class SentRun(NamedTuple):
 
 
 class Definitions:
-    """Reads keys and definitions, whatever form they came in.
-
-    Raises:
-      SettingsInvalid: the registry's client cannot be used as it is.
-    """
+    """Reads keys and definitions, whatever form they came in; raises SettingsInvalid where the registry's client cannot be
+    used."""
 
     def __init__(self, settings: Settings) -> None:
         self._reader = Reader(Schemas(settings.registry))
 
     def tasks(self, waiting: Iterable[tuple[Source, Entry]]) -> Iterator[Task]:
-        """The recurring tasks among waiting entries, in the same order."""
+        """Pick the recurring tasks from waiting entries, in the same order."""
         for where, entry in waiting:
             if isinstance(entry, Named) and entry.team == TEAM and entry.plan is not None:
                 yield Task(self._format_task_name(entry.key or b""), where, entry, entry.plan)
 
     def read(self, task: Task) -> dict[str, Any] | None:
-        """The definition; None where its schema is not to be had."""
+        """Read the definition of a task; None where its schema is not to be had."""
         try:
             return self._reader.definition(task.entry.value or b"")
         except (TaskInvalid, SchemaUnavailable):
             return None
 
     def shard(self, task: Task, shards: int) -> int:
-        """The partition of the changelog in which the entry waits."""
+        """Find the partition of the changelog in which the entry waits."""
         key = msgspec.json.encode(definition.parse_key_names(self._reader.decode_key(task.entry.key or b"")))
         return entry_keys.shard_of(entry_keys.hash_name(TEAM, task.defined_at.topic, key), shards)
 
@@ -88,13 +85,12 @@ class Definitions:
 
 
 def count_shards(settings: Settings) -> int:
-    """How many partitions the changelog has."""
     name = topics.build_topic_names(settings.app_id).changelog
     return topics.describe(client_config.admin(settings), [name])[name].partitions
 
 
 def last_runs(settings: Settings, task: Task) -> list[SentRun]:
-    """The last runs that were sent, the newest first; only the newest records of the output topic are searched."""
+    """List the last runs that were sent, the newest first; only the newest records of the output topic are searched."""
     records = newest_records(settings, task.entry.destination, lambda _partitions: _SEARCHED_MAX)
     runs = (sent_run(message, headers) for message, headers in records if message.key() == task.entry.key)
     return nlargest(_RUNS_MAX, filter(None, runs), key=lambda run: run.due_ms)

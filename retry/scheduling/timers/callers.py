@@ -26,7 +26,6 @@ class Problem(Exception):
         self.status, self.detail, self.headers = status, detail, headers or {}
 
     def body(self) -> dict[str, object]:
-        """The fields of the answer."""
         return {"type": "about:blank", "title": self.status.phrase, "status": self.status.value, "detail": self.detail}
 
 
@@ -42,11 +41,7 @@ Token = token_file.Token[None]
 
 
 def _allow_everything(words: list[str]) -> None:
-    """A team may do all that there is to its timers.
-
-    Raises:
-      ValueError: there is more in the line.
-    """
+    """Grant a team all that there is to do to its timers; raises ValueError where there is more in the line."""
     if words:
         raise ValueError(words)
 
@@ -55,8 +50,6 @@ _KIND = FileKind("RETRY_API_TOKENS", "retry api token", TEAM, _allow_everything)
 
 
 class Tokens(TokenFile[None]):
-    """The tokens of the file; raises as `TokenFile`."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(_KIND, path)
 
@@ -83,21 +76,13 @@ class Quotas:
         self._waiting: dict[str, _Waiting] = {}
 
     def request(self, team: str) -> None:
-        """Count a request of a team.
-
-        Raises:
-          Problem: it has made too many requests in this second.
-        """
+        """Count a request of a team; raises Problem where it has made too many in this second."""
         bucket = self._buckets.get(team) or self._buckets.setdefault(team, Bucket(self._limit))
         if self._limit.tokens and not bucket.take_tokens(1, clock.wall_ms()):
             raise _make_problem(f"a team may ask {self._limit.tokens:,} times in a second; ask again then", _SECOND_MS)
 
     async def timer(self, team: str) -> None:
-        """Count a timer that a team makes.
-
-        Raises:
-          Problem: as many of its timers wait as are allowed.
-        """
+        """Count a timer that a team makes; raises Problem where as many of its timers wait as are allowed."""
         if not self._timers_max:
             return
         waiting = self._waiting.setdefault(team, _Waiting())

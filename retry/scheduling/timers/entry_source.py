@@ -21,11 +21,10 @@ class TimersSource:
     topics: Sequence[str] = ()
 
     def reads_topic(self, topic: str) -> bool:  # noqa: ARG002
-        """Never: timers have no topic."""
         return False
 
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
-        """Nothing: it is never given messages."""
+        """Do nothing, since it is never given messages."""
 
     def permits_target(self, team: str, destination: str) -> bool:  # noqa: ARG002
         """Whether it is a host and no topic."""
@@ -33,26 +32,21 @@ class TimersSource:
 
 
 def hash_timer_id(timer_id: str) -> bytes:
-    """The name of a timer's entries."""
     return entry_keys.hash_name(_SOURCE, TOPIC, timer_id.encode())
 
 
 def build_timer_entry(
     timer_id: str, team: str, host: str, due_at_ms: int, version: int, body: bytes, headers: Headers, call: Call, mark: bytes
 ) -> tuple[bytes, Named]:
-    """Key and entry of a timer.
-
-    Args:
-      host: as `host_of` gives it.
-      mark: fingerprint of the request, to tell it from others under the same id.
-    """
+    """Build key and entry of a timer; `host` is as `host_of` gives it, and `mark` is the fingerprint of the request, to tell it
+    from others under the same id."""
     of, lane = hash_timer_id(timer_id), entry_keys.named_lane(team, TOPIC, host)
     entry = Named(host, mark, body, headers=headers, timestamp_ms=None, team=team, failed_at_ms=None, call=call)
     return entry_keys.named_key(due_at_ms, of, version, *_derive_origin(of), lane), entry
 
 
 def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
-    """Key and envelope of a record that ends a timer of this version or an earlier one."""
+    """Build key and envelope of a record that ends a timer of this version or an earlier one."""
     of = hash_timer_id(timer_id)
     return envelopes.cancel(of, version, *_derive_origin(of))
 

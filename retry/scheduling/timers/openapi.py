@@ -53,7 +53,7 @@ def _query(name: str, what: str, schema: dict[str, Any] | None = None) -> dict[s
 
 
 def _require_field(name: str, *kinds: str) -> dict[str, Any]:
-    """Demands a field that is not null, and is of one of these kinds where any are given."""
+    """Demand a field that is not null, and is of one of these kinds where any are given."""
     return {"required": [name], "properties": {name: {"type": list(kinds)} if kinds else {"not": {"type": "null"}}}}
 
 
@@ -167,12 +167,11 @@ document.getElementById("go").addEventListener("click", async () => {
 
 
 def document(*, asks_for_token: bool) -> dict[str, Any]:
-    """The answer of `/openapi.json`; it demands no token where the API has none, on loopback."""
+    """Answer `/openapi.json`; no token is demanded where the API has none, on loopback."""
     return DOCUMENT if asks_for_token else {**DOCUMENT, "security": []}
 
 
 def render_docs() -> str:
-    """The HTML of `/docs`."""
     operations = [(path, method, of) for path, methods in DOCUMENT["paths"].items() for method, of in methods.items()]
     sections = "".join(_operation(path, method, of) for path, method, of in operations)
     kinds = DOCUMENT["components"]["schemas"]

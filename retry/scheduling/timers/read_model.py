@@ -41,11 +41,7 @@ _READS_MAX = 10
 
 
 class WaitingTimer(NamedTuple):
-    """A timer that is due some day, or just being called.
-
-    Attributes:
-      entry: an `Unopened` where this process does not have its key.
-    """
+    """A timer that is due some day, or just being called; its entry is `Unopened` where this process does not have its key."""
 
     key: bytes
     entry: Named
@@ -62,7 +58,6 @@ class WaitingTimer(NamedTuple):
 
     @property
     def due_at_ms(self) -> int:
-        """When the next call is due."""
         return entry_keys.due_at_ms(self.key)
 
 
@@ -81,7 +76,6 @@ class View:
       changelog, calls: the topics.
       bounds: of the changelog's partitions.
       recent: offsets in the topic of calls from which on it is read.
-      codec: reads envelopes.
     """
 
     def __init__(
@@ -106,7 +100,6 @@ class View:
 
     @property
     def shards(self) -> int:
-        """Partitions of the changelog."""
         return len(self._tables)
 
     def is_ready(self) -> bool:
@@ -118,7 +111,7 @@ class View:
         return sum(table.waiting for table in self._tables.values())
 
     def waiting_of(self, team: str, timers_max: int) -> int:
-        """How many timers of a team wait, counted up to a number."""
+        """Count the timers of a team that wait, up to a number."""
         count = 0
         for table in self._tables.values():
             for lane in table.lanes():
@@ -133,7 +126,6 @@ class View:
                 self._unread_writes[source.hash_timer_id(timer_id)] = _UnreadWrite(partition, offset, timer)
 
     def timer(self, timer_id: str) -> WaitingTimer | None:
-        """The timer of this id, if it waits."""
         name = source.hash_timer_id(timer_id)
         with self._lock:
             if (write := self._unread_writes.get(name)) is not None:
@@ -150,16 +142,13 @@ class View:
         return None
 
     def last_call(self, timer_id: str) -> Called | None:
-        """The outcome of a timer's last call, where it is among the newest 100,000."""
+        """Find the outcome of a timer's last call, where it is among the newest 100,000."""
         with self._lock:
             return self._finished.get(timer_id)
 
     def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[WaitingTimer]:
-        """A team's timers due from one moment to before another, in due order.
-
-        Args:
-          after: the end of the last one's key, see `cursor`, where it goes on; empty at the beginning.
-        """
+        """List a team's timers due from one moment to before another, in due order; `after` is the end of the last one's key, see
+        `cursor`, where it goes on, empty at the beginning."""
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])
@@ -236,7 +225,6 @@ class View:
                     self._finished.popitem(last=False)
 
     def close(self) -> None:
-        """Let go of the client and the tables."""
         self._closing = True
         self._thread.join()
         self._follower.close()
@@ -245,7 +233,7 @@ class View:
 
 
 def cursor(timer: WaitingTimer) -> bytes:
-    """The cursor with which a list goes on behind this timer."""
+    """Build the cursor with which a list goes on behind this timer."""
     return timer.key[LANE_BYTES:]
 
 
@@ -260,7 +248,7 @@ def _of_lane(table: RocksTable, lane: bytes, from_ms: int, to_ms: int, after: by
 
 
 def _team_of(table: RocksTable, lane: bytes) -> str | None:
-    """The team whose timers a lane has: that of the first one, since no two teams share a lane."""
+    """Find the team whose timers a lane has: that of the first one, since no two teams share a lane."""
     for _, key, envelope in table.scan_entries(lane, 1):
         if key.startswith(lane):
             return _team(envelope)
@@ -268,7 +256,7 @@ def _team_of(table: RocksTable, lane: bytes) -> str | None:
 
 
 def _team(envelope: bytes) -> str | None:
-    """The team whose timer it is; None of what is no timer: those alone go to a host."""
+    """Find the team whose timer it is; None of what is no timer: those alone go to a host."""
     try:
         of = envelopes.routing(envelope)
     except EntryForeign:

@@ -53,11 +53,8 @@ class TimerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TimerRequest(NamedTuple):
-    """A request for a timer; `call` has no id yet.
-
-    Attributes:
-      mark: fingerprint of 16 bytes, to tell the same request from others.
-    """
+    """A request for a timer; `call` has no id yet, and `mark` is a fingerprint of 16 bytes, to tell the same request from
+    others."""
 
     due_at_ms: int
     host: str
@@ -69,11 +66,8 @@ class TimerRequest(NamedTuple):
 
 
 def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
-    """The timer that a request's body asks for.
-
-    Raises:
-      Problem: it asks for none, and the detail says what to change.
-    """
+    """Read the timer that a request's body asks for; raises Problem where it asks for none, and the detail says what to
+    change."""
     try:
         request = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -101,11 +95,8 @@ _decode = msgspec.json.Decoder(TimerBody).decode
 
 
 def moment_ms(text: str | int, what: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time with an offset, or of such a number.
-
-    Raises:
-      Problem: it is neither.
-    """
+    """Read milliseconds since 1970 from an ISO 8601 time with an offset, or from such a number; raises Problem where it is
+    neither."""
     if isinstance(text, int):
         return text
     if _MILLISECONDS.fullmatch(text):
@@ -154,7 +145,7 @@ def _policy(request: TimerBody) -> str:
 
 
 def _body(request: TimerBody) -> tuple[bytes, str | None]:
-    """The body to send, and its content type where that is known."""
+    """Read the body to send, and its content type where that is known."""
     raw = bytes(request.body).strip()
     if raw != b"null" and request.body_base64 is not None:
         raise bad_request("give either body or body_base64")
@@ -187,5 +178,4 @@ def _build_headers(request: TimerBody, kind: str | None) -> Headers:
 
 
 def too_large(bytes_max: int) -> Problem:
-    """A timer that fits into no record."""
     return bad_request(f"the timer is larger than the {bytes_max:,} bytes that the changelog takes; send a reference to its body")

@@ -48,13 +48,7 @@ class _Visible(NamedTuple):
 
 
 class Timers:
-    """The timers of a deployment.
-
-    Args:
-      topic: the changelog.
-      bytes_max: how large a record of it may be.
-      codec: writes envelopes.
-    """
+    """The timers of a deployment; `topic` is the changelog, and `bytes_max` how large a record of it may be."""
 
     def __init__(
         self, view: View, records: Records, guard: SsrfGuard, topic: str, bytes_max: int, codec: EnvelopeCodec = PLAIN
@@ -63,11 +57,8 @@ class Timers:
         self._codec = codec
 
     async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> TimerAnswer:
-        """Make a timer, or find the one that the same request made before.
-
-        Raises:
-          Problem: it is not made, or it is not known whether it was.
-        """
+        """Make a timer, or find the one that the same request made before; raises Problem where it is not made, or that is not
+        known."""
         timer_id = _id(team, request.idempotency_key)
         if request.idempotency_key is not None and (existing := self._existing(team, timer_id, request.mark)) is not None:
             return TimerAnswer(existing, new=False)
@@ -87,22 +78,14 @@ class Timers:
         return TimerAnswer(_waiting_json(timer, None), new=True)
 
     def get(self, team: str, timer_id: str) -> dict[str, Any]:
-        """Show a timer that waits, or what became of it.
-
-        Raises:
-          Problem: there is none, or it ended too long ago.
-        """
+        """Show a timer that waits, or what became of it; raises Problem where there is none, or it ended too long ago."""
         visible = self._find_visible_timer(team, timer_id)
         if visible is None:
             raise Problem(HTTPStatus.NOT_FOUND, "there is no such timer: it was ended, or called long ago, or never was")
         return visible.timer
 
     async def cancel_timer(self, team: str, timer_id: str) -> None:
-        """End a timer that waits; a call that is under way is not recalled.
-
-        Raises:
-          Problem: none waits.
-        """
+        """End a timer that waits; a call that is under way is not recalled. Raises Problem where none waits."""
         timer = self._view.timer(timer_id)
         if timer is None or timer.entry.team != team or self._find_visible_timer(team, timer_id) is None:
             raise Problem(HTTPStatus.NOT_FOUND, "no such timer waits: it was called or ended, or never was")
@@ -110,11 +93,7 @@ class Timers:
         await self._write(timer_id, key, envelope, None)
 
     def between(self, team: str, from_ms: int, to_ms: int, after: str, rows_max: int) -> dict[str, Any]:
-        """List a page of timers that wait, in due order.
-
-        Raises:
-          Problem: `after` is not what a page before this one gave.
-        """
+        """List a page of timers that wait, in due order; raises Problem where `after` is not what a page before this one gave."""
         try:
             at = base64.b64decode(after, b"-_", validate=True)
         except (binascii.Error, ValueError):
@@ -172,7 +151,7 @@ def _demand_opened(timer: WaitingTimer) -> None:
 
 
 def _random() -> Iterator[str]:
-    """Ids that nobody can guess. The system is asked for many at once: that takes as long as for one."""
+    """Make ids that nobody can guess. The system is asked for many at once: that takes as long as for one."""
     while True:
         random = secrets.token_bytes(_RANDOM_IDS * _ID_BYTES)
         yield from (random[at : at + _ID_BYTES].hex() for at in range(0, len(random), _ID_BYTES))
