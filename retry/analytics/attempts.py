@@ -50,7 +50,6 @@ def of_distinct(
     decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int, until_ms: int,
     groups: Collection[str] | None = None,
 ) -> DataFrame:
-    """Return what became of every retry among the rows of `distinct_decisions`; who keeps these reads the letters once."""
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
     watched = list_sampled_groups(positions) if groups is None else groups
     return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
@@ -83,7 +82,7 @@ def distinct_decisions(letters: DataFrame) -> DataFrame:
 
 
 def _number_decisions(once: DataFrame) -> DataFrame:
-    """Decisions by their lineages, each of which lies in one partition."""
+    """Number decisions within their lineages, each of which lies in one partition."""
     lineage = Window.partitionBy("id").orderBy("attempt", "taken_ms", "source")
     whole = lineage.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     alike = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source")
@@ -104,11 +103,8 @@ def _is_sent() -> Column:
 
 
 def with_next_failure(decisions: DataFrame) -> DataFrame:
-    """Decisions to retry that stand, with time and decision of the next failure, `back_ms` and `back_as`; null where there was
-    none.
-
-    Of what `distinct_decisions` gave.
-    """
+    """Select decisions to retry that stand, of what `distinct_decisions` gave, with time and decision of the next failure,
+    `back_ms` and `back_as`; null where there was none."""
     # What operators decide is no failure.
     failures = decisions.where("attempt > 1 and action is null").select(
         "id",
@@ -122,7 +118,7 @@ def with_next_failure(decisions: DataFrame) -> DataFrame:
 
 
 def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
-    """Decisions to retry, with partition, offset, time and size of the record on the target topic; null where there is none."""
+    """Add partition, offset, time and size of the record on the target topic to decisions to retry; null where there is none."""
     same = ("target", "id", "attempt")
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
     on_targets = sent.withColumnRenamed("topic", "target").repartition("id").dropDuplicates([*same, "partition", "offset"])
@@ -139,7 +135,7 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
 
 
 def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
-    """With `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
+    """Add `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
     is_located = F.col("sent_offset").isNotNull() & F.col("group").isNotNull()
     place = F.xxhash64("group", "target", "sent_partition")
     retries = located.select(
@@ -166,12 +162,12 @@ def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
 
 
 def list_sampled_groups(positions: DataFrame) -> frozenset[str]:
-    """The groups of some samples; there are a few hundred at most."""
+    """List the groups of some samples; there are a few hundred at most."""
     return frozenset(row["group"] for row in positions.select("group").distinct().collect())
 
 
 def with_assumed(located: DataFrame, groups: Collection[str]) -> DataFrame:
-    """With `assumed`: whether no sample says what the group has committed; `groups` are all of which there is any."""
+    """Add `assumed`: whether no sample says what the group has committed; `groups` are all of which there is any."""
     return located.withColumn("assumed", ~F.coalesce(F.col("group").isin(*groups), F.lit(False)))
 
 
@@ -191,12 +187,11 @@ def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
 
 
 def select_parked(letters: DataFrame) -> DataFrame:
-    """Which letters were not retried, and why, in the columns of `PARKED`."""
+    """Select which letters were not retried, and why, in the columns of `PARKED`."""
     return parked_of(distinct_decisions(letters))
 
 
 def parked_of(decisions: DataFrame) -> DataFrame:
-    """Select the letters that were given up from the rows of `distinct_decisions`, in the columns of `PARKED`."""
     given_up = decisions.where(F.col("decision").isin(PARK, DISCARD, ERASE))
     return given_up.withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
 

@@ -57,18 +57,13 @@ class Compaction:
       files_at_once: merged before the list is replaced, about.
     """
 
-    def __init__(
-        self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS, files_at_once: int = _FILES_AT_ONCE
-    ) -> None:
+    def __init__(self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS, files_at_once: int = _FILES_AT_ONCE) -> None:
         self._spark, self._data = spark, data.rstrip("/")
         self._keep_ms, self._files_at_once = keep_ms, files_at_once
 
     def run(self) -> dict[str, Compacted]:
-        """Merge and remove what can be; a second run at once finds nothing to do.
-
-        Raises:
-          RetryError: the folder cannot be read or written.
-        """
+        """Merge and remove what can be; a second run at once finds nothing to do. Raises RetryError where the folder cannot be
+        read or written."""
         with failing_as(f"{self._data} cannot be compacted"), _folders_as_text(self._spark):
             return {name: self._compact(name) for name in SETS}
 
@@ -90,7 +85,7 @@ class Compaction:
         return Compacted(merged, made, removed)
 
     def _write(self, files: FileList, name: str, batch: int, small: list[Listed]) -> list[str]:
-        """Merge files into one for each of their folders; the lines that list these."""
+        """Merge files into one for each of their folders; returns the lines that list these."""
         below, root = f"{_STAGED}/{uuid.uuid4().hex}", f"{self._data}/{name}"
         columns = [part.partition("=")[0] for part in posixpath.dirname(small[0].name).split("/")]
         reader = self._spark.read.option("basePath", root).option("mergeSchema", "true")
@@ -120,7 +115,8 @@ class Compaction:
 
 
 def small_by_folder(listed: list[Listed], most: int) -> list[list[Listed]]:
-    """Small files of each folder that has several, of some folders: about as many files as are given, or all of one folder."""
+    """Choose small files of each folder that has several, of some folders: about as many files as are given, or all of one
+    folder."""
     small = sorted((each for each in listed if each.bytes < SMALL_BYTES), key=lambda each: posixpath.split(each.name))
     chosen: list[list[Listed]] = []
     for _, group in groupby(small, key=lambda each: posixpath.dirname(each.name)):
@@ -141,7 +137,7 @@ def _is_repeated(whole: Whole, old_ms: int) -> bool:
 
 @contextmanager
 def _folders_as_text(spark: SparkSession) -> Iterator[None]:
-    """A team that is called 007 keeps its folder."""
+    """Keep the folder of a team that is called 007."""
     usual = spark.conf.get(_AS_TEXT)
     spark.conf.set(_AS_TEXT, "false")
     try:

@@ -67,7 +67,7 @@ class Recorded(NamedTuple):
         return Datasets(*frames, self.aside, groups, last_ms)
 
     def _list_watched_groups(self, until_ms: int | None) -> frozenset[str]:
-        """The groups that were sampled before a time; None for ever."""
+        """List the groups that were sampled before a time; None for ever."""
         if self.groups is None:
             return list_sampled_groups(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
         if until_ms is None:
@@ -80,16 +80,12 @@ class Recorded(NamedTuple):
 
 
 def when_sent_ms() -> Column:
-    """When a retry was recorded: when it was sent, or was due where its topic does not tell."""
+    """Choose when a retry was recorded: when it was sent, or was due where its topic does not tell."""
     return F.coalesce("sent_ms", "due_ms", "timestamp_ms")
 
 
 def from_parquet(spark: SparkSession, data: str) -> Recorded:
-    """Read what `retry analytics ingest` wrote to a folder.
-
-    Raises:
-      RetryError: nothing was ingested there yet.
-    """
+    """Read what `retry analytics ingest` wrote to a folder; raises RetryError where nothing was ingested there yet."""
     noted = schemas.read_horizon(spark, data)
     letters, sent, positions = (read_dated_set(spark, data, name) for name in (LETTERS, RETRIES, POSITIONS))
     # Before a pass has ended, nothing was observed after the newest letter.
@@ -100,7 +96,7 @@ def from_parquet(spark: SparkSession, data: str) -> Recorded:
 
 
 def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:
-    """One set in its columns; empty where none was written."""
+    """Read one set in its columns; empty where none was written."""
     return read_dated_set(spark, data, name).select(*_SCHEMAS[name].names)
 
 
@@ -113,11 +109,8 @@ def read_dated_set(spark: SparkSession, data: str, name: str) -> DataFrame:
 
 
 def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retry_topics: Iterable[str] = ()) -> Recorded:
-    """Read what is on Kafka now; retries are read from the topics that letters name, or from `retry_topics`.
-
-    Raises:
-      RetryError: the outcomes topic is missing or empty.
-    """
+    """Read what is on Kafka now; retries are read from the topics that letters name, or from `retry_topics`. Raises RetryError
+    where the outcomes topic is missing or empty."""
     until_ms = clock.wall_ms()
 
     def load_topics(*topics: str) -> DataFrame:
@@ -140,12 +133,11 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
 
 
 def list_retry_targets(letters: DataFrame) -> list[str]:
-    """List the topics that retries were sent to, sorted."""
     rows = letters.where("decision = 'retry'").select("target").distinct().collect()
     return sorted(row["target"] for row in rows)
 
 
 def first_failed_ms(sets: Datasets, since_ms: int) -> int:
-    """The first failure of all letters that failed first since a time, or the end of observation where none did."""
+    """Find the first failure of all letters that failed first since a time, or the end of observation where none did."""
     first = sets.letters.where(F.col("first_failed_ms") >= since_ms).agg(F.min("first_failed_ms")).collect()[0][0]
     return sets.until_ms if first is None else int(first)

@@ -52,11 +52,7 @@ class Decisions(NamedTuple):
 
 
 def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions:
-    """The frames of letters that failed first at `since_ms` or later.
-
-    Raises:
-      RetryError: there are none.
-    """
+    """Build the frames of letters that failed first at `since_ms` or later; raises RetryError where there are none."""
     made = decisions_if_any(datasets, settle_ms=settle_ms, since_ms=since_ms)
     if made is None:
         raise RetryError("no letter failed first in this period: give an earlier --since, or run `retry analytics ingest` again")
@@ -64,7 +60,6 @@ def decisions(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decis
 
 
 def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -> Decisions | None:
-    """Build the frames of letters that failed first at `since_ms` or later; None where there are none."""
     size = bytes_read(datasets.letters)
     are_many = size > _MORE_BYTES
     # Kept, because all questions read them. Not too many rows are checkpointed, so that no question plans their making again;
@@ -122,7 +117,7 @@ def with_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None
 
 
 def bytes_read(frame: DataFrame) -> int:
-    """How large that is which a frame is made of, without reading it: the files of its days; else what Spark takes it for."""
+    """Measure what a frame is made of, without reading it: the files of its days; else what Spark takes it for."""
     execution = frame._jdf.queryExecution()  # type: ignore[operator]
     leaves = execution.executedPlan().collectLeaves()
     scans = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.getClass().getSimpleName() == "FileSourceScanExec"]

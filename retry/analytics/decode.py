@@ -24,7 +24,7 @@ from retry.telemetry.outcomes import DISCARD, ERASE, PARK, RETRY, RETURN
 # Reads every committed record of some topics into a frame, through Spark's Kafka source.
 
 def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> DataFrame:
-    """Everything committed on `topics` by now; a topic that does not exist holds nothing."""
+    """Read everything committed on `topics` by now; a topic that does not exist holds nothing."""
     return (
         spark.read.format("kafka")
         .options(**options)
@@ -37,7 +37,7 @@ def load_records(spark: SparkSession, options: Mapping[str, str], topics: Iterab
 
 
 def topic_pattern(topics: Iterable[str]) -> str:
-    """The topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing.
+    """Write the topics as a pattern: a missing topic subscribed by name fails the read, a pattern without a match reads nothing.
 
     Spark looks for it anywhere in a name, so it says where a name begins and ends. A text that no topic can be called, which
     others may have written into an outcome, is left out.
@@ -56,7 +56,6 @@ _TIMES = ("taken_ms", "first_failed_ms", "failed_ms", "due_ms")
 
 
 def decode_letters(outcomes: DataFrame) -> DataFrame:
-    """The letters among records of the outcomes topic, in the columns of `LETTER`."""
     parsed = _parse_outcomes(outcomes, OUTCOME_RECORD)
     readable = parsed.where(_is_letter() & (_letter_fault(F.col("parsed")) == ""))
     each = readable.select(F.explode(_unpack_letters(F.col("parsed"))).alias("letter"), *RECORD_LOCATION.names)
@@ -64,7 +63,6 @@ def decode_letters(outcomes: DataFrame) -> DataFrame:
 
 
 def positions(outcomes: DataFrame) -> DataFrame:
-    """The samples of committed offsets among records of the outcomes topic, in the columns of `POSITION`."""
     parsed = _parse_outcomes(outcomes, SAMPLE)
     return parsed.where(~_is_letter() & (_sample_fault() == "")).select("parsed.*", *RECORD_LOCATION.names)
 
@@ -102,13 +100,13 @@ def aside(records: DataFrame, outcomes_topic: str) -> DataFrame:
 
 
 def day(moment_ms: str | Column) -> Column:
-    """The day in UTC, whatever the session's time zone."""
+    """Find the day in UTC, whatever the session's time zone."""
     days = F.floor((F.col(moment_ms) if isinstance(moment_ms, str) else moment_ms) / _DAY_MS)
     return F.date_add(F.lit("1970-01-01").cast("date"), F.least(F.greatest(days, F.lit(0)), F.lit(_LAST_DAY)).cast("int"))
 
 
 def header(name: str) -> Column:
-    """The last value of a header, as Kafka's own `lastHeader`; null where there is none."""
+    """Find the last value of a header, as Kafka's own `lastHeader`; null where there is none."""
     same_name = F.filter(F.col("headers"), lambda each: each["key"] == name)
     return F.try_element_at(same_name, F.lit(-1))["value"].cast("string")
 
@@ -130,13 +128,11 @@ def _is_letter() -> Column:
 
 
 def _unpack_letters(record: Column) -> Column:
-    """The letters that a record of outcomes tells of, as a list of `OUTCOME`."""
+    """List the letters that a record of outcomes tells of, as `OUTCOME`."""
     return F.flatten(F.transform(record["letters"], lambda alike: _letters_alike(record, alike)))
 
 
 def _letters_alike(record: Column, alike: Column) -> Column:
-    """The letters of one object of `decode_letters`."""
-
     def build_letter(id_: Column, n: Column) -> Column:
         fields = {name: record[name] for name in ("v", "taken_ms", "action", "action_kind")}
         fields |= {name: alike[name] for name in OUTCOME.names if name in SHARED.names}
@@ -152,7 +148,7 @@ def _letters_alike(record: Column, alike: Column) -> Column:
 
 
 def _letter_fault(record: Column) -> Column:
-    """Why a record tells of no letters that can be counted; empty where it does."""
+    """Say why a record tells of no letters that can be counted; empty where it does."""
     # A list that is null has no length to compare: then the record cannot be read.
     wrong = F.exists(_unpack_letters(record), _is_undecided) | F.exists(record["letters"], _uneven)
     return _fault(record, format_versions.OUTCOME.reads, F.coalesce(wrong, F.lit(True)))
@@ -171,7 +167,7 @@ def _is_undecided(letter: Column) -> Column:
 
 
 def _sample_fault(parsed: Column | None = None) -> Column:
-    """Why a record is no sample of a committed offset; empty where it is one."""
+    """Say why a record is no sample of a committed offset; empty where it is one."""
     parsed = F.col("parsed") if parsed is None else parsed
     beyond = _is_beyond(parsed, "at_ms") | _is_beyond(parsed, "partition", "offset", most=_OFFSET_MAX)
     return _fault(parsed, _SAMPLE_READS, _is_incomplete(parsed, SAMPLE) | beyond)

@@ -30,12 +30,7 @@ _RENAMES_OVER, _LOCAL = ("hdfs",), "file"
 
 
 class Listed(NamedTuple):
-    """A file that counts.
-
-    Attributes:
-      name: from the set's folder on: `day=…/team=…/part-….parquet`.
-      line: what the list says of it.
-    """
+    """A file that counts: its `name` from the set's folder on, `day=…/team=…/part-….parquet`, and the `line` that lists it."""
 
     name: str
     bytes: int
@@ -66,11 +61,11 @@ class FileList:
         self._folder = self._hadoop.Path(self._root, "_spark_metadata")
 
     def latest(self) -> int:
-        """The last batch that was listed; -1 where there was none."""
+        """Find the last batch that was listed; -1 where there was none."""
         return max((batch for batch, _, _ in self._list_batch_files()), default=-1)
 
     def find_whole_list(self) -> Whole | None:
-        """The last file of the list that repeats all before it; None where there were not ten batches yet."""
+        """Read the last file of the list that repeats all before it; None where there were not ten batches yet."""
         found = {batch: status for batch, is_whole, status in self._list_batch_files() if is_whole}
         if not found:
             return None
@@ -78,16 +73,12 @@ class FileList:
         return Whole(batch, found[batch].getModificationTime(), self._read(found[batch].getPath()))
 
     def since(self, batch: int) -> set[str]:
-        """Names of the files that batches after this one have listed."""
         later = [status for number, _, status in self._list_batch_files() if number > batch]
         return {each.name for status in later for each in self._read(status.getPath())}
 
     def replace(self, whole: Whole, files: list[str]) -> None:
-        """Write the lines of `files` in place of what is listed there, in one step.
-
-        Raises:
-          Py4JError, OSError: it was not written, and all is as before.
-        """
+        """Write the lines of `files` in place of what is listed there, in one step; where Py4JError or OSError is raised all is
+        as before."""
         path = self._hadoop.Path(self._folder, f"{whole.batch}.compact")
         text = bytearray("\n".join([_VERSION, *files]).encode())
         if self._fs.hasPathCapability(path, _WHOLE_OR_NOT):
@@ -105,11 +96,7 @@ class FileList:
         self._hadoop.FileContext.getFileContext(path.toUri(), self._conf).rename(made, path, over)
 
     def demand_one_step(self) -> None:
-        """Make sure that the list can be replaced in one step.
-
-        Raises:
-          RetryError: no way to do so is known on this file system.
-        """
+        """Raise RetryError where no way is known to replace the list in one step on this file system."""
         scheme = self._fs.getScheme()
         if not (self._is_local or scheme in _RENAMES_OVER or self._fs.hasPathCapability(self._folder, _WHOLE_OR_NOT)):
             raise RetryError(f"on {scheme} no list can be replaced in one step: compact works on local disks, HDFS and S3A")
@@ -128,7 +115,6 @@ class FileList:
         return found
 
     def within(self, folders: Iterable[str]) -> set[str]:
-        """Names of the files that lie in some folders of the set now."""
         paths = [(folder, self._hadoop.Path(self._root, folder)) for folder in folders]
         there = [(folder, path) for folder, path in paths if self._fs.exists(path)]
         return {f"{folder}/{each.getPath().getName()}" for folder, path in there for each in self._fs.listStatus(path)}
@@ -147,7 +133,6 @@ class FileList:
         }, separators=(",", ":"))  # fmt: skip
 
     def delete(self, name: str) -> None:
-        """Delete a file or a folder of the set."""
         self._fs.delete(self._hadoop.Path(self._root, name), True)
 
     def folders(self, below: str) -> dict[str, int]:
@@ -164,7 +149,7 @@ class FileList:
         return max(times_ms, default=status.getModificationTime())
 
     def _files(self, folder: Any) -> Iterator[Any]:
-        """All files below a folder.
+        """List all files below a folder.
 
         An object store lists them all at once. Of local ones Hadoop then asks for owners, and starts a process for each.
         """

@@ -31,7 +31,8 @@ Rows = list[dict[str, Any]]
 def findings(
     spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None = None, before: Decisions | None = None
 ) -> dict[str, Any]:
-    """Every answer by name, each a list of rows, the largest first; see `retry.analytics.questions` for their columns.
+    """Answer every question by name, each with a list of rows, the largest first; see `retry.analytics.questions` for their
+    columns.
 
     Args:
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.
@@ -90,7 +91,6 @@ def _answer_questions(
 
 
 def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
-    """Return `policies.sums` of all letters and by `team`, `policy` and `exception`, the most letters first."""
     found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
     for row in policies.largest_sums(histories, _ROWS_MAX).collect():
         found[row["of"]].append(row.asDict())
@@ -98,7 +98,6 @@ def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
 
 
 def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
-    """The answers that are sums of letters: each has some columns of them, and is in an order of its own."""
     (totals,) = sums["all"]
     recovered = [row for row in _group_rows(sums["policy"], "recovered") if row["recovered"]]
     return {

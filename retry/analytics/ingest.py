@@ -79,7 +79,7 @@ class Ingest:
         self._retry_topics, self._batch_records, self._stopping = list(retry_topics), batch_records, stopping
 
     def run(self) -> dict[str, int]:
-        """One pass; how many records it has added to each set.
+        """Make one pass, and count how many records it has added to each set.
 
         Raises:
           RetryError: Kafka cannot be read, the folder cannot be written, or another ingest writes to it.

@@ -17,17 +17,11 @@ from retry.analytics.questions import recovery
 from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 from retry.analytics.spark_session import end_java, session
 
-_MADE_UP = {
-    datasets.LETTERS: (LETTER, "taken_ms"), datasets.RETRIES: (SENT, "sent_ms"), datasets.POSITIONS: (POSITION, "at_ms"),
-}  # fmt: skip
+_MADE_UP = {datasets.LETTERS: (LETTER, "taken_ms"), datasets.RETRIES: (SENT, "sent_ms"), datasets.POSITIONS: (POSITION, "at_ms")}
 
 
 def prepare() -> Path:
-    """The file of the present Java and Spark, which is made where there is none.
-
-    Raises:
-      RetryError: Java did not make it.
-    """
+    """Find the file of the present Java and Spark, or make it; raises RetryError where Java did not make it."""
     return spark_session.find_archive() or spark_session.create_archive(_run_report)
 
 

@@ -103,7 +103,7 @@ PARKED = _columns(
 # Reads folders of Parquet files, in columns that are given beforehand.
 
 def rows_of(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
-    """The rows of a folder; none where it is missing, and null in columns that whoever wrote it did not know."""
+    """Read the rows of a folder; none where it is missing, and null in columns that whoever wrote it did not know."""
     try:
         # With a given schema, columns that older runs did not write are null, and team 7 stays a text.
         # Old days may be deleted, though the list of a set names their files for ever.
@@ -115,7 +115,6 @@ def rows_of(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """A frame of these columns without a row."""
     # Not `createDataFrame`, which starts a Python process for each core.
     return spark.range(0).select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields])
 
@@ -134,20 +133,19 @@ _READABLE_CHARS = 24
 
 
 def folder(team: Column) -> Column:
-    """The name of a team's folder: its own where that is short and plain, else what is readable of it and its SHA-256."""
+    """Name a team's folder: its own name where that is short and plain, else what is readable of it and its SHA-256."""
     readable = F.regexp_replace(F.lower(F.substring(team, 1, _READABLE_CHARS)), "[^a-z0-9]+", "-")
     return F.when(team.rlike(_PLAIN), team).otherwise(F.concat(readable, F.lit("-"), F.sha2(team, 256)))
 
 
 def laid_out(rows: DataFrame) -> DataFrame:
-    """Rows of a set as they are written: of those that have a team, `team` names the folder."""
+    """Lay out rows of a set as they are written: of those that have a team, `team` names the folder."""
     if "team" not in rows.columns:
         return rows
     return rows.withColumn(TEAM_NAME, F.col("team")).withColumn("team", folder(F.col("team")))
 
 
 def read_teams_back(written: DataFrame) -> DataFrame:
-    """Rows as they were before they were laid out."""
     return written.withColumn("team", F.col(TEAM_NAME))
 
 
@@ -183,7 +181,6 @@ def read_horizon(spark: SparkSession, data: str) -> Horizon:
 
 
 def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:
-    """Note it, in place of what was noted before."""
     values = horizon._asdict()
     columns = {name: F.lit(value) for name, value in values.items() if name != "groups"} | {"groups": _as_map(horizon.groups)}
     row = [columns[field.name].cast(field.dataType).alias(field.name) for field in HORIZON_ROW.fields]
@@ -191,7 +188,7 @@ def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:
 
 
 def first_days(positions: DataFrame) -> dict[str, date]:
-    """The day of the first sample of each group; of samples with their `day`."""
+    """Find the day of the first sample of each group; of samples with their `day`."""
     return {row[0]: row[1] for row in positions.groupBy("group").agg(F.min("day")).collect()}
 
 

@@ -104,7 +104,6 @@ def _trust(left: Properties) -> dict[str, str]:
 
 
 def _identity(left: Properties) -> dict[str, str]:
-    """Who the client is by its certificate."""
     chain, key = _pem(left, "certificate"), _pem(left, "key")
     store = left.pop("ssl.keystore.location", "")
     if store and (chain or key):
@@ -123,7 +122,8 @@ def _identity(left: Properties) -> dict[str, str]:
 
 
 def _unlock_key(key: str, password: str) -> str:
-    """The key in the only form that the Java client takes for sure: PKCS #8. Java 17 knows no lock that openssl makes today."""
+    """Write the key in the only form that the Java client takes for sure: PKCS #8. Java 17 knows no lock that openssl makes
+    today."""
     try:
         private_key = load_pem_private_key(key.encode(), password.encode() if "ENCRYPTED" in key and password else None)
         return private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -133,7 +133,7 @@ def _unlock_key(key: str, password: str) -> str:
 
 
 def _pem(left: Properties, kind: str) -> str:
-    """The text itself: the Java client wants certificate and key in one file, which here are two."""
+    """Read the text itself: the Java client wants certificate and key in one file, which here are two."""
     file, pem = left.pop(f"ssl.{kind}.location", ""), left.pop(f"ssl.{kind}.pem", "")
     if file and pem:
         _reject_property(f"ssl.{kind}.location", f"ssl.{kind}.pem is set as well; give one of both")
@@ -164,7 +164,6 @@ def _login(left: Properties) -> dict[str, str]:
 
 
 def _oauth(left: Properties) -> dict[str, str]:
-    """A token from an endpoint, for the client's own credentials."""
     begin = "sasl.oauthbearer."
     if left.pop(f"{begin}method", "").lower() != "oidc":
         _reject_property(f"{begin}method", "Spark's Kafka client takes tokens from an endpoint only; set it to oidc")

@@ -36,7 +36,7 @@ _USED = f"-Xshare:auto -XX:+VerifySharedSpaces {_SILENT}"
 
 
 def find_archive() -> Path | None:
-    """The file of the present Java and Spark, where one was made and can be read."""
+    """Find the file of the present Java and Spark, where one was made and can be read."""
     # A user without a home has no cache, and a file may be deleted meanwhile: a session starts all the same.
     with suppress(OSError, RuntimeError):
         # Its name ends with its size: of a file that was cut off Java would die.
@@ -46,17 +46,13 @@ def find_archive() -> Path | None:
 
 
 def java_options() -> str:
-    """Options with which Java uses the file, where there is one."""
     file = find_archive()
     return "" if file is None else f'-XX:SharedArchiveFile="{file}" {_USED}'
 
 
 def create_archive(run: Callable[[str], None]) -> Path:
     """Make the file; `run` starts Java with the options that it is given, loads what is to be kept, and waits for Java's end.
-
-    Raises:
-      RetryError: Java has made none.
-    """
+    Raises RetryError where Java has made none."""
     began = cache_dir() / f"{_build_archive_name()}.{os.getpid()}"
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
@@ -104,17 +100,16 @@ _JAVA_ENDS_S = 900
 def session(
     name: str = "retry-report", *, memory: str = _DRIVER_MEMORY, quick: bool = True, kafka: bool = True, java: str | None = None
 ) -> Iterator[SparkSession]:
-    """A session for the time of the block; its Java process ends with this one.
+    """Open a session for the time of the block; its Java process ends with this one.
 
     Args:
       memory: of the local Java process, as `1g`; on a cluster `spark-submit` says.
       quick: whether to start soon rather than to be fast in the long run.
       kafka: whether Kafka is read. To look for its jars takes time, and they are fetched where they are missing.
-      java: more options of the local Java process; None for those of `retry.analytics.spark_session`.
+      java: more options of the local Java process; None for those of `java_options`.
 
     Raises:
-      JarsUnavailable: see `retry.jars`.
-      JavaUnavailable: see `retry.jars`.
+      JarsUnavailable, JavaUnavailable: see `retry.jars`.
       RetryError: Spark did not start.
     """
     builder = SparkSession.builder.appName(name)
@@ -133,11 +128,8 @@ def session(
 
 
 def end_java() -> None:
-    """End the Java process of the sessions of this process, which are over, and wait for it.
-
-    Raises:
-      RetryError: it failed in the end.
-    """
+    """End the Java process of the sessions of this process, which are over, and wait for it; raises RetryError where it
+    failed."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -147,11 +139,7 @@ def end_java() -> None:
 
 @contextmanager
 def failing_as(failure: str) -> Iterator[None]:
-    """Turns what Spark raises into one line that begins with `failure`.
-
-    Raises:
-      RetryError: Spark failed.
-    """
+    """Turn what Spark raises into a RetryError of one line that begins with `failure`."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -159,7 +147,7 @@ def failing_as(failure: str) -> Iterator[None]:
 
 
 def _innermost_reason(error: Exception) -> str:
-    """One line: a stack trace tells an operator nothing, and may tell others too much."""
+    """Cut down to one line: a stack trace tells an operator nothing, and may tell others too much."""
     inner = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while inner is not None and inner.getCause() is not None:
         inner = inner.getCause()

@@ -56,7 +56,7 @@ _CLOSE = 1e-12
 
 
 class Rate(NamedTuple):
-    """`events` of `trials`, which stand for the part `weight` of the whole."""
+    """Events of so many trials, which stand for the part `weight` of the whole."""
 
     weight: float
     events: int
@@ -82,9 +82,8 @@ def _gamma(mean: float, variance: float, part: float) -> float:
 
 
 def gamma_quantile(shape: float, part: float) -> float:
-    """Below which value lies that part of a gamma distribution of scale 1.
-
-    Newton's method on the logarithm, from the approximation of E. B. Wilson and M. M. Hilferty (1931).
+    """Compute below which value lies that part of a gamma distribution of scale 1: Newton's method on the logarithm, from the
+    approximation of E. B. Wilson and M. M. Hilferty (1931).
 
     >>> round(gamma_quantile(1, 0.975), 6)
     3.688879
@@ -158,7 +157,6 @@ def more_often(one: Counts, other: Counts) -> float:
 
 
 def _least(one: Counts, other: Counts) -> int:
-    """The fewest events that the first group can have of all."""
     return max(0, one[0] + other[0] - other[1])
 
 
@@ -209,8 +207,6 @@ class Incidence(NamedTuple):
 
 @dataclass(slots=True)
 class _Way:
-    """One way, and the sums that its variance is made of."""
-
     part: float = 0.0
     squares: float = 0.0
     products: float = 0.0

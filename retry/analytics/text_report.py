@@ -1,5 +1,4 @@
-"""The report as lines for a terminal: what became of the letters of each policy, why they parked, what operators did with them,
-and which attempts recovered."""
+"""The report as lines for a terminal: what became of each policy's letters, why they parked, and which attempts recovered."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _ACTED = ("letters", "recovered", "failed", "open", "parked", "discarded")
 
 
 def format_report(findings: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of at most a hundred columns for names of usual length, of what `retry.analytics.findings` gives."""
+    """Format what `retry.analytics.findings` gives, in lines of at most a hundred columns for names of usual length."""
     totals, period, saving = findings["totals"], findings["period"], findings["saving"]
     yield f"Letters that failed from {moment(period['since_ms'])} to {moment(period['until_ms'])} UTC: {count(totals['letters'])}"
     yield f"{share(totals['recovery'])} of those that ended recovered, half of them within {duration(totals['p50_ms'])}"

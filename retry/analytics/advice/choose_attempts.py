@@ -1,15 +1,14 @@
 """How many attempts, and which delays, are worth it for one kind of failure.
 
 **Attempts.** The fewest of which it is known, with 95 % confidence, that they bring at least the wanted part (`keep`) of the
-recoveries which all attempts bring. What is given up is bounded from above, and what is kept from below; see
-`retry.analytics.advice.choose_attempts`. Candidates are gone through from the most attempts down, and the first that is
-not known to do ends it: so all of them together are wrong in no more than 5 % of all cases. Where nothing ever recovered there
-is nothing to keep: then at most 1 - `keep` of the *letters* may be given up, and one attempt stays, so that it shows when this
-changes.
+recoveries which all attempts bring. What is given up is bounded from above, and what is kept from below, see `Prospect`.
+Candidates are gone through from the most attempts down, and the first that is not known to do ends it: so all of them together
+are wrong in no more than 5 % of all cases. Where nothing ever recovered there is nothing to keep: then at most 1 - `keep` of the
+*letters* may be given up, and one attempt stays, so that it shows when this changes.
 
 **Delays.** Only such as were observed, at least 30 times, at the same attempt: another delay is proposed where letters that
-waited so long recovered more often than all others together, and that by more than chance explains: there are as many chances
-as there are delays to choose from, and the level is divided by their number. Of those that are as good as the best it is the
+waited so long recovered more often than all others together, and that by more than chance explains: there are as many chances as
+there are delays to choose from, and the level is divided by their number. Of those that are as good as the best it is the
 shortest. Jitter draws delays by a hash of the letter's place, so within one policy they were as good as drawn by lot. It is
 assumed that the chance of an attempt depends on its number and its delay, not on the delays before it. Fewer attempts are
 therefore never justified by better delays.
@@ -42,7 +41,7 @@ _ROUND_MS = sorted({
 
 
 def round_delay(delay_ms: int) -> int:
-    """The nearest delay that people would write, at most 16 % longer or shorter.
+    """Round to the nearest delay that people would write, at most 16 % longer or shorter.
 
     >>> [round_delay(ms) for ms in (108_229, 61_000, 9_700, 950, 5_000_000, 90_000_000, 0)]
     [120000, 60000, 10000, 1000, 5400000, 86400000, 0]
@@ -51,7 +50,7 @@ def round_delay(delay_ms: int) -> int:
 
 
 def merge_delays(delays_ms: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Attempts in a row that have one delay: the first, the last, and the delay.
+    """Merge attempts in a row that have one delay: the first, the last, and the delay.
 
     >>> merge_delays({1: 5, 2: 5, 4: 5, 5: 9})
     [(1, 2, 5), (4, 4, 5), (5, 5, 9)]
@@ -77,11 +76,8 @@ _NEAR = 2.0
 
 @dataclass(frozen=True)
 class Prospect:
-    """Evidence, and what is planned.
-
-    Attributes:
-      planned: delays by attempt, from the first; of a few letters, so that jitter shows. None where the policy is not known.
-    """
+    """Evidence, and what is planned: delays by attempt, from the first; of a few letters, so that jitter shows. None where the
+    policy is not known."""
 
     evidence: Evidence
     planned: Sequence[Sequence[int]] | None = None
@@ -128,12 +124,12 @@ class Prospect:
                 yield Rate(self.reach[attempt - 1] * part, sum(cell.recovered for cell in group), trials)
 
     def _estimate_unknown(self, attempt: int) -> float:
-        """Part of the letters of an attempt that waits as long as none of which the end is known."""
+        """Estimate the part of the letters of an attempt that waits as long as none of which the end is known."""
         known = sum(part for group, part in self._weigh_delays(attempt) if any(cell.ended for cell in group))
         return max(0.0, 1 - known)
 
     def _weigh_delays(self, attempt: int) -> list[tuple[list[Cell], float]]:
-        """Delays that were seen, and the part of the attempt that waits so long."""
+        """List delays that were seen, and the part of the attempt that waits so long."""
         groups = _like_delays(self.evidence.cells.get(attempt, ()))
         if self.planned is None:
             letters = sum(cell.letters for group in groups for cell in group)
@@ -146,7 +142,7 @@ class Prospect:
 
 
 def _like_delays(cells: tuple[Cell, ...]) -> list[list[Cell]]:
-    """Delays that are counted together: neighbours of which one has few letters.
+    """Group delays that are counted together: neighbours of which one has few letters.
 
     Failures of long delays are known later than those of short ones. Counted apart, that makes no difference.
     """
@@ -204,7 +200,6 @@ class Advice:
 
     @property
     def saved(self) -> float:
-        """Retries that need not be made."""
         return self.retries_now - self.retries
 
     @property
@@ -214,7 +209,6 @@ class Advice:
 
     @property
     def changes(self) -> bool:
-        """Whether a policy file is to say something else."""
         return self.verdict in ("fewer", "delays")
 
 
@@ -222,7 +216,7 @@ def choose(
     evidence: Evidence, *, planned: Sequence[Sequence[int]] | None = None,
     keep: float = KEEP, enough: int = ENOUGH, comparisons: int | None = None,
 ) -> Advice:  # fmt: skip
-    """The advice for one kind of failure.
+    """Choose the advice for one kind of failure.
 
     Args:
       planned: what the policy of now has for such letters, see `Prospect`.
@@ -250,7 +244,7 @@ def choose(
 
 
 def delays_tried(evidence: Evidence) -> int:
-    """How many delays there are to choose from."""
+    """Count the delays that there are to choose from."""
     return sum(len(tried) for cells in evidence.cells.values() if len(tried := _select_tried(cells)) > 1)
 
 
@@ -259,7 +253,7 @@ def _select_tried(cells: tuple[Cell, ...]) -> list[Cell]:
 
 
 def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
-    """The shortest delay of those that are as good as the best, where that is clearly better than all others together."""
+    """Find the shortest delay of those that are as good as the best, where that is clearly better than all others together."""
     tried = _select_tried(cells)
     if len(tried) < 2:
         return None

@@ -40,7 +40,6 @@ def compare_policies(
 
 
 def format_comparison(comparison: Mapping[str, Any]) -> list[str]:
-    """The comparison as a table for people."""
     rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "unobserved", "recovered", "parked", "p50", "p90")]
     for kind in [{"team": "all", "exception": ""} | {name: comparison[name] for name in ("now", "tried")}, *comparison["kinds"]]:
         for which in ("now", "tried"):
@@ -122,7 +121,6 @@ def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> d
 
 
 def format_backtest(found: Mapping[str, Any]) -> Iterator[str]:
-    """Render the result of a backtest as lines of text."""
     yield f"all: {_sentence(found['all'])}"
     for row in found["kinds"]:
         where = f" ({', '.join(row['topics'])})" if row["topics"] else ""
@@ -147,7 +145,7 @@ def _is_of(newer: Kind, kind: Kind) -> bool:
 
 
 def _replay_letters(met: list[Evidence], attempts: int | None) -> dict[str, Any]:
-    """Letters of one advice, with so many attempts; None for all that they had."""
+    """Sum up the letters of one advice, with so many attempts; None for all that they had."""
     every = [cell for each in met for cell in each.every]
     within = [cell for cell in every if attempts is None or cell.attempt <= attempts]
     retries, recovered, kept = (

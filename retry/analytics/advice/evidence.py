@@ -47,30 +47,23 @@ class Cell(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """The number of retries whose end is known."""
         return self.recovered + self.failed
 
     @property
     def letters(self) -> int:
-        """The number of all retries, whether their end is known or not."""
         return self.ended + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All cells of one kind.
-
-    Attributes:
-      cells: by attempt, from 1 without a gap, in the order of their delays; of every age together.
-      every: as they were counted.
-    """
+    """All cells of one kind: `cells` by attempt, from 1 without a gap, in the order of their delays, of every age together; and
+    `every` one as they were counted."""
 
     cells: Mapping[int, tuple[Cell, ...]]
     every: tuple[Cell, ...] = field(default=(), repr=False)
 
     @classmethod
     def from_cells(cls, cells: Iterable[Cell]) -> Evidence:
-        """The evidence of cells in any order."""
         every = tuple(sorted(cells))
         by_delay: dict[tuple[int, int], list[Cell]] = {}
         for cell in every:
@@ -92,11 +85,9 @@ class Evidence:
         return sum(cell.letters for cell in self.cells.get(1, ()))
 
     def count_ended(self, attempt: int) -> int:
-        """Retries of this attempt whose end is known."""
         return sum(cell.ended for cell in self.cells.get(attempt, ()))
 
     def count_recovered(self, attempt: int) -> int:
-        """Count the retries of this attempt that recovered."""
         return sum(cell.recovered for cell in self.cells.get(attempt, ()))
 
     def hazard(self, attempt: int) -> Chance:
@@ -104,13 +95,12 @@ class Evidence:
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
 
     def hazards(self) -> list[float]:
-        """The likely hazards of all attempts from 1."""
         return [self.hazard(attempt).likely for attempt in range(1, self.attempts + 1)]
 
 
 def survival(hazards: Iterable[float]) -> list[float]:
-    """Share of the letters that still fail before each attempt, and as the last item after all: Kaplan and Meier, JASA 53
-    (1958) 457-481.
+    """Compute the share of the letters that still fail before each attempt, and as the last item after all: Kaplan and Meier,
+    JASA 53 (1958) 457-481.
 
     >>> survival([0.5, 0.5])
     [1.0, 0.5, 0.25]
@@ -122,12 +112,12 @@ def survival(hazards: Iterable[float]) -> list[float]:
 
 
 def bin_of(delay_ms: int) -> int:
-    """Which step of 41 % a delay, or an age, lies in."""
+    """Find the step of 41 % that a delay, or an age, lies in."""
     return math.floor(BINS_PER_DOUBLING * math.log2(max(1, delay_ms)))
 
 
 def _merge_cells(alike: list[Cell]) -> Cell:
-    """Cells of one attempt and of delays alike as one; its delay and age are of the most letters."""
+    """Merge cells of one attempt and of delays alike; delay and age are of the most letters."""
     first = max(alike, key=lambda cell: cell.letters)
     recovered, failed, unknown = (sum(counts) for counts in zip(*(cell[2:5] for cell in alike), strict=True))
     return Cell(first.attempt, first.delay_ms, recovered, failed, unknown, first.age_ms)
@@ -145,7 +135,7 @@ _TESTED = 5
 
 
 def pool_evidence(evidence: Mapping[Kind, Evidence]) -> dict[Kind, Evidence]:
-    """Evidence by team and exception, and for as many topics and policies together as do not differ; the largest first."""
+    """Pool evidence by team and exception, and for as many topics and policies together as do not differ; the largest first."""
     groups: dict[tuple[str, str | None], list[tuple[Kind, Evidence]]] = {}
     for kind, each in sorted(evidence.items(), key=lambda one: (-one[1].letters, str(one[0]))):
         known = groups.setdefault((kind.team, kind.exception), [])

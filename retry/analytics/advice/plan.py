@@ -23,10 +23,7 @@ Causes = Mapping[tuple[str, str, str | None], bool]
 
 def plan_delays(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> dict[Kind, list[list[int]]]:
     """Compute by kind the delays (ms) of each attempt of sample letters that always fail; kinds without a policy are left out.
-
-    Args:
-      is_cause: by team, topic and exception, whether this is always the root cause.
-    """
+    `is_cause` tells by team, topic and exception, whether this is always the root cause."""
     found = {}
     for kind in kinds:
         routes = [
@@ -45,7 +42,7 @@ def plan_delays(registry: Registry, kinds: Iterable[Kind], is_cause: Causes) -> 
 
 
 def _narrow_route(route: Route, kind: Kind, registry: Registry) -> list[Route]:
-    """The route of a topic as far as it is about such letters; where a rule asks what outcomes do not tell, that rule alone."""
+    """Narrow the route of a topic to such letters; where a rule asks what outcomes do not tell, to that rule alone."""
     if route is registry.default:
         return []
     first = route.plan(Failure(exception=kind.exception), attempt=1, age_ms=0, headers=(), null_value=False)
@@ -54,10 +51,8 @@ def _narrow_route(route: Route, kind: Kind, registry: Registry) -> list[Route]:
     return [replace(route, default_plan=plan, rules=()) for plan in route.plans() if plan.name in kind.policies]
 
 
-def retries(
-    route: Route, exception: str | None, is_cause: bool, begun_ms: int, draw: float
-) -> Iterator[tuple[int, int, int]]:
-    """Attempt, time of failure and due time of every retry that a letter gets which always fails."""
+def retries(route: Route, exception: str | None, is_cause: bool, begun_ms: int, draw: float) -> Iterator[tuple[int, int, int]]:
+    """Yield attempt, time of failure and due time of every retry that a letter gets which always fails."""
     failure = Failure(exception=exception, cause=exception if is_cause else None)
     failed_ms = begun_ms
     for attempt in range(1, _ATTEMPTS_MAX + 1):

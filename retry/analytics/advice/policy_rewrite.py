@@ -57,11 +57,8 @@ class Advised(NamedTuple):
 
 
 def list_advice(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str, str | None], bool]) -> list[Advised]:
-    """The advice of each kind for its topics; where a topic's letters of one exception differ by policy, for its policies alone.
-
-    Args:
-      is_cause: by team, topic and exception, whether this is always the root cause.
-    """
+    """List the advice of each kind for its topics; where a topic's letters of one exception differ by policy, for its policies
+    alone. `is_cause` tells by team, topic and exception, whether this is always the root cause."""
     seen = Counter((kind.team, kind.exception, topic) for kind in advice for topic in kind.topics)
     return [
         Advised(
@@ -75,10 +72,10 @@ def list_advice(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str,
 
 
 def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, int]:
-    """The text of a policy file with the rules added, and how many.
+    """Add the rules to the text of a policy file; returns it and how many there are.
 
-    Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone,
-    and so is an exception whose name a rule cannot hold.
+    Where a topic gets more than 100 advices, those that save most. A topic that the file gives to another team is left alone, and
+    so is an exception whose name a rule cannot hold.
 
     Raises:
       PolicyFileInvalid: the text is no policy file, or would be none with the rules.
@@ -100,22 +97,18 @@ def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, in
 
 
 def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
-    """Return a unified diff of the policy file and the one with the rules added, line by line; none where they are equal.
-
-    Raises:
-      PolicyFileInvalid: the text is no policy file, or would be none with the rules.
-    """
+    """Return a unified diff of the policy file and the one with the rules added, line by line; none where they are equal. Raises
+    as `add_rules`."""
     changed, _ = add_rules(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
 
 
 def is_writable(advised: Advised) -> bool:
-    """Whether a rule can hold the name of the exception."""
     return len(advised.exception) <= _NAME_CHARS_MAX and advised.exception.isprintable()
 
 
 def rule_lines(advised: Advised) -> list[str]:
-    """The rules of an advice as lines of YAML, as `add_rules` writes them for a topic that has none yet."""
+    """Write the rules of an advice as lines of YAML, as `add_rules` does for a topic that has none yet."""
     (usual,) = parse(_BARE, "").list_routes()
     policy = dataclasses.replace(usual.default_plan.policy, max_attempts=advised.advice.attempts_now)
     out, yaml = io.StringIO(), _yaml("")
@@ -124,7 +117,7 @@ def rule_lines(advised: Advised) -> list[str]:
 
 
 def _yaml(text: str) -> YAML:
-    """Reads and writes as this file is written."""
+    """Make a reader and writer that writes as this file is written."""
     yaml = YAML()
     yaml.preserve_quotes = True
     # Each rule is written in full, also beside the one that it was made of: policy files have no aliases.

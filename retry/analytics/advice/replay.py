@@ -2,13 +2,13 @@
 
 Letters of one kind that failed first in the same hour are walked through their retries together, along up to eight ways that
 differ in their place in the hour and in their draws for jitter. On each way the part that still fails grows smaller with every
-retry, by the chance that was observed of such retries; see `retry.analytics.advice.replay`. So no random numbers are drawn,
-and a million letters cost what a thousand do.
+retry, by the chance that was observed of such retries, see `Observed`. So no random numbers are drawn, and a million letters cost
+what a thousand do.
 
 A retry that was not observed, for its attempt, its delay or its age, may recover all letters or none: the bounds say so, and it
-is counted apart. The bounds are also those of chance itself: of as many letters, not of their average. It is assumed that a
-retry fails at once, and that nothing holds it up: pauses, rates, budgets and breakers are left out. Outcomes do not contain
-message, headers, stage or value, so rules with such conditions match no letter; `unjudged_rules` names them.
+is counted apart. The bounds are also those of chance itself: of as many letters, not of their average. It is assumed that a retry
+fails at once, and that nothing holds it up: pauses, rates, budgets and breakers are left out. Outcomes do not contain message,
+headers, stage or value, so rules with such conditions match no letter; `unjudged_rules` names them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ _NEAR = 1.42
 
 
 class RetryChance(NamedTuple):
-    """The chance of a retry, and whether such a retry was observed."""
-
     chance: Chance
     is_observed: bool
 
@@ -60,7 +58,7 @@ class Observed:
         self._known: dict[tuple[int, int, int], Chance | None] = {}
 
     def retry(self, attempt: int, delay_ms: int, age_ms: int, age_before_ms: int) -> RetryChance:
-        """The chance of a retry that was preceded by one of another age, 0 for none."""
+        """Find the chance of a retry that was preceded by one of another age, 0 for none."""
         place = attempt, delay_ms, age_ms
         if place not in self._known:
             self._known[place] = self._like(*place)
@@ -85,12 +83,12 @@ class Observed:
         return Chance(low / off, likely, min(1.0, high * off))
 
     def _estimate_recovered(self, age_ms: int) -> float:
-        """Part of the letters that was seen to recover up to an age."""
+        """Estimate the part of the letters that was seen to recover up to an age."""
         return self._parts[bisect_right(self._ages_ms, age_ms)]
 
 
 def _recovered_by_age(evidence: Evidence) -> tuple[list[int], list[float]]:
-    """Ages, and the part that had recovered before the first, up to the first, and so on."""
+    """List ages, and the part that had recovered before the first, up to the first, and so on."""
     reach = survival(evidence.hazards())
     letters = {attempt: sum(cell.letters for cell in cells if cell.ended) for attempt, cells in evidence.cells.items()}
     gains = sorted(
@@ -128,11 +126,8 @@ _NOT_IN_OUTCOMES = ("stage", "message", "null_value", "headers.")
 
 
 class Start(NamedTuple):
-    """Letters of one kind from one topic that failed first within the hour that begins at `hour_ms`.
-
-    Attributes:
-      policy: that decided on their first retry; empty where that does not matter.
-    """
+    """Letters of one kind from one topic that failed first within the hour that begins at `hour_ms`; `policy` decided on their
+    first retry, and is empty where that does not matter."""
 
     team: str
     topic: str
@@ -167,12 +162,10 @@ class Expected:
 
     @property
     def parked(self) -> float:
-        """Letters that do not recover."""
         return self.letters - self.recovered
 
     @property
     def unobserved(self) -> float:
-        """Retries of which it is not known what they bring."""
         return self.unobserved_attempts + self.unobserved_delays
 
     @property
@@ -226,7 +219,7 @@ def _is_of(start: Start, kind: Kind) -> bool:
 
 
 def unjudged_rules(registry: Registry, starts: Iterable[Start]) -> list[str]:
-    """Rules of these letters' routes with conditions on what outcomes do not contain."""
+    """List rules of these letters' routes with conditions on what outcomes do not contain."""
     routes = {route.name: route for start in starts if (route := registry.route(start.topic)).rules}
     return sorted({
         rule.plan.name for route in routes.values() for rule in route.rules
@@ -249,7 +242,6 @@ class _Bounds:
     is_observed: bool = True
 
     def add_retry(self, chance: Chance, is_observed: bool) -> None:
-        """Add one more retry and its chance to recover."""
         self.is_observed = self.is_observed and is_observed
         if is_observed:
             low, likely, high = (math.log(max(_LEAST_LEFT, 1 - each)) for each in chance)
@@ -258,11 +250,9 @@ class _Bounds:
             self.below += (likely - high) ** 2
 
     def least(self) -> float:
-        """If as little recovers as can be."""
         return 1 - math.exp(min(0.0, self.left + math.sqrt(self.above)))
 
     def most(self) -> float:
-        """If as much recovers as can be."""
         return 1 - math.exp(self.left - math.sqrt(self.below)) if self.is_observed else 1.0
 
 

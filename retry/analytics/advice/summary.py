@@ -18,11 +18,8 @@ def advice_by_kind(
     evidence: Mapping[Kind, Evidence], planned: Mapping[Kind, Sequence[Sequence[int]]] | None = None,
     *, keep: float = KEEP, enough: int = ENOUGH,
 ) -> dict[Kind, Advice]:  # fmt: skip
-    """The advice for each kind, where most is saved first, and of those alike the kind with more letters.
-
-    Args:
-      planned: what the policy file of now has for a kind, see `retry.analytics.advice.plan`; None where there is none.
-    """
+    """Choose the advice for each kind, where most is saved first, and of those alike the kind with more letters. `planned` is
+    what the policy file of now has for a kind, see `retry.analytics.advice.plan`; None where there is none."""
     tried = sum(delays_tried(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
     advice = {
@@ -33,7 +30,7 @@ def advice_by_kind(
 
 
 def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> list[dict[str, Any]]:
-    """A row for each advice.
+    """Make a row for each advice.
 
     It has the fields of the advice, `team`, `exception`, `topics` and `policies` that it is about, `where` (these as a text where
     letters of this exception differ by them, else empty), `saved`, `changes`, `recovery` (the part of the letters that recovers
@@ -61,7 +58,7 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
 
 
 def _where(kind: Kind, kinds: Iterable[Kind]) -> str:
-    """The topics that tell a kind from others of its exception, or its policies."""
+    """Name the topics that tell a kind from others of its exception, or its policies."""
     others = [each for each in kinds if each[:2] == kind[:2] and each is not kind]
     is_by_topic = not any({*kind.topics} & {*each.topics} for each in others)
     first, *more = kind.topics if is_by_topic else kind.policies
@@ -69,8 +66,8 @@ def _where(kind: Kind, kinds: Iterable[Kind]) -> str:
 
 
 def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float]:
-    """All of it together: `retries` that need not be made, `of` how many, their `share`, and what is `kept_low` of the
-    recoveries of each kind."""
+    """Sum up all of it: `retries` that need not be made, `of` how many, their `share`, and what is `kept_low` of the recoveries
+    of each kind."""
     saved = sum(each.saved for each in advice.values() if each.changes)
     made = sum(each.retries_now for each in advice.values())
     return {"retries": saved, "of": made, "share": saved / made if made else 0.0, "kept_low": keep}
@@ -79,11 +76,7 @@ def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float
 # Advice on one kind of failure, in words.
 
 def describe_advice(row: Mapping[str, Any]) -> str:
-    """Say in words what to do, what that saves, and what it keeps.
-
-    Args:
-      row: see `retry.analytics.advice.summary.worth`.
-    """
+    """Say in words what to do, what that saves, and what it keeps; the row is one of `worth`."""
     if row["verdict"] == "unknown":
         return f"too few; {row['missing']:,} more whose end is known {noun(row['missing'], 'is', 'are')} needed"
     is_fewer = row["verdict"] == "fewer"
@@ -131,13 +124,11 @@ class PerRetry(NamedTuple):
 def choose_actions(
     advised: Iterable[Advised], *, per_retry: PerRetry | None = None, file: tuple[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """The five advices that save most retries, the largest first.
+    """Choose the five advices that save most retries, the largest first.
 
     What changes nothing, or saves no whole retry, is no action; nor is what saves fewer than ten retries for each recovery that
-    it puts at risk, or is about an exception whose name no rule can hold. `worth` has all advices.
-
-    Args:
-      file: text and name of the policy file of now.
+    it puts at risk, or is about an exception whose name no rule can hold. `worth` has all advices. `file` is text and name of the
+    policy file of now.
 
     Gives `team`, `exception`, `topics`, `rule` (lines of YAML, to be put before the other rules of these topics), `diff` (lines
     of a unified diff against the policy file; none where there is no file, or it has nothing for such letters), `retries` that

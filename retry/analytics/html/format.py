@@ -88,7 +88,7 @@ def duration(ms: float | None) -> str:
 
 
 def size(number: float | None) -> str:
-    """A number of bytes.
+    """Write a number of bytes.
 
     >>> size(1_234_567), size(12)
     ('1.2 MB', '12 B')

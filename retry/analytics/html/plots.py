@@ -208,7 +208,6 @@ def _percent() -> alt.Axis:
 
 
 def _times(times_ms: Iterable[float]) -> dict[str, Any]:
-    """Scale and axis for times of very different lengths."""
     times = [max(1, each) for each in times_ms]
     low, high = min(times, default=1), max(times, default=1)
     ticks: list[float] = [tick for tick in _TICKS_MS if low <= tick <= high]
@@ -245,7 +244,7 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
 
 
 def _add_titles(svg: str) -> str:
-    """With the label of each mark as its tooltip."""
+    """Give each mark its label as its tooltip."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(svg)  # noqa: S314 - written a moment ago by vl-convert
     for mark in list(root.iter()):

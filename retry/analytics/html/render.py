@@ -27,7 +27,7 @@ _LABEL_CHARS_MAX = 40
 
 
 def render_report(findings: Mapping[str, Any]) -> str:
-    """One HTML file, of what `retry.analytics.findings` found. It has no script and its policy allows none, so nothing in a
+    """Render what `retry.analytics.findings` found as one HTML file. It has no script and its policy allows none, so nothing in a
     name can run."""
     style = _file("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -90,7 +90,7 @@ def _of_teams(rows: Rows) -> Rows:
 
 
 def _name_rows(rows: Rows, *columns: str) -> Rows:
-    """Rows with `kind`, what each is called: in a picture two of one name would be one."""
+    """Name each row as its `kind`: in a picture two of one name would be one."""
     named = [_numbers(row) | {"kind": _label(row, *columns), "team": _label(row, "team")} for row in rows[:_BARS_MAX]]
     return list({row["kind"]: row for row in reversed(named)}.values())[::-1]
 

@@ -136,7 +136,7 @@ _DELAY_ACCURACY = 1_000
 
 
 def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
-    """`retry.analytics.questions.policies.sums` of the policies with most letters."""
+    """Take `sums` of the policies with most letters."""
     largest = sums(histories.groupBy(*_KEYS)).orderBy(F.desc("letters"), *_KEYS).limit(most)
     return [row.asDict() for row in largest.collect()]
 

@@ -1,10 +1,8 @@
 """Which part of all letters has recovered, was parked, or is too old by attempt N or within time T; and how retries ended.
 
-Spark counts who was at risk and what was decided at each place of the axis; curves are made of it on the
-driver.
-
-Both look back from `settled_ms`, the settle time before the end of observation: that something failed again is known
-sooner than that it recovered. What was decided later counts as not decided.
+Spark counts who was at risk and what was decided at each place of the axis; curves are made of it on the driver. Both look back
+from `settled_ms`, the settle time before the end of observation: that something failed again is known sooner than that it
+recovered. What was decided later counts as not decided.
 """
 
 from __future__ import annotations
@@ -133,12 +131,11 @@ _STRATUM = ("team", "exception", "topic", "policy")
 
 
 def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
-    """How the retries of each kind of failure ended, by attempt, delay and age.
+    """Count how the retries of each kind of failure ended, by attempt, delay and age.
 
     What failed after `settled_ms`, less than the settle time before the end of observation, counts as unknown like what may have
-    recovered since: failures are known sooner, and late attempts would look worse than they are.
-
-    What operators returned is left out: no policy has made that retry.
+    recovered since: failures are known sooner, and late attempts would look worse than they are. What operators returned is left
+    out: no policy has made that retry.
 
     Reads `team`, `exception`, `cause`, `topic`, `first_policy`, `attempt`, `delay_ms`, `due_ms`, `first_failed_ms`, `fate`,
     `ended_ms`, `bytes`, `returned`. Gives `team`, `exception`, `topic`, `policy` (that decided on the letter first), `attempt`,
