@@ -80,17 +80,11 @@ class Routes:
         fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
         aliases: AliasNames = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
         return Route(
-            each.team,
-            name,
-            default_plan,
-            rules,
-            allowed,
-            aliases=MappingProxyType(aliases) if aliases else None,
+            each.team, name, default_plan, rules, allowed, aliases=MappingProxyType(aliases) if aliases else None,
             # What failed in a retry consumer lies in the topic that the retry was sent to.
-            origins=frozenset(topic.origins) | fixed | (allowed or frozenset()),
+            origins=frozenset(topic.origins) | fixed | (allowed or frozenset()), renews_timestamps=renews,
             group=_resolve_group(self._document, topic.group, each.path, self._groups[each.team]),
-            renews_timestamps=renews,
-        )
+        )  # fmt: skip
 
     def _rule(self, default_plan: RetryPlan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None) -> Rule:
         matches = conditions(self._document, rule, path)
@@ -104,12 +98,9 @@ class Routes:
     def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
         retry_to = _or(overrides.retry_to, plan.retry_to)
         said: dict[str, Any] = {
-            "policy": self._build_policy(overrides, path, plan.policy),
-            "retry_to": retry_to,
-            "park_to": _or(overrides.park_to, plan.park_to),
-            "ordered": _or(overrides.ordered, plan.ordered),
-            "template": template(retry_to, pattern),
-        }
+            "policy": self._build_policy(overrides, path, plan.policy), "park_to": _or(overrides.park_to, plan.park_to),
+            "retry_to": retry_to, "template": template(retry_to, pattern), "ordered": _or(overrides.ordered, plan.ordered),
+        }  # fmt: skip
         # Nearly all of thousands of teams say nothing of their own.
         changes = {field: value for field, value in said.items() if value != getattr(plan, field)}
         return dataclasses.replace(plan, **changes) if changes else plan

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import re2
@@ -16,9 +17,8 @@ from msgspec import UNSET
 
 from backoff import PolicyInvalid, duration_ms
 from retry.policies import schema
-from retry.policies.route import Condition
+from retry.policies.route import Condition, MatchInput
 from retry.policies.yaml_document import Document
-from retry.record import Header
 
 _TEXT_MAX = 4_096
 # A compiled expression of this size needs a tenth of a second at the very worst; most need some microseconds.
@@ -45,21 +45,16 @@ def conditions(document: Document, rule: schema.RuleSection, path: str) -> tuple
 
 
 def _exception(value: schema.Texts) -> Iterator[Condition]:
-    fits = _glob(value)
-    yield Condition(
-        "exception",
-        _format_value(value),
-        lambda match_input: (match_input.failure.exception, match_input.failure.thrown, match_input.failure.cause),
-        lambda names: fits(names[0]) or fits(names[1]) or fits(names[2]),
-    )
+    fits, get_names = _glob(value), attrgetter("failure.exception", "failure.thrown", "failure.cause")
+    yield Condition("exception", _format_value(value), get_names, lambda names: any(map(fits, names)))
 
 
 def _cause(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("cause", _format_value(value), lambda match_input: match_input.failure.cause, _glob(value))
+    yield Condition("cause", _format_value(value), attrgetter("failure.cause"), _glob(value))
 
 
 def _stage(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("stage", _format_value(value), lambda match_input: match_input.failure.stage, _glob(value))
+    yield Condition("stage", _format_value(value), attrgetter("failure.stage"), _glob(value))
 
 
 def _message(value: str) -> Iterator[Condition]:
@@ -76,7 +71,7 @@ def _message(value: str) -> Iterator[Condition]:
     def occurs(text: str | None) -> bool:
         return text is not None and search(text[:_TEXT_MAX].encode(errors="replace")) is not None
 
-    yield Condition("message", value, lambda match_input: match_input.failure.message, occurs)
+    yield Condition("message", value, attrgetter("failure.message"), occurs)
 
 
 def _attempt(value: object) -> Iterator[Condition]:
@@ -91,12 +86,12 @@ def _attempt(value: object) -> Iterator[Condition]:
         low, high = 0, 0
     if not 1 <= low <= high <= _ATTEMPTS_MAX:
         raise PolicyInvalid("attempt", f"{shown:.40} is not a number or a range from 1 upwards, like 3, 3.., 2..5 or ..4")
-    yield Condition("attempt", str(value), lambda match_input: match_input.attempt, lambda attempt: low <= attempt <= high)
+    yield Condition("attempt", str(value), attrgetter("attempt"), lambda attempt: low <= attempt <= high)
 
 
 def _age(value: object) -> Iterator[Condition]:
     least_ms = duration_ms(value, "age")
-    yield Condition("age", str(value), lambda match_input: match_input.age_ms, lambda age_ms: age_ms >= least_ms)
+    yield Condition("age", str(value), attrgetter("age_ms"), lambda age_ms: age_ms >= least_ms)
 
 
 def _match_headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
@@ -107,26 +102,23 @@ def _match_headers(value: dict[str, schema.Texts]) -> Iterator[Condition]:
 
 def _header(name: str, globs: schema.Texts) -> Condition:
     fits = _glob(globs)
-    return Condition(
-        f"headers.{name}",
-        _format_value(globs),
-        lambda match_input: _last(match_input.headers, name),
-        lambda text: text is not None and fits(text),
-    )
+
+    def last_value(match_input: MatchInput) -> str | None:
+        for each, value in reversed(match_input.headers):
+            if each == name:
+                return (value or b"")[:_TEXT_MAX].decode(errors="replace")
+        return None
+
+    return Condition(f"headers.{name}", _format_value(globs), last_value, lambda text: text is not None and fits(text))
 
 
 def _null_value(value: object) -> Iterator[Condition]:
     if not isinstance(value, bool):
         reason = "in a rule it is a condition, true or false; retry and cancel are for the topic, the team or defaults"
         raise PolicyInvalid("null_value", reason)
-    yield Condition("null_value", str(value).lower(), lambda match_input: match_input.null_value, lambda null: null is value)
+    yield Condition("null_value", str(value).lower(), attrgetter("null_value"), lambda null: null is value)
 
 
-def _last(headers: Sequence[Header], name: str) -> str | None:
-    for each, value in reversed(headers):
-        if each == name:
-            return (value or b"")[:_TEXT_MAX].decode(errors="replace")
-    return None
 
 
 def _glob(value: schema.Texts) -> Callable[[str | None], bool]:

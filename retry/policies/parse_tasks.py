@@ -34,15 +34,11 @@ def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks
         if word not in allowed:
             document.reject_path(path, f"{word!r:.60} is not one of {', '.join(allowed)}{suggest_word(word, allowed)}")
     section = Tasks(
-        topics=frozenset(written.topics),
-        allowed=frozenset(written.allowed_targets),
-        park_to=None if isinstance(written.park_to, UnsetType) else written.park_to,
-        format=written.format,
-        misfire=written.misfire,
-        late_ms=_late_ms(document, written.late),
-        catch_up_max=written.catch_up,
+        topics=frozenset(written.topics), allowed=frozenset(written.allowed_targets), format=written.format,
+        park_to=None if isinstance(written.park_to, UnsetType) else written.park_to, misfire=written.misfire,
+        late_ms=_late_ms(document, written.late), catch_up_max=written.catch_up,
         shortest_ms=max(1, span_ms(document, written.shortest, "tasks.shortest")),
-    )
+    )  # fmt: skip
     return section, limits_of(document, written, "tasks")
 
 

@@ -64,14 +64,9 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
             exact[each.written] = routes.build_route(each, None)
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
-        MappingProxyType(exact),
-        tuple(patterns),
-        routes.default,
-        MappingProxyType(team_limits(document, teams)),
-        MappingProxyType(rates),
-        MappingProxyType(breakers),
-        digest=digest,
-    )
+        MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), digest=digest,
+    )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)
         registry = dataclasses.replace(registry, tasks=section, team_limits={**registry.team_limits, TEAM: limits})

@@ -73,27 +73,28 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pattern: _Text
 
 
-class Topic(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Level(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys that a team and its topics have in common, beside timing and targets."""
+
+    aliases: dict[str, object] | UnsetType = UNSET
+    group: _Group | UnsetType = UNSET
+    null_value: object = UNSET
+    old_timestamp: object = UNSET
+
+
+class Topic(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One dead-letter topic, or a pattern of them."""
 
     dead_letters: _Text | Pattern
     allowed_targets: _Names | UnsetType = UNSET
     origins: _Names = []
-    aliases: dict[str, object] | UnsetType = UNSET
-    group: _Group | UnsetType = UNSET
-    null_value: object = UNSET
-    old_timestamp: object = UNSET
     rules: Annotated[list[RuleSection], Meta(max_length=1_000)] = []
 
 
-class Team(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Team(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A team, with the dead-letter topics that it owns."""
 
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
-    aliases: dict[str, object] | UnsetType = UNSET
-    group: _Group | UnsetType = UNSET
-    null_value: object = UNSET
-    old_timestamp: object = UNSET
     rate: object = UNSET
     budget: object = UNSET
 

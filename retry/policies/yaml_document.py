@@ -19,7 +19,7 @@ from retry.errors import PolicyFileInvalid
 # YAML text → plain values, fast: what nearly every policy file is, read straight from the events of libyaml.
 #
 # A file of thousands of teams is read while a worker starts, and while letters wait for one that runs. Nodes take more than
-# twice as long. Whatever is refused, or unusual, is left to `retry.policies.yaml_document`, which has the words for it.
+# twice as long. Whatever is refused, or unusual, is left to `read`, which has the words for it.
 
 # The format needs 9 levels; each costs the parser a few stack frames.
 DEPTH_MAX = 20

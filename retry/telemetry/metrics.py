@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry
@@ -16,7 +15,6 @@ from retry import clock
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry import prometheus
 from retry.telemetry.call_records import Called
-from retry.telemetry.prometheus import HISTOGRAM, find_declared
 from retry.telemetry.recovery_ratio import Key, Retry, Window, attempt_label, by_label
 from retry.telemetry.unreadable_records import UNREADABLE
 
@@ -59,7 +57,7 @@ class Exceptions:
 
 # How late deliveries are, counted a batch at a time: an observation for each entry would cost more than the entry.
 
-_DECLARED = find_declared("retry_lateness_seconds", HISTOGRAM)
+_DECLARED = prometheus.find_declared("retry_lateness_seconds", prometheus.HISTOGRAM)
 _BOUNDS_MS = (10, 25, 50, 100, 200, 500, 1_000, 2_000, 5_000, 30_000, 300_000)
 
 
@@ -173,7 +171,7 @@ class Metrics:
             if called.decision == "delivered":
                 self._lateness.observe_delays(called.team, [called.due_ms], called.at_ms - called.took_ms)
 
-    def tell_put_back(self, destinations: Tally[str]) -> None:
+    def tell_put_back(self, destinations: Counter[str]) -> None:
         for destination, entries in destinations.items():
             self._put_back.labels(destination).inc(entries)
 

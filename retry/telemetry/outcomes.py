@@ -179,13 +179,8 @@ class OutcomeRecord(msgspec.Struct, frozen=True, gc=False):
     action_kind: str | None = None
 
 
-_decode_record = json_decoder(OutcomeRecord, "outcome")
-
-
-def read_record(value: bytes) -> OutcomeRecord:
-    """Read the letters that a record tells of, as they stand there; of a newer version what can be made out. Raises ValueError
-    where no version wrote it."""
-    return _decode_record(value)
+# Reads letters as they stand in a record; of a newer version what can be made out. Raises ValueError where no version wrote it.
+read_record = json_decoder(OutcomeRecord, "outcome")
 
 
 def read(value: bytes) -> list[Outcome]:

@@ -9,8 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-# Every metric, once: the code makes its metrics from this table, and `make docs` writes docs/reference/metrics.md from it.
-
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
@@ -32,9 +30,8 @@ WORKER = (
     Metric("retry_letters_read_total", COUNTER, ("family",),
            "the same letters by the framework that wrote them; `unknown` where the headers say nothing of the failure"),
     Metric("retry_failures_total", COUNTER, ("team", "exception", "attempt"),
-           "letters by root cause, or by class where no cause is known, and by the number of the retry that failed, `0` "
-           "for a first failure. The first 20 exceptions of a team by name, then `(others)`; `(none)` where the letter "
-           "names none"),
+           "letters by root cause, or by class where no cause is known, and by the number of the retry that failed, `0` for a "
+           "first failure. The first 20 exceptions of a team by name, then `(others)`; `(none)` where the letter names none"),
     Metric("retry_letters_failed_again_total", COUNTER, _RETRY,
            "letters whose retry failed, by policy and number of that retry, `10+` from the tenth on"),
     Metric("retry_letters_parked_total", COUNTER, ("team", "policy", "reason"), "letters parked, by reason"),
@@ -94,13 +91,11 @@ WORKER = (
            "1 while no letter is taken in because a newer version wrote how far letters were taken in"),
     Metric("retry_blocked", GAUGE, ("reason",),
            "how many lanes, shards or parts of the worker are blocked: lanes `paused`, `not_allowed`, `refused`, "
-           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; partitions "
-           "of letters `open_transaction`; intake or deliveries `slow_link`; shards "
-           "`opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, `stalled`; "
-           "the worker `brokers`, `clock`, `policy_file`"),
+           "`circuit_breaker`, `rate_limit`; topics `refused_letters`; partitions of letters `open_transaction`; intake or "
+           "deliveries `slow_link`; shards `opening`, `restoring`, `read_only`, `halted`, `broken`, `sealed`; parts `failing`, "
+           "`stalled`; the worker `brokers`, `clock`, `policy_file`"),
     Metric("retry_lanes_blocked", GAUGE, (),
-           "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says "
-           "why"),
+           "lanes (team, dead-letter topic, target) that have something due and may not send it; `/health/ready` says why"),
     Metric("retry_circuit_breaker_open", GAUGE, ("target",),
            "1 while the circuit breaker of a target is open, 0.5 while it is half open, 0 for closed ones that the "
            "policy file names"),
