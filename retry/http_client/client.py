@@ -85,9 +85,7 @@ def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body:
 # all calls to that host.
 
 RETRY_AFTER_MS_MAX = 24 * 3_600_000
-_THROTTLES = frozenset({
-    HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
-})  # fmt: skip
+_THROTTLES = frozenset({429, 502, 503, 504})
 
 
 class Verdict(Enum):

@@ -10,8 +10,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from ipaddress import IPv4Network as IPv4Net
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -26,7 +25,7 @@ from retry.http_client.dns_lookups import Lookups
 # 127.0.0.1; 2002:7f00:1::, the same by 6to4; and all multicast.
 
 IpAddress = IPv4Address | IPv6Address
-Network = IPv4Net | IPv6Network
+Network = IPv4Network | IPv6Network
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_V6 = IPv6Network("2000::/3")
@@ -48,7 +47,7 @@ _DENIED = [
 @lru_cache(10_000)
 def is_allowed(text: str, listed: tuple[Network, ...] = ()) -> bool:
     """Whether an address may be called: `text` is as a resolver gives it, with a zone or without; `listed` networks may be."""
-    address = unwrap_address(ip_address(text.partition("%")[0]))
+    address = parse_address(text)
     if is_listed(address, listed):
         return True
     if isinstance(address, IPv6Address) and address not in _GLOBAL_V6:
@@ -60,8 +59,10 @@ def is_listed(address: IpAddress, listed: Iterable[Network]) -> bool:
     return any(address.version == network.version and address in network for network in listed)
 
 
-def unwrap_address(address: IpAddress) -> IpAddress:
-    """Find the IPv4 address that a packet comes to in the end, where an IPv6 address only wraps it."""
+@lru_cache(10_000)
+def parse_address(text: str) -> IpAddress:
+    """Parse the address that a packet comes to in the end: the IPv4 address where an IPv6 address only wraps it."""
+    address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -145,12 +146,7 @@ class SsrfGuard:
     def _is_listed(self, host: str, addresses: Iterable[str]) -> bool:
         if host.rstrip(".").lower() in self._allow.hosts:
             return True
-        return all(_is_listed(address, self._allow.networks) for address in addresses)
-
-
-@lru_cache(10_000)
-def _is_listed(address: str, networks: tuple[Network, ...]) -> bool:
-    return is_listed(unwrap_address(ip_address(address.partition("%")[0])), networks)
+        return all(is_listed(parse_address(address), self._allow.networks) for address in addresses)
 
 
 # A request for a timer is checked, and then its host is vetted.

@@ -12,7 +12,6 @@ import asyncio
 import math
 from asyncio.sslproto import SSLProtocol
 from email.utils import formatdate
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -222,10 +221,6 @@ class Handshake(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        # Where the handshake did not succeed nobody else counts it no longer.
         self._connection.connections.discard(self._connection)
         super().connection_lost(exc)
-
-
-def handshakes(certificate: Certificate) -> Any:
-    """Makes connections with TLS, as uvicorn makes those without."""
-    return partial(Handshake, certificate)

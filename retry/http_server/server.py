@@ -10,13 +10,14 @@ import os
 import resource
 import socket
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from retry.errors import AddressUnusable
-from retry.http_server.connections import KEEP_ALIVE_S, Connection, Connections, handshakes
+from retry.http_server.connections import KEEP_ALIVE_S, Connection, Connections, Handshake
 from retry.http_server.host_names import OwnHosts
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class _Server(uvicorn.Server):
         ))  # fmt: skip
         self.config.load()
         if certificate is not None:
-            self.config.http_protocol_class = handshakes(certificate)
+            self.config.http_protocol_class = partial(Handshake, certificate)  # type: ignore[assignment]
         self.server_state = Connections(connections_max)
         self._listening, self._stopping, self._told_s = listening, asyncio.Event(), -math.inf
         self._loop = asyncio.new_event_loop()

@@ -12,9 +12,10 @@ import hmac
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -75,9 +76,7 @@ class TokenFile(Generic[Grant]):
 
     def __init__(self, kind: FileKind[Grant], path: Path) -> None:
         self._kind, self._told = kind, set[str]()
-        self._file = ReloadedFile(
-            kind.setting, path, lambda text: [_token(kind, path, n, line) for n, line in _number_lines(text)]
-        )
+        self._file = ReloadedFile(kind.setting, path, partial(_parse_tokens, kind, path))
 
     def find(self, token: str) -> Token[Grant] | None:
         """Find the line of a token, or None; whether it has ended is for the caller to ask."""
@@ -118,22 +117,20 @@ def make_token(name: str, granted: Sequence[str] = (), until_ms: int | None = No
     return token, " ".join([name, digest_of(token), *granted, *end])
 
 
-def _number_lines(text: str) -> Iterator[tuple[int, str]]:
-    for n, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.strip().startswith("#"):
-            yield n, " ".join(line.split())
+def _parse_tokens(kind: FileKind[Grant], path: Path, text: str) -> list[Token[Grant]]:
+    lines = ((n, line.split()) for n, line in enumerate(text.splitlines(), 1))
+    return [_token(kind, f"{path}:{n}", words) for n, words in lines if words and not words[0].startswith("#")]
 
 
-def _token(kind: FileKind[Grant], path: Path, n: int, line: str) -> Token[Grant]:
-    name, _, rest = line.partition(" ")
-    digest, *words = rest.split() or [""]
-    until_ms = _moment_ms(words[-1]) if words else None
+def _token(kind: FileKind[Grant], place: str, words: list[str]) -> Token[Grant]:
+    name, digest, *granted = words if len(words) > 1 else [*words, ""]
+    until_ms = _moment_ms(granted[-1]) if granted else None
     try:
         if not kind.name.fullmatch(name) or not _DIGEST.fullmatch(digest):
-            raise ValueError(line)
-        return Token(name, kind.granted(words if until_ms is None else words[:-1]), digest, until_ms)
+            raise ValueError(place)
+        return Token(name, kind.granted(granted if until_ms is None else granted[:-1]), digest, until_ms)
     except ValueError:
-        raise SettingsInvalid(kind.setting, f"{path}:{n}: make the line with {kind.command}") from None
+        raise SettingsInvalid(kind.setting, f"{place}: make the line with {kind.command}") from None
 
 
 def _moment_ms(text: str) -> int | None:

@@ -206,24 +206,13 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
     """Return the names that each word of the table stands for, each with whether it is a prefix."""
     own = topics.build_topic_names(app_id)
     literal = {
-        "changelog": [own.changelog],
-        "outcomes": [own.outcomes],
-        "lineage": [own.lineage],
-        "parked": [own.parked],
-        "parked timers": [own.parked_timers],
-        "calls": [own.calls],
-        "audit": [own.audit],
-        "notes": [own.notes],
-        "positions": [own.positions],
-        "discarded": [own.discarded],
+        **{word.replace("_", " "): [name] for word, name in own._asdict().items()},
         "created topics": {*topics.internal(app_id), own.parked, own.parked_timers, *registry.parking()},
         "targets": registry.list_targets(),
         "retry topics": registry.retry_targets(),
         "teams' parking topics": registry.parking(),
         "origins": set().union(*(route.origins for route in registry.list_routes())),
         "task definitions": registry.tasks.topics if registry.tasks else (),
-        "intake group": [own.intake_group],
-        "table group": [own.table_group],
         "consumer groups": registry.list_group_topics(),
     }
     prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "control", "migrate")}

@@ -8,7 +8,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -162,11 +161,7 @@ def _validity(kafka: Mapping[str, str]) -> Validity:
     except (OSError, ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
         # What cannot be used is refused by the first client, by the name of its setting.
         return FOR_EVER
-    return Validity(_seconds(shown.not_valid_before_utc), _seconds(shown.not_valid_after_utc))
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.astimezone(UTC).timestamp()
+    return Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp())
 
 
 # Files of certificates that were replaced come into use without an operator: what every process of the service does about that.

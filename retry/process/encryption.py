@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from retry import format_versions
 from retry.delay_queue import envelope_codec
-from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.errors import SettingsInvalid
 from retry.kafka import authorization, consumer_groups, topics
-from retry.kafka.authorization import Right
 from retry.kafka.interface import AdminClient
 from retry.sealing.key_file import SETTING
 from retry.settings import Settings
@@ -18,7 +16,7 @@ _OLDER = (
 )
 
 
-def codec(settings: Settings, admin: AdminClient, instance: str = "") -> EnvelopeCodec:
+def codec(settings: Settings, admin: AdminClient, instance: str = "") -> envelope_codec.EnvelopeCodec:
     """Make the codec of envelopes, sealed where the settings name keys.
 
     Args:
@@ -29,14 +27,14 @@ def codec(settings: Settings, admin: AdminClient, instance: str = "") -> Envelop
       RightMissing: this user may not know which workers there are.
     """
     codec = envelope_codec.make_codec(settings)
-    if codec is PLAIN:
+    if codec is envelope_codec.PLAIN:
         return codec
     group = topics.build_topic_names(settings.app_id).table_group
     ids = consumer_groups.list_members(admin, group)
     if ids is None:
         # A worker is to be in that group, which is a right to read it, and to describe it with that.
         operation = authorization.READ if instance else authorization.DESCRIBE
-        raise authorization.lacking(Right(authorization.GROUP, group, operation))
+        raise authorization.lacking(authorization.Right(authorization.GROUP, group, operation))
     others = [each for each in ids if each.partition(".reads.")[0] != instance]
     if older := sorted(each for each in others if not format_versions.reads_format(each, format_versions.SEALED_ENVELOPE)):
         raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))

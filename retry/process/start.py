@@ -98,8 +98,13 @@ def instance(settings: Settings) -> str:
 log = logging.getLogger(__name__)
 
 _OFF = ("false", "f", "0")
+# Each with whether it is secret: of tokens the file has hashes, which anybody may read.
+_FILES_OF_SETTINGS = {
+    "api_tokens": False, "webhook_secrets": True, "encryption_keys": True, "api_tls_key": True, "scheduler_tls_key": True,
+    "console_tokens": False, "console_oidc_roles": False, "console_oidc_client_secret": True, "console_tls_key": True,
+}  # fmt: skip
 # Of the clients of Kafka and of the schema registry.
-_SECRET_FILES = ("ssl.key.location", "ssl.keystore.location", "sasl.kerberos.keytab")
+_SECRET_PROPERTIES = ("ssl.key.location", "ssl.keystore.location", "sasl.kerberos.keytab")
 
 
 def warn_of_insecure(settings: Settings) -> None:
@@ -121,21 +126,12 @@ def _certificates(kafka: Mapping[str, str]) -> Iterator[str]:
 
 
 def _files(settings: Settings) -> Iterator[str]:
-    # Of tokens the file has hashes, which anybody may read.
-    secrets = {
-        "RETRY_API_TOKENS": (settings.api_tokens, False), "RETRY_WEBHOOK_SECRETS": (settings.webhook_secrets, True),
-        "RETRY_ENCRYPTION_KEYS": (settings.encryption_keys, True),
-        "RETRY_API_TLS_KEY": (settings.api_tls_key, True), "RETRY_SCHEDULER_TLS_KEY": (settings.scheduler_tls_key, True),
-        "RETRY_CONSOLE_TOKENS": (settings.console_tokens, False),
-        "RETRY_CONSOLE_OIDC_ROLES": (settings.console_oidc_roles, False),
-        "RETRY_CONSOLE_OIDC_CLIENT_SECRET": (settings.console_oidc_client_secret, True),
-        "RETRY_CONSOLE_TLS_KEY": (settings.console_tls_key, True),
-    }  # fmt: skip
+    files = {f"RETRY_{name.upper()}": (getattr(settings, name), is_secret) for name, is_secret in _FILES_OF_SETTINGS.items()}
     for prefix, properties in (("RETRY_KAFKA_", settings.kafka), ("RETRY_REGISTRY_", settings.registry)):
-        for name in _SECRET_FILES:
+        for name in _SECRET_PROPERTIES:
             place = properties.get(name)
-            secrets[prefix + name.upper().replace(".", "_")] = (Path(place) if place else None, True)
-    for variable, (path, is_secret) in secrets.items():
+            files[prefix + name.upper().replace(".", "_")] = (Path(place) if place else None, True)
+    for variable, (path, is_secret) in files.items():
         if path is None:
             continue
         try:
