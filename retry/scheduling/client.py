@@ -101,21 +101,15 @@ def schedule_retry(
         kept = [header for header in kept if header[0] != FIRST_TRIED]
         kept.append((FIRST_TRIED, b"%d" % int(now)))
     kept.append((ATTEMPT, b"%d" % attempt))
-    delay_ms = delays(attempt)
+    at = now + delays(attempt) / 1_000
     return schedule(
-        topic=topic, key=key, value=value, at=now + delay_ms / 1_000, schedule_id=schedule_id,
-        schedules_topic=schedules_topic, headers=kept,
+        topic=topic, key=key, value=value, at=at, schedule_id=schedule_id, schedules_topic=schedules_topic, headers=kept
     )  # fmt: skip
 
 
 def is_scheduled_message(headers: Iterable[Header] | None) -> bool:
     """Whether a message with these headers was sent by a scheduler."""
     return any(name == names.KEY for name, _ in headers or ())
-
-
-def is_retried_message(headers: Iterable[Header] | None) -> bool:
-    """Whether a message with these headers was tried before."""
-    return any(name == ATTEMPT for name, _ in headers or ())
 
 
 def attempts(headers: Iterable[Header] | None) -> int:

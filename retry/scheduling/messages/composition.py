@@ -16,7 +16,6 @@ from retry.intake.entry_source import EntrySource, QueueLimits
 from retry.kafka import client_config, topics
 from retry.kafka.interface import AdminClient
 from retry.kafka.topic_ends import StartupBacklog
-from retry.kafka.topics import matches
 from retry.policies.registry import Registry
 from retry.scheduling.messages.entry_source import CANCELLED, DONE, INVALID, PLANNED, TEAM, SchedulesSource
 from retry.scheduling.messages.schedule_request import Rules
@@ -115,12 +114,12 @@ def rules_of(settings: SchedulerSettings, now_ms: int) -> Rules:
 
 
 def is_schedules_topic(settings: SchedulerSettings, topic: str) -> bool:
-    return matches(topic, settings.topics)
+    return topics.matches(topic, settings.topics)
 
 
 def is_target_allowed(settings: SchedulerSettings, topic: str) -> bool:
     """Whether schedules may go to a topic. What went to a schedules topic would be no schedule there, or replace one."""
-    return not is_schedules_topic(settings, topic) and (not settings.allowed or matches(topic, settings.allowed))
+    return not is_schedules_topic(settings, topic) and (not settings.allowed or topics.matches(topic, settings.allowed))
 
 
 def since_s(now_s: int, delta_days: int) -> int:

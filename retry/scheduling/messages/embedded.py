@@ -48,11 +48,6 @@ class Runner:
         scheme = "https" if self._environ.get("RETRY_SCHEDULER_TLS_CERT") else "http"
         return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
-    @property
-    def metrics_url(self) -> str:
-        """The URL of health and metrics; in mini mode nothing answers there."""
-        return f"http://{self._environ['METRICS_ADDR']}"
-
     def start(self, within_s: float = 60.0) -> Runner:
         """Start the scheduler and wait until schedules are sent; raises SchedulerEnded where it ended instead, or was not ready
         in time: then nothing is left running."""

@@ -18,7 +18,6 @@ from retry.errors import MigrationStopped, TopicsInvalid, TransactionAborted, Tr
 from retry.intake.entry_source import RecordVersions
 from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient
-from retry.kafka.offset_ranges import Span
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible, demand_arrival
@@ -176,11 +175,11 @@ class SchedulesTopic:
         first = dict[int, int]()
         for (partition, _), offset in self.waits.offsets.items():
             first[partition] = min(first.get(partition, offset), offset)
-        spans = [Span(self.topic, n, start, self._read_to[n]) for n, start in first.items()]
+        spans = [offset_ranges.Span(self.topic, n, start, self._read_to[n]) for n, start in first.items()]
         for batch in self._read_span_batches(spans):
             yield from (message for message in batch if self.waits.is_waiting(message))
 
-    def _read_span_batches(self, spans: list[Span]) -> Iterator[list[Any]]:
+    def _read_span_batches(self, spans: list[offset_ranges.Span]) -> Iterator[list[Any]]:
         refused = RefusedHeaders(self._reader)
         try:
             for batch in offset_ranges.read_batches(self._reader, spans):

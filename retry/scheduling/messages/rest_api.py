@@ -83,17 +83,12 @@ async def _post(url: str, body: bytes) -> bytes:
 
 def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
     """Show the fields of the Go scheduler, and our version."""
+    servers = settings.worker.bootstrap_servers
     return {
-        "hostname": socket.gethostname(),
-        "address": _addresses(),
-        "server_address": str(settings.server),
-        "kafka": {
-            "bootstrap_servers": settings.worker.bootstrap_servers,
-            "topics": list(settings.topics),
-            "history_topic": settings.history,
-        },
+        "hostname": socket.gethostname(), "address": _addresses(), "server_address": str(settings.server),
+        "kafka": {"bootstrap_servers": servers, "topics": list(settings.topics), "history_topic": settings.history},
         "version": version("dead-letter-retry"),
-    }
+    }  # fmt: skip
 
 
 def _addresses() -> list[str]:

@@ -17,10 +17,9 @@ from retry.scheduling.messages import schedule_request as names
 # A schedule as the REST API shows it: the fields of the Go scheduler, of what waits and of what was sent.
 
 # As JSON has it; names with a hyphen cannot be written as attributes.
-ScheduleJson = TypedDict(
-    "ScheduleJson",
-    {"id": str, "epoch": int, "timestamp": int, "topic": str, "target-topic": str, "target-key": str, "value": str | None},
-)
+ScheduleJson = TypedDict("ScheduleJson", {
+    "id": str, "epoch": int, "timestamp": int, "topic": str, "target-topic": str, "target-key": str, "value": str | None,
+})  # fmt: skip
 
 
 def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
@@ -41,14 +40,10 @@ def _build_schedule_json(
     by_name: Mapping[str, Any], epoch: int, topic: str, target: str, key: bytes | None, value: bytes | None
 ) -> ScheduleJson:
     return {
-        "id": _decode_bytes(by_name.get(names.KEY)),
-        "epoch": epoch,
-        "timestamp": _decode_epoch_s(by_name.get(names.TIMESTAMP)),
-        "topic": topic,
-        "target-topic": target,
-        "target-key": _decode_bytes(key),
+        "id": _decode_bytes(by_name.get(names.KEY)), "epoch": epoch, "timestamp": _decode_epoch_s(by_name.get(names.TIMESTAMP)),
+        "topic": topic, "target-topic": target, "target-key": _decode_bytes(key),
         "value": None if value is None else b64encode(value).decode(),
-    }
+    }  # fmt: skip
 
 
 def _decode_bytes(raw: bytes | None) -> str:
@@ -108,17 +103,10 @@ class SearchPage(NamedTuple):
 def parse_query(given: Mapping[str, str]) -> Query:
     """Read a query from the parameters of a request; raises QueryInvalid where one cannot be used."""
     field, descending = _parse_sort(given.get("sort-by", ""))
-    most = _parse_number(given, "max", 0, 1 << 62)
     # Zero is how the admin page says that it does not mind.
-    return Query(
-        part=given.get("schedule-id", ""),
-        from_s=_parse_number(given, "epoch-from", None, 1 << 62) or None,
-        to_s=_parse_number(given, "epoch-to", None, 1 << 62) or None,
-        field=field,
-        descending=descending,
-        rows_max=min(most or MAX, MAX),
-        skip=_parse_number(given, "skip", 0, _SKIP_MAX) or 0,
-    )
+    most, from_s, to_s = (_parse_number(given, name, 1 << 62) or None for name in ("max", "epoch-from", "epoch-to"))
+    skip = _parse_number(given, "skip", _SKIP_MAX)
+    return Query(given.get("schedule-id", ""), from_s, to_s, field, descending, rows_max=min(most or MAX, MAX), skip=skip)
 
 
 def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
@@ -132,9 +120,8 @@ def search(schedules: Iterable[ScheduleJson], query: Query) -> SearchPage:
                 count += 1
                 yield shown
 
-    most = query.skip + query.rows_max
     first = nlargest if query.descending else nsmallest
-    page = first(most, count_schedules(), key=_choose_sort_key(query.field))
+    page = first(query.skip + query.rows_max, count_schedules(), key=_choose_sort_key(query.field))
     return SearchPage(count, page[query.skip :])
 
 
@@ -154,10 +141,8 @@ def _parse_sort(text: str) -> tuple[str, bool]:
     return field, order == "desc"
 
 
-def _parse_number(given: Mapping[str, str], name: str, default: int | None, most: int) -> int | None:
-    text = given.get(name, "")
-    if not text:
-        return default
+def _parse_number(given: Mapping[str, str], name: str, most: int) -> int:
+    text = given.get(name) or "0"
     if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > most:
         raise QueryInvalid(f"{name}: {text!r} is not a whole number")
     return int(text)

@@ -150,18 +150,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
     given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
     server, metrics = HostPort.parse_address(given, "SERVER_ADDR", 8000), HostPort.parse_address(given, "METRICS_ADDR", 8001)
     return SchedulerSettings(
-        topics=_topics(given, "SCHEDULES_TOPICS", "schedules"),
-        history=_read_topic(given, "HISTORY_TOPIC", "history"),
-        server=server,
-        metrics=metrics,
-        since_delta=_parse_integer(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
+        topics=_topics(given, "SCHEDULES_TOPICS", "schedules"), history=_read_topic(given, "HISTORY_TOPIC", "history"),
+        server=server, metrics=metrics, since_delta=_parse_integer(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
         grace_s=_parse_integer(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
         graylog=HostPort.parse_address(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
-        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"),
-        level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
+        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"), level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
         worker=_worker(given, server, metrics),
-    )
+    )  # fmt: skip
 
 
 def _worker(given: Mapping[str, str], server: HostPort, metrics: HostPort) -> Settings:
@@ -237,13 +233,9 @@ def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
     config["root"]["level"] = settings.level
     if settings.graylog is not None:
         config["handlers"]["graylog"] = {
-            "class": "pygelf.GelfUdpHandler",
-            "host": settings.graylog.host,
-            "port": settings.graylog.port,
+            "class": "pygelf.GelfUdpHandler", "host": settings.graylog.host, "port": settings.graylog.port,
             # As the Go scheduler names itself, so that searches go on finding it.
-            "_app": _GRAYLOG_NAME,
-            "_facility": _GRAYLOG_NAME,
-            "include_extra_fields": True,
-        }
+            "_app": _GRAYLOG_NAME, "_facility": _GRAYLOG_NAME, "include_extra_fields": True,
+        }  # fmt: skip
         config["root"]["handlers"].append("graylog")
     return config

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.entry_keys import NAMED
-from retry.delay_queue.envelopes import Entry
 from retry.errors import EntryUnreadable
 from retry.scheduling.messages.entry_source import TEAM
 from retry.scheduling.messages.search import Query, ScheduleJson, of_entry, of_history
@@ -30,14 +28,14 @@ def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Itera
         while page := shard.scan_entries(after, _PAGE):
             for _, key, envelope in page:
                 # Most are told apart by their bytes, which is a tenth of the work.
-                if key[0] == NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
+                if key[0] == entry_keys.NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
                     entry = _read_schedule(envelope)
                     if entry is not None and entry.team == TEAM and entry.destination != parked:
                         yield of_entry(key, entry)
             after = page[-1][0]
 
 
-def _read_schedule(envelope: bytes) -> Entry | None:
+def _read_schedule(envelope: bytes) -> envelopes.Entry | None:
     """Decode the entry in an envelope; None of what is sealed, or none: nothing is shown of it."""
     try:
         return envelopes.decode(envelope)

@@ -33,7 +33,6 @@ from backoff.time_zone import END_MS
 from backoff.time_zone import zone as zone_named
 from retry.errors import TaskInvalid
 from retry.scheduling.tasks import formats
-from retry.scheduling.tasks.formats import AVRO, JSON
 
 UNITS_MS = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000, "WEEKS": 604_800_000}
 CATCH_UP_MAX = 10_000
@@ -227,8 +226,8 @@ def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iter
         number += 1
 
 
-def encode_sample(sample: Sample, form: str = AVRO) -> tuple[bytes, bytes]:
-    if form == JSON:
+def encode_sample(sample: Sample, form: str = formats.AVRO) -> tuple[bytes, bytes]:
+    if form == formats.JSON:
         return orjson.dumps(sample.key), orjson.dumps(sample.definition)
     key = formats.encode_avro(sample.key, formats.package_schema(formats.KEY_SCHEMA))
     return key, formats.encode_avro(sample.definition, formats.package_schema(formats.DEFINITION_SCHEMA))

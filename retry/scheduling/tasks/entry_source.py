@@ -29,7 +29,6 @@ from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits
 from retry.policies.tasks import TEAM, Tasks
 from retry.record import Headers
 from retry.scheduling.tasks import definition
-from retry.scheduling.tasks.definition import Definition
 from retry.scheduling.tasks.formats import Reader
 
 _FAULT_CHARS_MAX = 500
@@ -63,10 +62,9 @@ class TasksSource:
             record = read(message)
             try:
                 shard, row, became = self._entry(message, record, now_ms)
-            except TaskInvalid as fault:
-                shard, row, became = self._park_record(record, now_ms, fault.reason, str(fault))
-            except SchemaUnavailable as fault:
-                shard, row, became = self._park_record(record, now_ms, "no_schema", str(fault))
+            except (TaskInvalid, SchemaUnavailable) as fault:
+                reason = fault.reason if isinstance(fault, TaskInvalid) else "no_schema"
+                shard, row, became = self._park_record(record, now_ms, reason, str(fault))
             into.entries[shard].append(row)
             into.decided[TEAM, became] += 1
 
@@ -94,31 +92,25 @@ class TasksSource:
         entry_key, envelope = envelopes.cancel(name, version, stem, record.offset, now_ms + CANCELS_REMEMBERED_MS)
         return shard, {"key": entry_key, "value": envelope}, "cancel"
 
-    def _check(self, task: Definition) -> None:
+    def _check(self, task: definition.Definition) -> None:
         if task.output_topic not in self._tasks.allowed:
             raise TaskInvalid("target_not_allowed", f"{task.output_topic} is not among tasks.allowed_targets of the policy file")
         if 0 < task.every_ms < self._tasks.shortest_ms:
             shortest = f"tasks.shortest of the policy file, {self._tasks.shortest_ms} ms"
             raise TaskInvalid("bad_task", f"a period of {task.every_ms} ms is shorter than {shortest}")
 
-    def _plan(self, task: Definition, began_ms: int, name: bytes) -> Recurrence:
+    def _plan(self, task: definition.Definition, began_ms: int, name: bytes) -> Recurrence:
         defaults = self._tasks
         return Recurrence(
             # A period that begins with its definition has its first run at its end; one with a start of its own has it there.
             run=1 if task.every_ms and task.start_ms is None else 0,
-            start_ms=began_ms if task.start_ms is None else task.start_ms,
-            every_ms=task.every_ms,
-            cron=task.cron,
-            zone=task.zone,
-            end_ms=task.end_ms,
-            jitter_ms=task.jitter_ms,
-            seed=int.from_bytes(name[:8], "big"),
-            late_ms=defaults.late_ms if task.late_ms is None else task.late_ms,
-            misfire=task.misfire or defaults.misfire,
+            start_ms=began_ms if task.start_ms is None else task.start_ms, end_ms=task.end_ms, every_ms=task.every_ms,
+            cron=task.cron, zone=task.zone, jitter_ms=task.jitter_ms, seed=int.from_bytes(name[:8], "big"),
+            late_ms=defaults.late_ms if task.late_ms is None else task.late_ms, misfire=task.misfire or defaults.misfire,
             catch_up_max=task.catch_up_max or defaults.catch_up_max,
-        )
+        )  # fmt: skip
 
-    def _envelope(self, entry_key: bytes, record: Letter, task: Definition, plan: Recurrence, due_at_ms: int) -> bytes:
+    def _envelope(self, entry_key: bytes, record: Letter, task: definition.Definition, plan: Recurrence, due_at_ms: int) -> bytes:
         headers = headers_of_run(record.original_headers, due_at_ms, plan.run)
         entry = Named(task.output_topic, record.key, record.value, headers, None, TEAM, plan=plan)
         envelope = self._place.codec.encode(entry_key, entry)
@@ -130,11 +122,8 @@ class TasksSource:
 
     def _park_record(self, record: Letter, now_ms: int, reason: str, fault: str) -> tuple[int, ProducerRow, str]:
         """The record as it is, or where it does not fit its coordinates alone."""
-        own: Headers = [
-            (names.TASK_SOURCE, record.source),
-            (names.PARKED_REASON, reason.encode()),
-            (names.PARKED_FAULT, fault[:_FAULT_CHARS_MAX].encode(errors="replace")),
-        ]
+        why = fault[:_FAULT_CHARS_MAX].encode(errors="replace")
+        own: Headers = [(names.TASK_SOURCE, record.source), (names.PARKED_REASON, reason.encode()), (names.PARKED_FAULT, why)]
         kept = record.original_headers if record.copyable() else []
         # A name that nothing else has: it is no letter, and nobody shall look for one.
         name = entry_keys.hash_name(f"{TEAM} parked", record.topic, record.source)

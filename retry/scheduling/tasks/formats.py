@@ -20,6 +20,7 @@ import fastavro
 import orjson
 
 from retry.errors import TaskInvalid
+from retry.policies.parse_tasks import FORMATS
 
 # Avro, by the schemas of this package or by those that a registry keeps.
 
@@ -85,8 +86,7 @@ def encode_avro(value: Any, schema: Any) -> bytes:
     return writer.getvalue()
 
 
-AUTO, AVRO, CONFLUENT, JSON = "auto", "avro", "confluent", "json"
-FORMATS = (AUTO, AVRO, CONFLUENT, JSON)
+AUTO, AVRO, CONFLUENT, JSON = FORMATS
 _MAGIC, _ID_END = b"\0", 5
 _SCHEMAS_MAX = 1_000
 

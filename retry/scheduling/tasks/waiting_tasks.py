@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from retry.delay_queue import entry_keys, recurrence
-from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Named
-from retry.delay_queue.recurrence import Recurrence
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
@@ -37,9 +35,9 @@ class Task(NamedTuple):
     """
 
     name: str | None
-    defined_at: Source
+    defined_at: entry_keys.Source
     entry: Named
-    plan: Recurrence
+    plan: recurrence.Recurrence
 
 
 class SentRun(NamedTuple):
@@ -59,7 +57,7 @@ class Definitions:
     def __init__(self, settings: Settings) -> None:
         self._reader = Reader(Schemas(settings.registry))
 
-    def tasks(self, waiting: Iterable[tuple[Source, Entry]]) -> Iterator[Task]:
+    def tasks(self, waiting: Iterable[tuple[entry_keys.Source, Entry]]) -> Iterator[Task]:
         """Pick the recurring tasks from waiting entries, in the same order."""
         for where, entry in waiting:
             if isinstance(entry, Named) and entry.team == TEAM and entry.plan is not None:

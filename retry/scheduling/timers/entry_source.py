@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.envelopes import Call, Named
+from retry.delay_queue import entry_keys
+from retry.delay_queue.envelopes import Call, Named, cancel
 from retry.intake.batch import BatchResult
 from retry.record import Headers
 
@@ -48,7 +48,7 @@ def build_timer_entry(
 def cancel_row(timer_id: str, version: int) -> tuple[bytes, bytes]:
     """Build key and envelope of a record that ends a timer of this version or an earlier one."""
     of = hash_timer_id(timer_id)
-    return envelopes.cancel(of, version, *_derive_origin(of))
+    return cancel(of, version, *_derive_origin(of))
 
 
 def _derive_origin(name: bytes) -> tuple[bytes, int]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+Fields = dict[str, tuple[dict[str, Any], str]]
+Answers = dict[str, tuple[str, str | None]]
+
 _POLICY = "as in the policy file: backoff, jitter, max_attempts, max_age; what is left out is the usual one"
 _DURATION = {"type": ["string", "null"], "pattern": "^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"}
-_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+_FIELDS: Fields = {
     "url": ({"type": "string", "pattern": "^https?://.", "maxLength": 2048},
             "what is called; https and port 443, but for hosts that the operator lists"),
     "at": ({"type": ["string", "integer", "null"]},
@@ -21,7 +24,7 @@ _FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "timeout": (_DURATION, "how long one call may take, up to what the operator allows"),
     "idempotency_key": ({"type": ["string", "null"], "minLength": 1, "maxLength": 255}, "as the header Idempotency-Key"),
 }
-_TIMER: dict[str, tuple[dict[str, Any], str]] = {
+_TIMER: Fields = {
     "id": ({"type": "string"}, "its name, and `webhook-id` of every call"),
     "state": ({"type": "string", "enum": ["waiting", "delivered", "parked"]}, "`parked`: given up, see `reason`"),
     "at": ({"type": "string"}, "when the next call is due, or the last one was"),
@@ -29,23 +32,28 @@ _TIMER: dict[str, tuple[dict[str, Any], str]] = {
     "last_call": ({"type": ["object", "null"]}, "status, error, took_ms and the first 1,024 bytes of the answer"),
     "reason": ({"type": ["string", "null"]}, "`max_attempts`, `max_age`, or `gone` where the host answered 410"),
 }
-
-
-_PAGE: dict[str, tuple[dict[str, Any], str]] = {
+_PAGE: Fields = {
     "timers": ({"type": "array", "items": {"$ref": "#/components/schemas/Timer"}}, "these"),
     "cursor": ({"type": ["string", "null"]}, "where the next page begins"),
 }
 
 
-def _schema(fields: dict[str, tuple[dict[str, Any], str]], required: list[str]) -> dict[str, Any]:
+def _schema(fields: Fields, required: list[str]) -> dict[str, Any]:
     properties = {name: {**shape, "description": what} for name, (shape, what) in fields.items()}
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _describe_response(what: str, schema: str | None = None) -> dict[str, Any]:
+def _describe_response(what: str, schema: str | None) -> dict[str, Any]:
+    if schema is None:
+        return {"description": what}
     kind = "application/problem+json" if schema == "Problem" else "application/json"
-    content = {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}} if schema else None
-    return {"description": what, **({"content": content} if content else {})}
+    return {"description": what, "content": {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}}
+
+
+def _describe_operation(summary: str, parameters: list[dict[str, Any]], answers: Answers, **more: Any) -> dict[str, Any]:
+    """Describe what a method of a path does; `answers` has by status what that means, and the schema of the body."""
+    responses = {status: _describe_response(*each) for status, each in (answers | _REFUSED).items()}
+    return {"summary": summary, "parameters": parameters, **more, "responses": responses}
 
 
 def _query(name: str, what: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -61,11 +69,11 @@ _EXCLUSIVE = {
     "oneOf": [_require_field("at", "string", "integer"), _require_field("after", "string")],
     "not": {"allOf": [_require_field("body"), _require_field("body_base64")]},
 }
-_REFUSED = {
-    "400": _describe_response("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
-    "401": _describe_response("no valid token", "Problem"),
-    "429": _describe_response("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
-    "503": _describe_response("not known whether it was done", "Problem"),
+_REFUSED: Answers = {
+    "400": ("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
+    "401": ("no valid token", "Problem"),
+    "429": ("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
+    "503": ("not known whether it was done", "Problem"),
 }
 _MOMENT = {"type": "string", "pattern": "^([0-9]{1,15}|[0-9]{4}-?[0-9W].*)$"}
 _ID = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
@@ -76,60 +84,36 @@ DOCUMENT: dict[str, Any] = {
     "security": [{"token": []}],
     "paths": {
         "/timers": {
-            "post": {
-                "summary": "Make a timer",
-                "parameters": [
-                    {"name": "Idempotency-Key", "in": "header",
-                     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-                     "description": "the same request with the same key makes one timer"},
-                ],
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {
-                        "schema": {"$ref": "#/components/schemas/TimerRequest"},
-                        "example": {"url": "https://example.com/hooks/reminder", "after": "5m", "body": {"order": 17}},
-                    }},
-                },
-                "responses": {
-                    "201": _describe_response("made; where it is stands in Location", "Timer"),
-                    "200": _describe_response("made before, by the same request", "Timer"),
-                    "409": _describe_response("the idempotency key belongs to another request", "Problem"),
-                    "413": _describe_response("the request is larger than 512 KiB", "Problem"),
-                    "415": _describe_response("it is not JSON", "Problem"),
-                    "422": _describe_response("it cannot be; detail says what to change", "Problem"),
-                    **_REFUSED,
-                },
-            },
-            "get": {
-                "summary": "List timers that wait, in due order",
-                "parameters": [
-                    _query("from", "due at this time or later, as `at`", _MOMENT), _query("to", "due before", _MOMENT),
-                    _query("limit", "of a page, 1 to 500; 100", {"type": "integer", "minimum": 1, "maximum": 500}),
-                    _query("cursor", "what the page before gave"),
-                ],
-                "responses": {
-                    "200": _describe_response("timers, and cursor where there are more", "Page"),
-                    "422": _describe_response("a parameter cannot be; detail says what to change", "Problem"), **_REFUSED,
-                },
-            },
+            "post": _describe_operation("Make a timer", [
+                {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                 "description": "the same request with the same key makes one timer"},
+            ], {
+                "201": ("made; where it is stands in Location", "Timer"),
+                "200": ("made before, by the same request", "Timer"),
+                "409": ("the idempotency key belongs to another request", "Problem"),
+                "413": ("the request is larger than 512 KiB", "Problem"),
+                "415": ("it is not JSON", "Problem"),
+                "422": ("it cannot be; detail says what to change", "Problem"),
+            }, requestBody={"required": True, "content": {"application/json": {
+                "schema": {"$ref": "#/components/schemas/TimerRequest"},
+                "example": {"url": "https://example.com/hooks/reminder", "after": "5m", "body": {"order": 17}},
+            }}}),
+            "get": _describe_operation("List timers that wait, in due order", [
+                _query("from", "due at this time or later, as `at`", _MOMENT), _query("to", "due before", _MOMENT),
+                _query("limit", "of a page, 1 to 500; 100", {"type": "integer", "minimum": 1, "maximum": 500}),
+                _query("cursor", "what the page before gave"),
+            ], {
+                "200": ("timers, and cursor where there are more", "Page"),
+                "422": ("a parameter cannot be; detail says what to change", "Problem"),
+            }),
         },
         "/timers/{id}": {
-            "get": {
-                "summary": "Look at a timer",
-                "parameters": _ID,
-                "responses": {
-                    "200": _describe_response("it waits, or what became of it", "Timer"),
-                    "404": _describe_response("none", "Problem"), **_REFUSED,
-                },
-            },
-            "delete": {
-                "summary": "End a timer that waits",
-                "parameters": _ID,
-                "responses": {
-                    "204": _describe_response("it is not called any more"),
-                    "404": _describe_response("none waits", "Problem"), **_REFUSED,
-                },
-            },
+            "get": _describe_operation(
+                "Look at a timer", _ID, {"200": ("it waits, or what became of it", "Timer"), "404": ("none", "Problem")}
+            ),
+            "delete": _describe_operation(
+                "End a timer that waits", _ID, {"204": ("it is not called any more", None), "404": ("none waits", "Problem")}
+            ),
         },
     },
     "components": {

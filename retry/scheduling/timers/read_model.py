@@ -18,7 +18,6 @@ from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import HELD_LANES, LANE_BYTES, NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
-from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb_table import RocksTable
@@ -29,7 +28,6 @@ from retry.kafka.interface import Message, OffsetBounds
 from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry import call_records
-from retry.telemetry.call_records import Called
 from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -44,7 +42,7 @@ class WaitingTimer(NamedTuple):
     """A timer that is due some day, or just being called; its entry is `Unopened` where this process does not have its key."""
 
     key: bytes
-    entry: Named
+    entry: envelopes.Named
 
     @property
     def id(self) -> str:
@@ -84,7 +82,7 @@ class View:
     ) -> None:  # fmt: skip
         self._follower, self._changelog, self._calls, self._codec = follower, changelog, calls, codec
         self._lock = threading.Lock()
-        self._finished: OrderedDict[str, Called] = OrderedDict()
+        self._finished: OrderedDict[str, call_records.Called] = OrderedDict()
         self._unread_writes: dict[bytes, _UnreadWrite] = {}
         self._unread = {(changelog, n) for n in bounds} | {(calls, n) for n in recent}
         self._closing = False
@@ -141,7 +139,7 @@ class View:
                 return self._describe_timer(key, envelope)
         return None
 
-    def last_call(self, timer_id: str) -> Called | None:
+    def last_call(self, timer_id: str) -> call_records.Called | None:
         """Find the outcome of a timer's last call, where it is among the newest 100,000."""
         with self._lock:
             return self._finished.get(timer_id)
@@ -156,7 +154,7 @@ class View:
         return list(islice(timers, rows_max))
 
     def _describe_timer(self, key: bytes, envelope: bytes) -> WaitingTimer:
-        return WaitingTimer(key, cast(Named, self._codec.decode_to_show(key, envelope)))
+        return WaitingTimer(key, cast(envelopes.Named, self._codec.decode_to_show(key, envelope)))
 
     def _run(self) -> None:
         while not self._closing:

@@ -23,7 +23,6 @@ from starlette.routing import Route
 from retry import clock
 from retry.http_server.certificate import Certificate
 from retry.scheduling.timers import call_audit, openapi
-from retry.scheduling.timers.call_audit import CallAudit
 from retry.scheduling.timers.callers import Problem, Quotas, Token, Tokens, bad_request
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
@@ -65,7 +64,7 @@ class Web:
         self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False,
         certificate: Certificate | None = None, audit: int = call_audit.CHANGES,
     ) -> None:
-        self._certificate, self._audit = certificate, CallAudit(audit)
+        self._certificate, self._audit = certificate, call_audit.CallAudit(audit)
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self.registry = CollectorRegistry()
         self._answered = prometheus.counter(self.registry, "retry_api_requests_total")

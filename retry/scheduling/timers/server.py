@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
-from retry.delay_queue import envelope_codec
-from retry.delay_queue.envelope_codec import EnvelopeCodec
+from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.errors import SettingsInvalid
@@ -19,7 +18,6 @@ from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.interface import AdminClient, OffsetBounds
 from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.record_producer import Records
-from retry.kafka.topics import Described
 from retry.policies.registry import Registry
 from retry.process import acls, encryption, start
 from retry.process.certificates import CertificateWatch, register_gauges, renew_on_change
@@ -58,7 +56,7 @@ def run(settings: Settings) -> None:
 
 def _demand_startable(settings: Settings, certificate: Certificate | None, admin: AdminClient) -> None:
     acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
-    envelope_codec.make_codec(settings)
+    make_codec(settings)
     if settings.api_tokens:
         Tokens(settings.api_tokens)
     if certificate:
@@ -89,7 +87,7 @@ def _serve_timers(
         view.close()
 
 
-def _view(settings: Settings, admin: AdminClient, own: Mapping[str, Described], codec: EnvelopeCodec) -> View:
+def _view(settings: Settings, admin: AdminClient, own: Mapping[str, topics.Described], codec: EnvelopeCodec) -> View:
     names = topics.build_topic_names(settings.app_id)
     changelog, calls = own[names.changelog], own[names.calls]
     tables = RocksTables(

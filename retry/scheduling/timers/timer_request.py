@@ -18,7 +18,7 @@ from retry.delay_queue.envelopes import Call
 from retry.errors import UrlRefused
 from retry.http_client.ssrf_guard import host_of
 from retry.record import Headers
-from retry.scheduling.timers.callers import Problem, bad_request
+from retry.scheduling.timers.callers import bad_request
 
 BODY_BYTES_MAX = 256 << 10
 HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10
@@ -175,7 +175,3 @@ def _build_headers(request: TimerBody, kind: str | None) -> Headers:
     if kind is not None and "content-type" not in {name.lower() for name in headers}:
         headers["Content-Type"] = kind.encode()
     return list(headers.items())
-
-
-def too_large(bytes_max: int) -> Problem:
-    return bad_request(f"the timer is larger than the {bytes_max:,} bytes that the changelog takes; send a reference to its body")

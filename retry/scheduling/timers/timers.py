@@ -16,14 +16,13 @@ import msgspec
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
-from retry.delay_queue.envelopes import Unopened
 from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
 from retry.http_client.ssrf_guard import SsrfGuard
 from retry.kafka.record_producer import Records
 from retry.scheduling.timers import entry_source as source
 from retry.scheduling.timers.callers import Problem, Quotas, bad_request
 from retry.scheduling.timers.read_model import View, WaitingTimer, cursor
-from retry.scheduling.timers.timer_request import TimerRequest, too_large
+from retry.scheduling.timers.timer_request import TimerRequest
 from retry.telemetry.call_records import Called
 
 _VET_S = 5.0
@@ -72,7 +71,8 @@ class Timers:
         )  # fmt: skip
         envelope = self._codec.encode(key, entry)
         if len(key) + len(envelope) > self._bytes_max:
-            raise too_large(self._bytes_max)
+            limit = f"the {self._bytes_max:,} bytes that the changelog takes"
+            raise bad_request(f"the timer is larger than {limit}; send a reference to its body")
         timer = WaitingTimer(key, entry)
         await self._write(timer_id, key, envelope, timer)
         return TimerAnswer(_waiting_json(timer, None), new=True)
@@ -107,14 +107,14 @@ class Timers:
 
     def _find_visible_timer(self, team: str, timer_id: str) -> _Visible | None:
         timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
+        ended = last if last is not None and last.decision in _ENDED else None
         if timer is not None and timer.entry.team == team:
             _demand_opened(timer)
-        attempt = timer.entry.call.attempt if timer is not None and timer.entry.call is not None else 0
-        if timer is not None and timer.entry.team == team and not (last and last.decision in _ENDED and last.attempt >= attempt
-                                                                   and last.at_ms >= timer.version):  # fmt: skip
-            return _Visible(_waiting_json(timer, last), (timer.entry.key or b"").hex())
-        is_over = last is not None and last.team == team and last.decision in _ENDED
-        return _Visible(_ended_json(last), last.mark) if last is not None and is_over else None
+            attempt = timer.entry.call.attempt if timer.entry.call is not None else 0
+            # The call that ended it may be read before the end of its entry is.
+            if ended is None or ended.attempt < attempt or ended.at_ms < timer.version:
+                return _Visible(_waiting_json(timer, last), (timer.entry.key or b"").hex())
+        return _Visible(_ended_json(ended), ended.mark) if ended is not None and ended.team == team else None
 
     def _existing(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
         visible = self._find_visible_timer(team, timer_id)
@@ -145,7 +145,7 @@ class Timers:
 
 def _demand_opened(timer: WaitingTimer) -> None:
     """Refuse to tell of a timer whose key is not here, rather than to say that there is none."""
-    if isinstance(timer.entry, Unopened):
+    if isinstance(timer.entry, envelopes.Unopened):
         detail = "it waits, and cannot be read here: the key is missing that it is sealed under"
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "60"})
 
@@ -169,34 +169,21 @@ def _id(team: str, idempotency_key: str | None) -> str:
 def _waiting_json(timer: WaitingTimer, last: Called | None) -> dict[str, Any]:
     call = timer.entry.call or envelopes.Call("")
     return {
-        "id": call.id,
-        "state": "waiting",
-        "at": clock.iso(timer.due_at_ms),
-        "made_at": clock.iso(timer.version),
-        "url": call.url,
-        "method": call.method,
-        "attempt": call.attempt,
+        "id": call.id, "state": "waiting", "at": clock.iso(timer.due_at_ms), "made_at": clock.iso(timer.version), "url": call.url,
+        "method": call.method, "attempt": call.attempt,
         "last_call": _call_json(last) if last is not None and call.attempt > 1 else None,
-    }
+    }  # fmt: skip
 
 
 def _ended_json(last: Called) -> dict[str, Any]:
     return {
-        "id": last.id,
-        "state": last.decision,
-        "at": clock.iso(last.due_ms),
-        "attempt": last.attempt,
-        "reason": last.reason,
+        "id": last.id, "state": last.decision, "at": clock.iso(last.due_ms), "attempt": last.attempt, "reason": last.reason,
         "last_call": _call_json(last),
-    }
+    }  # fmt: skip
 
 
 def _call_json(last: Called) -> dict[str, Any]:
     return {
-        "attempt": last.attempt,
-        "at": clock.iso(last.at_ms),
-        "took_ms": last.took_ms,
-        "status": last.status,
-        "error": last.error,
+        "attempt": last.attempt, "at": clock.iso(last.at_ms), "took_ms": last.took_ms, "status": last.status, "error": last.error,
         "body": last.body,
-    }
+    }  # fmt: skip
