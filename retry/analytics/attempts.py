@@ -32,24 +32,18 @@ _OF_FAILURE = ("exception", "cause", "fingerprint", "group")
 
 
 def compute_attempts(
-    letters: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
+    decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
     groups: Collection[str] | None = None,
 ) -> DataFrame:
     """Every decision to retry, and what became of it.
 
     Args:
-      letters, sent, positions: `LETTER`, `SENT` and `POSITION`, complete: what is missing of a lineage counts as not done.
+      decisions: rows of `distinct_decisions`; who keeps these reads the letters once.
+      sent, positions: `SENT` and `POSITION`, complete as the letters are: what is missing of a lineage counts as not done.
       settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
       groups: those that were ever sampled, where positions are those of a period alone.
     """
-    return of_distinct(distinct_decisions(letters), sent, positions, settle_ms=settle_ms, until_ms=until_ms, groups=groups)
-
-
-def of_distinct(
-    decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int, until_ms: int,
-    groups: Collection[str] | None = None,
-) -> DataFrame:
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
     watched = list_sampled_groups(positions) if groups is None else groups
     return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
@@ -106,13 +100,9 @@ def with_next_failure(decisions: DataFrame) -> DataFrame:
     """Select decisions to retry that stand, of what `distinct_decisions` gave, with time and decision of the next failure,
     `back_ms` and `back_as`; null where there was none."""
     # What operators decide is no failure.
-    failures = decisions.where("attempt > 1 and action is null").select(
-        "id",
-        (F.col("attempt") - 1).alias("attempt"),
-        F.col("_nth").alias("_nth_retry"),
-        F.col("taken_ms").alias("back_ms"),
-        F.col("decision").alias("back_as"),
-    )
+    failures = decisions.where("attempt > 1 and action is null").selectExpr(
+        "id", "attempt - 1 as attempt", "_nth as _nth_retry", "taken_ms as back_ms", "decision as back_as"
+    )  # fmt: skip
     retried = decisions.where(_is_sent()).drop("_nth")
     return retried.join(failures, on=["id", "attempt", "_nth_retry"], how="left").drop("_nth_retry")
 
@@ -123,14 +113,9 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
     decided = retried.withColumn("_nth", F.row_number().over(Window.partitionBy(*same).orderBy("due_ms", "source")))
     on_targets = sent.withColumnRenamed("topic", "target").repartition("id").dropDuplicates([*same, "partition", "offset"])
     by_due = Window.partitionBy(*same).orderBy(F.asc_nulls_first("due_ms"), "partition", "offset")
-    on_topic = on_targets.select(
-        *same,
-        F.row_number().over(by_due).alias("_nth"),
-        F.col("partition").alias("sent_partition"),
-        F.col("offset").alias("sent_offset"),
-        "sent_ms",
-        "bytes",
-    )
+    on_topic = on_targets.withColumn("_nth", F.row_number().over(by_due)).selectExpr(
+        *same, "_nth", "partition as sent_partition", "offset as sent_offset", "sent_ms", "bytes"
+    )  # fmt: skip
     return decided.join(on_topic, on=[*same, "_nth"], how="left").drop("_nth")
 
 
@@ -147,12 +132,9 @@ def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
         # In one column: samples, of which there are many, are sorted with it and have nothing there.
         F.struct("*").alias("_retry"),
     )
-    samples = positions.select(
-        F.xxhash64("group", "topic", "partition").alias("_place"),
-        F.col("offset").alias("_committed"),
-        F.col("at_ms").alias("_at_ms"),
-        F.lit(None).cast(retries.schema["_retry"].dataType).alias("_retry"),
-    )
+    nothing = F.lit(None).cast(retries.schema["_retry"].dataType).alias("_retry")
+    sampled = F.xxhash64("group", "topic", "partition").alias("_place")
+    samples = positions.select(sampled, F.col("offset").alias("_committed"), F.col("at_ms").alias("_at_ms"), nothing)
     # No join: of samples there are as many as of retries. In one pass from the greatest offset down, the earliest time so far
     # is that of the first sample past where one stands.
     from_above = Window.partitionBy("_place").orderBy(F.desc("_committed"), F.asc_nulls_last("_at_ms"))
@@ -179,26 +161,14 @@ def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:
     reached_ms = F.when(F.col("assumed"), sent_ms).when(F.col("passed_ms").isNotNull(), F.greatest("passed_ms", sent_ms))
     settled_ms = reached_ms + settle_ms
     settled = F.coalesce(is_sent & (settled_ms <= until_ms), F.lit(False))
-    fate = _chain_cases(("failed", failed_again), ("waiting", ~is_sent), ("recovered", settled)).otherwise("pending")
+    fate = F.when(failed_again, "failed").when(~is_sent, "waiting").when(settled, "recovered").otherwise("pending")
     ended_ms = F.when(failed_again, F.col("back_ms")).when(settled, settled_ms).otherwise(until_ms)
     delay_ms = F.coalesce("delay_ms", F.col("due_ms") - F.col("failed_ms"))
     more = {"fate": fate, "ended_ms": ended_ms, "delay_ms": delay_ms, "returned": F.col("decision") == RETURN}
     return located.withColumns(more).select(*ATTEMPT.names)
 
 
-def select_parked(letters: DataFrame) -> DataFrame:
+def select_parked(decisions: DataFrame) -> DataFrame:
     """Select which letters were not retried, and why, in the columns of `PARKED`."""
-    return parked_of(distinct_decisions(letters))
-
-
-def parked_of(decisions: DataFrame) -> DataFrame:
     given_up = decisions.where(F.col("decision").isin(PARK, DISCARD, ERASE))
     return given_up.withColumnRenamed("taken_ms", "parked_ms").select(*PARKED.names)
-
-
-def _chain_cases(*cases: tuple[str, Column]) -> Column:
-    (name, holds), *rest = cases
-    chosen = F.when(holds, name)
-    for name, holds in rest:
-        chosen = chosen.when(holds, name)
-    return chosen

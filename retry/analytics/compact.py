@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
 from typing import NamedTuple
 
@@ -29,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from retry import clock
 from retry.analytics import datasets
+from retry.analytics.decisions import with_settings
 from retry.analytics.file_list import FileList, Listed, Whole
 from retry.analytics.spark_session import failing_as
 
@@ -38,7 +37,6 @@ SMALL_BYTES = 64 << 20
 _FILES_AT_ONCE = 5_000
 _STAGED, _MERGED = "_compacting", "compacted-"
 _AS_TEXT = "spark.sql.sources.partitionColumnTypeInference.enabled"
-SETS = (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
 
 
 class Compacted(NamedTuple):
@@ -64,8 +62,9 @@ class Compaction:
     def run(self) -> dict[str, Compacted]:
         """Merge and remove what can be; a second run at once finds nothing to do. Raises RetryError where the folder cannot be
         read or written."""
-        with failing_as(f"{self._data} cannot be compacted"), _folders_as_text(self._spark):
-            return {name: self._compact(name) for name in SETS}
+        # A team that is called 007 keeps its folder.
+        with failing_as(f"{self._data} cannot be compacted"), with_settings(self._spark, {_AS_TEXT: "false"}):
+            return {name: self._compact(name) for name in datasets.SETS}
 
     def _compact(self, name: str) -> Compacted:
         files = FileList(self._spark, f"{self._data}/{name}")
@@ -133,14 +132,3 @@ def _is_repeated(whole: Whole, old_ms: int) -> bool:
     merged = [each for each in whole.files if posixpath.basename(each.name).startswith(_MERGED)]
     of_this = f"{_MERGED}{whole.batch}-"
     return all(each.modified_ms <= old_ms and not posixpath.basename(each.name).startswith(of_this) for each in merged)
-
-
-@contextmanager
-def _folders_as_text(spark: SparkSession) -> Iterator[None]:
-    """Keep the folder of a team that is called 007."""
-    usual = spark.conf.get(_AS_TEXT)
-    spark.conf.set(_AS_TEXT, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_AS_TEXT, str(usual))

@@ -19,6 +19,7 @@ from retry.errors import RetryError
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE = "letters", "retries", "positions", "aside"
 _CLOCKS_MS = 86_400_000
 _SCHEMAS = {LETTERS: LETTER, RETRIES: SENT, POSITIONS: POSITION, PUT_ASIDE: ASIDE}
+SETS = tuple(_SCHEMAS)
 
 
 class Datasets(NamedTuple):

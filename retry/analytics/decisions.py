@@ -22,11 +22,8 @@ _READ = sorted({*ATTEMPT.names, *PARKED.names, "group", "taken_ms", "action", "k
 # Of the files of letters, compressed: some 10,000 to 50,000 letters, and a million.
 _FEW_BYTES, _MORE_BYTES = 1 << 20, 32 << 20
 # Of rows that fit in memory nearly all the time would go into planning, into compiling code for a plan, and into starting tasks.
-FOR_FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
+FOR_FEW_ROWS = dict.fromkeys(("spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"), "false")
+FOR_FEW_ROWS["spark.sql.shuffle.partitions"] = "1"
 
 
 class Decisions(NamedTuple):
@@ -70,12 +67,12 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
     spark = datasets.letters.sparkSession
     with with_settings(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
         once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
-        every = attempts.of_distinct(
+        every = attempts.compute_attempts(
             once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, groups=datasets.groups
         )
         is_within = F.col("first_failed_ms") >= since_ms
         retried = keep(every.where(is_within))
-        parked = keep_later(attempts.parked_of(once).where(is_within))
+        parked = keep_later(attempts.select_parked(once).where(is_within))
         by_letter = keep_later(histories(retried, parked))
         first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
     if first_ms is None:

@@ -73,18 +73,14 @@ def select_sent(records: DataFrame) -> DataFrame:
     headers = F.coalesce("headers", F.array().cast(ASIDE["headers"].dataType))
     sizes = F.transform(headers, lambda header: _bytes(header["key"]) + _bytes(header["value"]))
     columns: list[Column | str] = [
-        "topic",
-        F.col("partition").cast("long"),
-        "offset",
-        header(retry_headers.ID).alias("id"),
+        "topic", F.col("partition").cast("long"), "offset", header(retry_headers.ID).alias("id"),
         header(retry_headers.ATTEMPT).try_cast("long").alias("attempt"),
         header(retry_headers.DUE_MS).try_cast("long").alias("due_ms"),
-        sent_ms.alias("sent_ms"),
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        sent_ms.alias("sent_ms"), F.unix_millis("timestamp").alias("timestamp_ms"),
         (_bytes("key") + _bytes("value") + F.aggregate(sizes, F.lit(0).cast("long"), lambda x, y: x + y)).alias("bytes"),
         # A policy is named team/topic.
         F.coalesce(F.substring_index(header(retry_headers.POLICY), "/", 1), F.lit("")).alias("team"),
-    ]
+    ]  # fmt: skip
     return records.select(*columns).where("id is not null and attempt is not null").select(*SENT.names)
 
 
@@ -116,11 +112,8 @@ def _parse_outcomes(outcomes: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _add_location(records: DataFrame) -> DataFrame:
-    return records.withColumns({
-        "kafka_topic": F.col("topic"),
-        "kafka_partition": F.col("partition").cast("long"),
-        "kafka_offset": F.col("offset"),
-    })
+    partition = F.col("partition").cast("long")
+    return records.withColumns({"kafka_topic": F.col("topic"), "kafka_partition": partition, "kafka_offset": F.col("offset")})
 
 
 def _is_letter() -> Column:

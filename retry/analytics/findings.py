@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -66,13 +67,11 @@ def _answer_questions(
         "storms": lambda: _largest(
             fingerprints.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"
         ),
-        "incidence_by_attempt": lambda: _in_order(
-            recovery.build_attempt_curves(
-                _of_teams(recovery.count_by_attempt(attempts, parked, settled_ms, "team"), teams()), "team"
-            ), teams()
+        "incidence_by_attempt": lambda: _curves(
+            recovery.build_attempt_curves, recovery.count_by_attempt(attempts, parked, settled_ms, "team"), teams()
         ),
-        "incidence_by_time": lambda: _in_order(
-            recovery.build_time_curves(_of_teams(recovery.count_by_time(histories, settled_ms, "team"), teams()), "team"), teams()
+        "incidence_by_time": lambda: _curves(
+            recovery.build_time_curves, recovery.count_by_time(histories, settled_ms, "team"), teams()
         ),
         "retries_over_time": lambda: _busiest(minutes, decisions, teams()),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
@@ -119,12 +118,10 @@ def _cut(rows: Rows, *columns: str) -> Rows:
     return [{name: row[name] for name in columns} for row in rows[:_ROWS_MAX]]
 
 
-def _of_teams(frame: DataFrame, teams: list[str]) -> Rows:
-    return _collect_rows(frame.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000)
-
-
-def _in_order(rows: Rows, teams: list[str]) -> Rows:
-    return sorted(rows, key=lambda row: teams.index(row["team"]))
+def _curves(build: Callable[[Rows, str], Rows], counts: DataFrame, teams: list[str]) -> Rows:
+    """Build the curves of some teams, in their order."""
+    curves = build(_collect_rows(counts.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000), "team")
+    return sorted(curves, key=lambda row: teams.index(row["team"]))
 
 
 def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
@@ -156,11 +153,11 @@ def _describe_changes(decisions: Decisions, before: Decisions) -> Rows:
 
 def _explain_rows(top: Rows, samples: Rows) -> Rows:
     """With the letters, and the commands that tell of them. A topic's name may come from a record that a stranger wrote."""
-    keys = ("team", "exception", "fingerprint")
-    places = {tuple(row[key] for key in keys): row["samples"] for row in samples}
+    key = itemgetter("team", "exception", "fingerprint")
+    places = {key(row): row["samples"] for row in samples}
     rows = []
     for row in top:
-        found = places[tuple(row[key] for key in keys)]
+        found = places[key(row)]
         shown = {name: value for name, value in row.items() if name not in ("first_ms", "parked_ms")}
         rows.append({**shown, "samples": found, "explain": [f"retry explain {shlex.quote(each)}" for each in found]})
     return rows

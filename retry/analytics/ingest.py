@@ -28,9 +28,7 @@ from pyspark.sql import functions as F
 
 from retry import clock
 from retry.analytics import datasets, decode, schemas
-from retry.analytics.decode import topic_pattern
 from retry.analytics.file_list import FileList
-from retry.analytics.schemas import laid_out
 from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
@@ -100,10 +98,7 @@ class Ingest:
             wrong = decode.aside(self._stream(outcomes + retried), self._topic)
             added[datasets.PUT_ASIDE] = self._pass(datasets.PUT_ASIDE, wrong, "timestamp_ms", ["day"])
             schemas.write_horizon(self._spark, self._data, noted)
-            return {
-                name: sum(each.rows for each in added[name].values())
-                for name in (datasets.LETTERS, datasets.RETRIES, datasets.POSITIONS, datasets.PUT_ASIDE)
-            }
+            return {name: sum(each.rows for each in added[name].values()) for name in datasets.SETS}
 
     def _note_horizon(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> schemas.Horizon:
         """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
@@ -136,7 +131,7 @@ class Ingest:
         return (
             self._spark.readStream.format("kafka")
             .options(**self._options)
-            .option("subscribePattern", topic_pattern(topics))
+            .option("subscribePattern", decode.topic_pattern(topics))
             .option("startingOffsets", "earliest")
             .option("includeHeaders", "true")
             .option("maxOffsetsPerTrigger", min(records_max, self._batch_records))
@@ -148,7 +143,7 @@ class Ingest:
     def _pass(self, name: str, rows: DataFrame, when_ms: str | Column, folders: list[str]) -> dict[int, _Written]:
         """Write what is new of one set, to its end; what each batch has written."""
         # One file for each folder and batch, not one for each of Kafka's partitions.
-        dated = laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
+        dated = schemas.laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
         noted = F.collect_set(_noted_of(name))
         query = (
             dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), noted.alias("noted"))

@@ -15,7 +15,6 @@ from retry.analytics.decisions import decisions
 from retry.analytics.findings import findings
 from retry.analytics.questions import recovery
 from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
-from retry.analytics.spark_session import end_java, session
 
 _MADE_UP = {datasets.LETTERS: (LETTER, "taken_ms"), datasets.RETRIES: (SENT, "sent_ms"), datasets.POSITIONS: (POSITION, "at_ms")}
 
@@ -27,13 +26,13 @@ def prepare() -> Path:
 
 def _run_report(java: str) -> None:
     with tempfile.TemporaryDirectory(prefix="retry-prepare-") as data:
-        with session("retry-prepare", kafka=False, java=java) as spark:
+        with spark_session.session("retry-prepare", kafka=False, java=java) as spark:
             for name, (schema, when_ms) in _MADE_UP.items():
                 _write(spark, f"{data}/{name}", schema, when_ms)
             made = decisions(datasets.from_parquet(spark, data).select_period(), settle_ms=0)
             recovery.cells(made.attempts, made.settled_ms).collect()
             findings(spark, made, {"x": 1}, made)
-        end_java()
+        spark_session.end_java()
 
 
 def _write(spark: SparkSession, folder: str, schema: StructType, when_ms: str) -> None:

@@ -22,27 +22,13 @@ from typing import NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-_KINDS: dict[str, DataType] = {
-    "text": StringType(),
-    "number": LongType(),
-    "flag": BooleanType(),
-    "bytes": BinaryType(),
-    "date": DateType(),
-    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-}
+_KINDS: dict[str, T.DataType] = {
+    "text": StringType(), "number": T.LongType(), "flag": T.BooleanType(), "bytes": T.BinaryType(), "date": T.DateType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", T.BinaryType())])),
+}  # fmt: skip
 
 
 def _columns(**kinds: str) -> StructType:
@@ -80,7 +66,7 @@ ASIDE = StructType([
 DAY = _columns(day="date")
 HORIZON_ROW = StructType([
     *_columns(until_ms="number", letters_batch="number?", positions_batch="number?").fields,
-    StructField("targets", ArrayType(StringType())), StructField("groups", MapType(StringType(), DateType())),
+    StructField("targets", ArrayType(StringType())), StructField("groups", T.MapType(StringType(), T.DateType())),
 ])  # fmt: skip
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`. `action_kind` is null where the service has

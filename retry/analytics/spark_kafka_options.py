@@ -58,12 +58,8 @@ def options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, str]:
     >>> java["kafka.bootstrap.servers"], java["kafka.security.protocol"], "kafka.linger.ms" in java
     ('broker:9093', 'SASL_SSL', False)
     """
-    plain = {
-        "bootstrap.servers": bootstrap_servers,
-        "isolation.level": "read_committed",
-        "request.timeout.ms": str(_ANSWER_MS),
-        "default.api.timeout.ms": str(_ANSWER_MS),
-    }
+    plain = {"bootstrap.servers": bootstrap_servers, "isolation.level": "read_committed"}
+    plain |= dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), str(_ANSWER_MS))
     return {f"kafka.{name}": value for name, value in {**plain, **_security(kafka)}.items()}
 
 

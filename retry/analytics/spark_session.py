@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -81,13 +81,8 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # A report is over before the second compiler has earned its keep: without it the first answer comes a third sooner.
 # What Spark generates fills the smaller code cache that goes with it, and then nothing more is compiled: hence the size.
 # A collector that works beside the program costs more threads than it saves.
-_QUICK_START = " ".join((
-    "-XX:TieredStopAtLevel=1",
-    "-XX:ReservedCodeCacheSize=240m",
-    "-XX:+UseParallelGC",
-    # There is room for all classes from the beginning: else each time there is not, all of the heap is collected.
-    "-XX:MetaspaceSize=256m",
-))
+# There is room for all classes from the beginning: else each time there is not, all of the heap is collected.
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseParallelGC -XX:MetaspaceSize=256m"
 # The outcomes of a day fit in memory many times over; more spills to disk.
 _DRIVER_MEMORY = "1g"
 _REASON_CHARS_MAX = 300
@@ -114,13 +109,13 @@ def session(
     """
     builder = SparkSession.builder.appName(name)
     if is_submitted():
-        spark = _configure_session(builder, _COMMON).getOrCreate()
+        spark = builder.config(map=_COMMON).getOrCreate()
     else:
         # Spark 4.0.0 makes a folder `artifacts` in the working directory of its Java process, and leaves it there.
         demand_java_of_spark()
         set_spark_address(_LOOPBACK)
         with chdir(_scratch().name), failing_as("Spark did not start"):
-            spark = _configure_session(builder.master("local[*]"), _COMMON | _local(memory, quick, kafka, java)).getOrCreate()
+            spark = builder.master("local[*]").config(map=_COMMON | _local(memory, quick, kafka, java)).getOrCreate()
     try:
         yield spark
     finally:
@@ -155,12 +150,6 @@ def _innermost_reason(error: Exception) -> str:
     return text.partition("\n")[0][:_REASON_CHARS_MAX]
 
 
-def _configure_session(builder: SparkSession.Builder, config: Mapping[str, str]) -> SparkSession.Builder:
-    for name, value in config.items():
-        builder = builder.config(name, value)
-    return builder
-
-
 @functools.cache
 def _scratch() -> tempfile.TemporaryDirectory[str]:
     """Removed when this process ends, as late as the Java process, which a second session shares with the first."""
@@ -168,7 +157,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 # What holds wherever the job runs. Plans and the event log may be read by people who may not read Kafka.
-_COMMON = {
+_COMMON: dict[str, Any] = {
     "spark.sql.session.timeZone": "UTC",
     # What is spread by lineage already need not be spread again to be joined by lineage and attempt.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
@@ -178,7 +167,7 @@ _COMMON = {
 }
 
 
-def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, str]:
+def _local(memory: str, quick: bool, kafka: bool, java: str | None) -> dict[str, Any]:
     more = java_options() if java is None else java
     options = (
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",

@@ -70,8 +70,9 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
     found = datasets.from_parquet(spark, str(played))
+    decisions = attempts.distinct_decisions(found.letters)
     made = attempts.compute_attempts(
-        found.letters, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms
+        decisions, found.sent, found.positions, settle_ms=SETTLE_MS, until_ms=found.until_ms
     ).persist()
     counted = made.groupBy("team", "exception", "attempt", "fate").count().collect()
     recovered = Counter({tuple(row[:3]): row[4] for row in counted if row["fate"] == "recovered"})
@@ -82,9 +83,10 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
     assert retries == TRUTH.retries
     assert {row["fate"] for row in counted} == {"recovered", "failed"}
     assert made.where("assumed or (passed_ms is null and fate = 'recovered')").count() == 0
-    parked = attempts.select_parked(found.letters).where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
+    given_up = attempts.select_parked(decisions)
+    parked = given_up.where("reason = 'max_attempts'").groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == TRUTH.parked
-    fates = histories(made, attempts.select_parked(found.letters)).groupBy("fate").count().collect()
+    fates = histories(made, given_up).groupBy("fate").count().collect()
     assert Counter({row["fate"]: row["count"] for row in fates}) == {
         "recovered": TRUTH.recovered.total(), "parked": TRUTH.parked.total(),
     }  # fmt: skip

@@ -101,7 +101,8 @@ def _the_same_is_told(found: datasets.Datasets, made: Events) -> None:
     """What was generated, and what lies in the sets, come to the same attempts."""
     plain = [{**retry, "sent_ms": None} for retry in made.sent]
     told = model.attempts(made.letters, plain, made.positions[:0], settle_ms=SETTLE_MS, until_ms=made.until_ms)
-    asked = attempts.compute_attempts(found.letters, found.sent, found.positions.limit(0), until_ms=made.until_ms)
+    decisions = attempts.distinct_decisions(found.letters)
+    asked = attempts.compute_attempts(decisions, found.sent, found.positions.limit(0), until_ms=made.until_ms)
     names = [name for name in ATTEMPT.names if name != "bytes"]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
 

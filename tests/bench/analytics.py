@@ -103,9 +103,10 @@ def _measure(spark: SparkSession, data: str, lives: int) -> int:
     found = datasets.from_parquet(spark, data)
     events = [frame.count() for frame in found[:3]]
     print(f"{sum(events):,} events: {events[0]:,} letters, {events[1]:,} retries, {events[2]:,} positions", flush=True)
-    made = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=_UNTIL_MS)
+    decisions = attempts.distinct_decisions(found.letters)
+    made = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=_UNTIL_MS)
     fates = _timed("attempts", lambda: made.groupBy("team", "attempt", "fate").count().collect(), spark)
-    by_letter = histories(made, attempts.select_parked(found.letters))
+    by_letter = histories(made, attempts.select_parked(decisions))
     ended = _timed("letters", lambda: by_letter.groupBy("team", "fate").count().collect(), spark)
     _report(spark, data, lives)
     recovered = {(row["team"], row["attempt"]): row["count"] for row in fates if row["fate"] == "recovered"}

@@ -101,14 +101,14 @@ def test_the_fate_of_an_attempt(spark: SparkSession) -> None:
 
 
 def test_the_delay_is_what_was_decided_and_else_counted_from_the_failure(spark: SparkSession) -> None:
-    letters = _frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER)
-    found = attempts.compute_attempts(letters, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
+    decisions = attempts.distinct_decisions(_frame(spark, [_letter("a", 1), _letter("b", 1, delay_ms=7)], LETTER))
+    found = attempts.compute_attempts(decisions, _frame(spark, [], SENT), _frame(spark, [], POSITION), until_ms=UNTIL_MS)
     assert _values(found, "id", "delay_ms") == [("a", 90), ("b", 7)]
 
 
 def test_parked_is_what_was_given_up_on_with_its_reason(spark: SparkSession) -> None:
     letters = [_letter("a", 1), _park("a", 2, taken_ms=30), _park("b", 1, reason="rule")]
-    found = attempts.select_parked(_frame(spark, letters, LETTER))
+    found = attempts.select_parked(attempts.distinct_decisions(_frame(spark, letters, LETTER)))
     assert _values(found, "id", "attempt", "parked_ms", "reason") == [("a", 2, 30, "max_attempts"), ("b", 1, 1, "rule")]
 
 
@@ -117,11 +117,11 @@ def test_a_lineage_ends_as_its_newest_letter(spark: SparkSession) -> None:
         _letter("once", 1), _letter("twice", 1), _letter("twice", 2, taken_ms=50), _letter("given up", 1),
         _park("given up", 2, taken_ms=60), _park("too old", 1, reason="max_age"),
     ]  # fmt: skip
-    frame = _frame(spark, letters, LETTER)
+    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
     sent = _frame(spark, [_sent("once", 1, 0), _sent("twice", 1, 1)], SENT)
     positions = _frame(spark, [_position(9, 150)], POSITION)
-    made = attempts.compute_attempts(frame, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    assert _values(histories(made, attempts.select_parked(frame)), "id", "fate") == [
+    made = attempts.compute_attempts(decisions, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
+    assert _values(histories(made, attempts.select_parked(decisions)), "id", "fate") == [
         ("given up", "parked"), ("once", "recovered"), ("too old", "expired"), ("twice", "waiting"),
     ]  # fmt: skip
 
@@ -133,17 +133,17 @@ def test_the_last_thing_that_operators_decided_of_a_letter_stands(spark: SparkSe
         dropped, _acted(dropped, "discard", "discard", target="app-discarded"),
         twice, _acted(twice, "discard", "discard"), _acted(twice, "undo", "retry", taken_ms=80, action="0b", due_ms=100),
     ]  # fmt: skip
-    frame = _frame(spark, letters, LETTER)
+    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
     sent = [_sent("moved", 1, 0, due_ms=110), _sent("elsewhere", 1, 0, topic="slow", due_ms=110), _sent("twice", 1, 1)]
     made = attempts.compute_attempts(
-        frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+        decisions, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     )
     assert _values(made, "id", "target", "due_ms", "fate", "exception", "action_kind", "returned") == [
         ("elsewhere", "slow", 110, "pending", "Gateway", "redirect", False),
         ("moved", "orders.retry", 110, "recovered", "Gateway", "retry", False),
         ("twice", "orders.retry", 100, "recovered", "Gateway", "undo", False),
     ]
-    parked = attempts.select_parked(frame)
+    parked = attempts.select_parked(decisions)
     assert _values(parked, "id", "decision", "stands", "exception") == [("dropped", "discard", True, "Gateway")]
     assert _values(histories(made, parked), "id", "fate") == [
         ("dropped", "discarded"), ("elsewhere", "pending"), ("moved", "recovered"), ("twice", "recovered"),
@@ -156,13 +156,13 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
     letters += [_acted(_park(id_, 2, failed_ms=20), "retry", "return", target="orders.retry") for id_ in ("mended", "broken")]
     # It fails once more and parks at once, as a letter of its own.
     letters.append(_park("broken", 3, failed_ms=140, taken_ms=145))
-    frame = _frame(spark, letters, LETTER)
+    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
     sent = [_sent(id_, 1, n) for n, id_ in enumerate(("mended", "broken", "rests"))]
     sent += [_sent("mended", 2, 3, due_ms=110), _sent("broken", 2, 4, due_ms=110)]
     made = attempts.compute_attempts(
-        frame, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+        decisions, _frame(spark, sent, SENT), _frame(spark, [_position(9, 150)], POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()
-    parked = attempts.select_parked(frame)
+    parked = attempts.select_parked(decisions)
     assert _values(made.where("returned"), "id", "attempt", "fate") == [("broken", 2, "failed"), ("mended", 2, "recovered")]
     # The first retry of each failed, whatever became of its letter then.
     assert _values(made.where("not returned"), "id", "fate") == [("broken", "failed"), ("mended", "failed"), ("rests", "failed")]
@@ -184,13 +184,13 @@ def test_a_letter_that_was_returned_is_not_parked_and_policies_are_judged_withou
 def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSession, seed: int) -> None:
     letters, sent, positions = _muddle(random.Random(seed), 400)
     wanted = model.attempts(letters, sent, positions, settle_ms=SETTLE_MS, until_ms=UNTIL_MS)
-    frame = _frame(spark, letters, LETTER)
+    decisions = attempts.distinct_decisions(_frame(spark, letters, LETTER))
     made = attempts.compute_attempts(
-        frame, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
+        decisions, _frame(spark, sent, SENT), _frame(spark, positions, POSITION), settle_ms=SETTLE_MS, until_ms=UNTIL_MS
     ).persist()  # fmt: skip
     assert {row["fate"] for row in wanted} == {"waiting", "pending", "recovered", "failed"}
     assert _values(made, *ATTEMPT.names) == _sorted(tuple(row[name] for name in ATTEMPT.names) for row in wanted)
-    lived = histories(made, attempts.select_parked(frame)).collect()
+    lived = histories(made, attempts.select_parked(decisions)).collect()
     assert {row["id"]: row["fate"] for row in lived} == model.lineages(letters, wanted)
 
 
@@ -198,12 +198,13 @@ def test_whatever_was_written_spark_and_plain_python_say_the_same(spark: SparkSe
 def test_of_generated_letters_the_truth_is_found(spark: SparkSession) -> None:
     made = events(3_000, seed=4)
     sets = ((made.letters, LETTER), (made.sent, SENT), (made.positions, POSITION))
-    frames = [_frame(spark, found, schema) for found, schema in sets]
-    found = attempts.compute_attempts(*frames, until_ms=made.until_ms).persist()
+    letters, sent, positions = (_frame(spark, found, schema) for found, schema in sets)
+    decisions = attempts.distinct_decisions(letters)
+    found = attempts.compute_attempts(decisions, sent, positions, until_ms=made.until_ms).persist()
     recovered = found.where("fate = 'recovered'").groupBy("team", "exception", "attempt").count().collect()
     assert Counter({tuple(row[:3]): row[3] for row in recovered}) == made.recovered
     assert found.where("fate in ('waiting', 'pending')").count() == 0
-    parked = attempts.select_parked(frames[0]).groupBy("team", "exception").count().collect()
+    parked = attempts.select_parked(decisions).groupBy("team", "exception").count().collect()
     assert Counter({tuple(row[:2]): row[2] for row in parked}) == made.parked
 
 

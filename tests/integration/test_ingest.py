@@ -174,7 +174,8 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     found = datasets.from_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
     told = model.attempts(*whole, settle_ms=SETTLE_MS, until_ms=later.until_ms)
-    asked = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=later.until_ms)
+    decisions = attempts.distinct_decisions(found.letters)
+    asked = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=later.until_ms)
     names = [name for name in ATTEMPT.names if name not in ("sent_ms", "bytes", "ended_ms")]
     assert sorted(map(tuple, asked.select(*names).collect()), key=repr) == sorted(rows(told, names), key=repr)
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
@@ -242,7 +243,8 @@ def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_
     # A commit is answered before its marker is in the partition.
     await_that("what was committed is there, alone", lambda: job.run()["letters"] == 1)
     found = datasets.from_parquet(spark, str(ingesting.data))
-    (fate,) = attempts.compute_attempts(found.letters, found.sent, found.positions, until_ms=found.until_ms).collect()
+    decisions = attempts.distinct_decisions(found.letters)
+    (fate,) = attempts.compute_attempts(decisions, found.sent, found.positions, until_ms=found.until_ms).collect()
     assert (fate["fate"], fate["ended_ms"], found.until_ms > TOLD["taken_ms"]) == ("waiting", found.until_ms, True)
 
 

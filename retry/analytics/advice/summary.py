@@ -45,12 +45,8 @@ def worth(evidence: Mapping[Kind, Evidence], advice: Mapping[Kind, Advice]) -> l
             | {"attempt": n, "at_risk": observed.count_ended(n)}
             for n in range(1, observed.attempts + 1)
         ]
-        more = {
-            "saved": each.saved,
-            "recoveries_at_risk": each.recoveries_at_risk,
-            "changes": each.changes,
-            "recovery": each.recoveries_now / each.letters if each.letters else None,
-        }
+        recovery = each.recoveries_now / each.letters if each.letters else None
+        more = {"saved": each.saved, "recoveries_at_risk": each.recoveries_at_risk, "changes": each.changes, "recovery": recovery}
         named = kind._asdict() | {"topics": list(kind.topics), "policies": list(kind.policies)}
         where = _where(kind, advice) if alike[kind.team, kind.exception] > 1 else ""
         rows.append({**named, "where": where, **dataclasses.asdict(each), **more, "hazards": hazards})
@@ -141,19 +137,11 @@ def choose_actions(
     for each in chosen[:_ACTIONS_MAX]:
         advice = each.advice
         made.append({
-            "team": each.team,
-            "exception": each.exception,
-            "topics": list(each.topics),
-            "verdict": advice.verdict,
-            "rule": rule_lines(each),
-            "diff": [] if file is None else difference(*file, [each]),
-            "retries": advice.saved,
-            **(per_retry or PerRetry()).scale_to(advice.saved),
-            "letters": advice.letters,
-            "recoveries": advice.recoveries_now,
-            "recoveries_at_risk": advice.recoveries_at_risk,
-            "confidence": CONFIDENCE,
-        })
+            "team": each.team, "exception": each.exception, "topics": list(each.topics), "verdict": advice.verdict,
+            "rule": rule_lines(each), "diff": [] if file is None else difference(*file, [each]),
+            "retries": advice.saved, **(per_retry or PerRetry()).scale_to(advice.saved), "letters": advice.letters,
+            "recoveries": advice.recoveries_now, "recoveries_at_risk": advice.recoveries_at_risk, "confidence": CONFIDENCE,
+        })  # fmt: skip
     return made
 
 

@@ -108,11 +108,9 @@ def comparison(rows: Rows) -> str:
     """Part that recovered of what ended, with its bounds: `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`."""
     x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
     color = _teams(rows)
-    spans = (
-        _make_chart(rows)
-        .mark_rule(strokeWidth=5, opacity=0.35)
-        .encode(x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_build_kind_axis(rows), color=color)
-    )
+    spans = _make_chart(rows).mark_rule(strokeWidth=5, opacity=0.35).encode(
+        x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_build_kind_axis(rows), color=color
+    )  # fmt: skip
     dots = _make_chart(rows).mark_circle(size=110, opacity=1).encode(x=x, y=_build_kind_axis(rows), color=color)
     return _svg(alt.layer(spans, dots).properties(width=_WIDTH - 250, height=alt.Step(_ROW)))
 
@@ -137,10 +135,8 @@ def retries_over_time(rows: Rows, storms: Rows) -> str:
     lines = _make_chart(rows).mark_line(strokeWidth=1.5, interpolate="step-after").encode(x=x, y=y, color=_teams(rows))
     # A line through one minute cannot be seen.
     dots = _make_chart(rows).mark_circle(size=14, opacity=1).encode(x=x, y=y, color=_teams(rows))
-    above = _make_chart(storms).mark_point(
-        size=90, strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1
-    )
-    layers = [lines, dots, above.encode(x=x, y=y)] if storms else [lines, dots]
+    above = _make_chart(storms).mark_point(strokeWidth=2, shape="triangle-down", yOffset=-8, color=BAD, filled=True, opacity=1)
+    layers = [lines, dots, above.encode(x=x, y=y, size=alt.value(90))] if storms else [lines, dots]
     return _svg(alt.layer(*layers).properties(width=_WIDTH - 90, height=200))
 
 
@@ -153,13 +149,10 @@ def _curves(rows: Rows, x: alt.X) -> str:
     recovered, given_up = "recovered", "parked, or too old"
     lines = [{**row, "what": recovered, "part": row["part_recovered"]} for row in rows]
     lines += [{**row, "what": given_up, "part": row["part_parked"] + row["part_expired"]} for row in rows]
-    dash = alt.StrokeDash(
-        "what:N", title=None, scale=alt.Scale(domain=[recovered, given_up], range=[[1, 0], [5, 4]]), legend=_legend()
-    )
-    y_part = alt.Y("part:Q", **y)
-    drawn = _make_chart(lines).mark_line(strokeWidth=2, interpolate="step-after").encode(
-        x=x, y=y_part, color=color, strokeDash=dash
-    )
+    dashes = alt.Scale(domain=[recovered, given_up], range=[[1, 0], [5, 4]])
+    dash, y_part = alt.StrokeDash("what:N", title=None, scale=dashes, legend=_legend()), alt.Y("part:Q", **y)
+    drawn = _make_chart(lines).mark_line(strokeWidth=2, interpolate="step-after")
+    drawn = drawn.encode(x=x, y=y_part, color=color, strokeDash=dash)
     dots = _make_chart(lines).mark_circle(size=30, opacity=1).encode(x=x, y=y_part, color=color)
     return _svg(alt.layer(bands, drawn, dots).properties(width=_WIDTH - 90, height=240))
 
@@ -222,23 +215,15 @@ def _times(times_ms: Iterable[float]) -> dict[str, Any]:
 
 def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
     text = {
-        "labelColor": "currentColor",
-        "titleColor": "currentColor",
-        "labelFontSize": 13,
-        "titleFontSize": 13,
-        "titleFontWeight": "normal",
-    }
+        "labelColor": "currentColor", "titleColor": "currentColor",
+        "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal",
+    }  # fmt: skip
     grid = {"gridColor": "currentColor", "gridOpacity": 0.12, "domainColor": "currentColor", "domainOpacity": 0.4}
     ticks = {"tickColor": "currentColor", "tickOpacity": 0.4}
     config = {
-        "background": None,
-        "font": _FONT,
-        "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4},
-        "view": {"stroke": None},
-        "axis": {**text, **grid, **ticks},
-        "legend": text,
-        "header": text,
-    }
+        "background": None, "font": _FONT, "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4}, "view": {"stroke": None},
+        "axis": {**text, **grid, **ticks}, "legend": text, "header": text,
+    }  # fmt: skip
     spec = chart.to_dict() | {"config": config}
     return _add_titles(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
 

@@ -29,12 +29,9 @@ def histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
     fate = F.col("fate")
     watched_to_ms = F.when(fate == "waiting", F.col("ended_ms")).otherwise(sent_ms - (fate == "pending").cast("long"))
     tried = attempts.select(
-        *_BOTH,
-        "fate",
-        F.when(fate != "waiting", F.coalesce("bytes", F.lit(0))).alias("bytes"),
-        watched_to_ms.alias("watched_to_ms"),
-        (F.col("assumed") & (fate == "recovered")).alias("assumed"),
-    )
+        *_BOTH, "fate", F.when(fate != "waiting", F.coalesce("bytes", F.lit(0))).alias("bytes"),
+        watched_to_ms.alias("watched_to_ms"), (F.col("assumed") & (fate == "recovered")).alias("assumed"),
+    )  # fmt: skip
     none = F.lit(None).cast("long")
     parked_as = F.when(F.col("reason") == "max_age", "expired").otherwise("parked")
     given_up = F.when(F.col("decision") == PARK, parked_as).otherwise("discarded")
@@ -49,12 +46,9 @@ def histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
         tried.unionByName(rests)
         .groupBy("id")
         .agg(
-            latest.alias("latest"),
-            F.min_by("policy", "attempt").alias("first_policy"),
-            F.min("first_failed_ms").alias("first_failed_ms"),
-            F.count("bytes").alias("retries"),
-            F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
-            F.count_if("assumed").alias("assumed"),
+            latest.alias("latest"), F.min_by("policy", "attempt").alias("first_policy"),
+            F.min("first_failed_ms").alias("first_failed_ms"), F.count("bytes").alias("retries"),
+            F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"), F.count_if("assumed").alias("assumed"),
         )
         .select(
             "id", *[f"latest.{name}" for name in _LATEST], "first_policy", "first_failed_ms", "retries", "bytes", "assumed",

@@ -32,6 +32,7 @@ def wilson(successes: Column, trials: Column) -> tuple[Column, Column]:
 _PERCENTILE_ACCURACY = 10_000
 _PERCENTILES = (50, 90, 99)
 _COLUMNS = ("team", "policy", "exception")
+_ENDS = ("recovered", "parked", "expired", "discarded")
 _ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception": ("team", "exception")}
 
 
@@ -49,26 +50,19 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     - `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` from the first failure until the retry that recovered was sent; only of what
       recovered: what still fails has no such time, and is in the curve of `retry.analytics.questions.recovery`
     """
-    fate, retries, size = F.col("fate"), F.col("retries"), F.col("bytes")
+    fate = F.col("fate")
     of_parked = fate.isin("parked", "expired")
     recovered_ms = F.when(fate == "recovered", F.col("watched_ms"))
     ended = F.col("letters") - F.col("unknown") - F.col("discarded")
     low, high = wilson(F.col("recovered"), ended)
     aggregates = [
-        F.count("*").alias("letters"),
-        F.count_if(fate == "recovered").alias("recovered"),
-        F.count_if(fate == "parked").alias("parked"),
-        F.count_if(fate == "expired").alias("expired"),
-        F.count_if(fate == "discarded").alias("discarded"),
-        F.count_if(~fate.isin("recovered", "parked", "expired", "discarded")).alias("unknown"),
-        F.count_if(fate == "waiting").alias("waiting"),
-        F.sum("assumed").alias("assumed"),
-        F.sum("retries").alias("retries"),
-        F.sum(F.when(of_parked, retries).otherwise(0)).alias("wasted"),
-        F.sum("bytes").alias("bytes"),
-        F.sum(F.when(of_parked, size).otherwise(0)).alias("wasted_bytes"),
+        F.count("*").alias("letters"), *(F.count_if(fate == end).alias(end) for end in _ENDS),
+        F.count_if(~fate.isin(*_ENDS)).alias("unknown"), F.count_if(fate == "waiting").alias("waiting"),
+        F.sum("assumed").alias("assumed"), F.sum("retries").alias("retries"), F.sum("bytes").alias("bytes"),
+        F.sum(F.when(of_parked, F.col("retries")).otherwise(0)).alias("wasted"),
+        F.sum(F.when(of_parked, F.col("bytes")).otherwise(0)).alias("wasted_bytes"),
         *_percentiles(recovered_ms),
-    ]
+    ]  # fmt: skip
     return _spread(grouped.agg(*more, *aggregates)).withColumns(
         {"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high}
     )

@@ -151,14 +151,12 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
             F.percentile_approx("age_ms", 0.5, _PERCENTILE_ACCURACY).alias("age_ms"),
-            F.count_if(has_recovered).alias("recovered"),
-            F.count_if(has_failed).alias("failed"),
-            F.count_if(~(has_recovered | has_failed)).alias("unknown"),
-            F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
+            F.count_if(has_recovered).alias("recovered"), F.count_if(has_failed).alias("failed"),
+            F.count_if(~(has_recovered | has_failed)).alias("unknown"), F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
             F.bool_and(F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))).alias("is_cause"),
         )
         .drop("delay_bin", "age_bin")
-    )
+    )  # fmt: skip
 
 
 def starts(histories: DataFrame) -> DataFrame:
