@@ -52,12 +52,10 @@ class Compaction:
 
     Args:
       keep_ms: how long files stay that were merged, for whoever reads them.
-      files_at_once: merged before the list is replaced, about.
     """
 
-    def __init__(self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS, files_at_once: int = _FILES_AT_ONCE) -> None:
-        self._spark, self._data = spark, data.rstrip("/")
-        self._keep_ms, self._files_at_once = keep_ms, files_at_once
+    def __init__(self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS) -> None:
+        self._spark, self._data, self._keep_ms = spark, data.rstrip("/"), keep_ms
 
     def run(self) -> dict[str, Compacted]:
         """Merge and remove what can be; a second run at once finds nothing to do. Raises RetryError where the folder cannot be
@@ -71,7 +69,7 @@ class Compaction:
         files.demand_one_step()
         removed, merged, made = self._remove(files), 0, 0
         while whole := files.find_whole_list():
-            chosen = [each for alike in small_by_folder(whole.files, self._files_at_once) for each in alike]
+            chosen = [each for alike in small_by_folder(whole.files, _FILES_AT_ONCE) for each in alike]
             if not chosen:
                 break
             there = files.within({posixpath.dirname(each.name) for each in chosen})

@@ -15,11 +15,8 @@ from retry.analytics.decisions import Decisions, configured_to_ask
 from retry.analytics.questions import fates, fingerprints, policies, recovery
 
 # The driver takes the answers: names come from letters, and there may be any number of them.
-_ROWS_MAX = 100
-_CURVES_MAX = 20
-_STEPS = 240
-_FINGERPRINT_STEPS = 60
-_MINUTE_MS = 60_000
+_ROWS_MAX, _CURVES_MAX = 100, 20
+_STEPS, _FINGERPRINT_STEPS, _MINUTE_MS = 240, 60, 60_000
 # For a few thousand letters most of the time is planning, and each question is planned by one thread.
 _QUESTIONS_AT_ONCE = 4
 _FATES = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting")
@@ -47,10 +44,10 @@ def _answer_questions(
     spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None, before: Decisions | None
 ) -> dict[str, Any]:
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
-    settled_ms = decisions.settled_ms
+    since_ms, until_ms, settled_ms = decisions.since_ms, decisions.until_ms, decisions.settled_ms
     minutes = fingerprints.count_per_minute(attempts).persist()
     # Not persisted: Spark plans that a second time where less of it is asked.
-    top = fingerprints.top(attempts, parked, decisions.since_ms, decisions.until_ms).localCheckpoint(eager=False)
+    top = fingerprints.top(attempts, parked, since_ms, until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
 
     def teams() -> list[str]:
@@ -64,9 +61,7 @@ def _answer_questions(
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
-        "storms": lambda: _largest(
-            fingerprints.storms(minutes, decisions.since_ms, decisions.until_ms), "times", "team", "minute_ms"
-        ),
+        "storms": lambda: _largest(fingerprints.storms(minutes, since_ms, until_ms), "times", "team", "minute_ms"),
         "incidence_by_attempt": lambda: _curves(
             recovery.build_attempt_curves, recovery.count_by_attempt(attempts, parked, settled_ms, "team"), teams()
         ),
@@ -81,7 +76,7 @@ def _answer_questions(
         letters = pool.submit(_letter_sums, histories)
         answers = {name: pool.submit(question) for name, question in questions.items()}
         return {
-            "period": {"since_ms": decisions.since_ms, "until_ms": decisions.until_ms},
+            "period": {"since_ms": since_ms, "until_ms": until_ms},
             "before": before and {"since_ms": before.since_ms, "until_ms": before.until_ms},
             **_of_letters(letters.result()),
             **{name: answer.result() for name, answer in answers.items()},
@@ -119,7 +114,6 @@ def _cut(rows: Rows, *columns: str) -> Rows:
 
 
 def _curves(build: Callable[[Rows, str], Rows], counts: DataFrame, teams: list[str]) -> Rows:
-    """Build the curves of some teams, in their order."""
     curves = build(_collect_rows(counts.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000), "team")
     return sorted(curves, key=lambda row: teams.index(row["team"]))
 

@@ -131,10 +131,6 @@ def laid_out(rows: DataFrame) -> DataFrame:
     return rows.withColumn(TEAM_NAME, F.col("team")).withColumn("team", folder(F.col("team")))
 
 
-def read_teams_back(written: DataFrame) -> DataFrame:
-    return written.withColumn("team", F.col(TEAM_NAME))
-
-
 # What the last pass of `retry analytics ingest` has noted beside the sets: up to when they are complete, and what is in them.
 #
 # A pass that was killed notes nothing of what it wrote. So beside what is noted stands up to which batch of a set it is known.

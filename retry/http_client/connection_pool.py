@@ -14,7 +14,6 @@ from collections import defaultdict
 from typing import Any
 
 import aiohttp
-from aiohttp import ClientError, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import set_exception
 
@@ -34,21 +33,8 @@ _PART_BYTES = 16 << 10
 _UNREAD_MAX = 16
 
 
-class AnswerTooLarge(ClientError):
+class AnswerTooLarge(aiohttp.ClientError):
     """A host sends more than an answer may have."""
-
-
-class Connector(TCPConnector):
-    """Makes connections whose answers are bounded, one at a time; `protocol` is that of the one that was made last."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.protocol: BoundedAnswers | None = None
-        self._factory = self._make_protocol  # type: ignore[assignment]
-
-    def _make_protocol(self) -> BoundedAnswers:
-        self.protocol = BoundedAnswers(asyncio.get_running_loop())
-        return self.protocol
 
 
 class BoundedAnswers(ResponseHandler):
@@ -122,36 +108,41 @@ class HostConnection:
     def __init__(self, origin: Origin, vetted: ResolvedHost, trust: ssl.SSLContext) -> None:
         self.origin, self._loop = origin, asyncio.get_running_loop()
         self.made_s = self.kept_s = self._loop.time()
-        self._connector = Connector(resolver=vetted.resolver(), use_dns_cache=False, limit=1, ssl=trust)
+        self._protocol: BoundedAnswers | None = None
+        connector = aiohttp.TCPConnector(resolver=vetted.resolver(), use_dns_cache=False, limit=1, ssl=trust)
+        connector._factory = self._make_protocol  # type: ignore[assignment]
         self.session = aiohttp.ClientSession(
-            connector=self._connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None),
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False, trust_env=False,
         )  # fmt: skip
 
+    def _make_protocol(self) -> BoundedAnswers:
+        self._protocol = BoundedAnswers(self._loop)
+        return self._protocol
+
     def is_unanswered(self) -> bool:
-        return self._connector.protocol is not None and self._connector.protocol.came_bytes == 0
+        return self._protocol is not None and self._protocol.came_bytes == 0
 
     def leads_to(self, vetted: ResolvedHost) -> bool:
         """Whether its other side has one of these addresses."""
-        return self._connector.protocol is not None and self._connector.protocol.address() in vetted.addresses
+        return self._protocol is not None and self._protocol.address() in vetted.addresses
 
     def is_clean(self) -> bool:
         """Whether it is open, and its last answer came whole and alone."""
-        protocol = self._connector.protocol
-        return protocol is not None and protocol.is_connected() and not protocol.should_close
+        return self._protocol is not None and self._protocol.is_connected() and not self._protocol.should_close
 
     def abort(self) -> None:
-        if self._connector.protocol is not None:
-            self._connector.protocol.abort_connection()
+        if self._protocol is not None:
+            self._protocol.abort_connection()
 
     def watch_idle(self, *, resting: bool) -> None:
-        """Nothing may come while it is kept."""
-        if self._connector.protocol is not None:
-            self._connector.protocol.resting = resting
+        """Close it where anything comes while it is `resting`."""
+        if self._protocol is not None:
+            self._protocol.resting = resting
 
 
 class ConnectionPool:
-    """Belongs to one event loop."""
+    """Connections that are kept, by team and origin; belongs to one event loop."""
 
     def __init__(self, trust: ssl.SSLContext) -> None:
         self._trust = trust

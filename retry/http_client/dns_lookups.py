@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 
 from retry.errors import LookupsBusy
@@ -70,20 +70,15 @@ class Lookups:
 
     def _resolve_host(self, host: str, answer: Future[list[str]]) -> None:
         try:
-            found = _resolve_host(host)
+            say = partial(answer.set_result, _resolve_host(host))
         except Exception as error:
-            self._over(host)
-            answer.set_exception(error)
-        else:
-            self._over(host)
-            answer.set_result(found)
-
-    def _over(self, host: str) -> None:
+            say = partial(answer.set_exception, error)
         with self._lock:
             team, _ = self._under_way.pop(host)
             self._of_team[team] -= 1
             if not self._of_team[team]:
                 del self._of_team[team]
+        say()
 
     def _is_crowded(self, team: str) -> bool:
         return self._of_team[team] >= self._total - len(self._under_way)

@@ -90,7 +90,7 @@ class Allowed(NamedTuple):
     hosts: frozenset[str] = frozenset()
 
 
-def parse_allowlist(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
+def parse_allowlist(text: str) -> Allowed:
     """Parse what operators write: networks and host names, with commas between; raises SettingsInvalid where one is neither."""
     networks, hosts = [], set()
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -98,7 +98,8 @@ def parse_allowlist(text: str, name: str = "RETRY_WEBHOOK_ALLOW") -> Allowed:
             networks.append(ip_network(part))
         except ValueError:
             if not _HOST.fullmatch(part) or _NUMBER.fullmatch(part.rstrip(".").rpartition(".")[2]):
-                raise SettingsInvalid(name, f"{part!r} is neither a network like 10.1.0.0/16 nor a host's name") from None
+                fault = f"{part!r} is neither a network like 10.1.0.0/16 nor a host's name"
+                raise SettingsInvalid("RETRY_WEBHOOK_ALLOW", fault) from None
             hosts.add(part.rstrip(".").lower())
     return Allowed(tuple(networks), frozenset(hosts))
 

@@ -159,8 +159,6 @@ class Connection(HttpToolsProtocol):
 
 
 class Connections(ServerState):
-    """All connections of a server, of which there are at most so many."""
-
     connections: set[Connection]  # type: ignore[assignment]
 
     def __init__(self, connections_max: int) -> None:

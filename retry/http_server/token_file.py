@@ -94,7 +94,6 @@ class TokenFile(Generic[Grant]):
         return next((known for known in self._file.current() if known.digest == digest), None)
 
     def why_ended(self, token: Token[Grant]) -> str:
-        """Return the message for a client whose token has ended."""
         return f"this token has ended at {clock.iso(token.until_ms or 0)}; {self._kind.command} makes another"
 
     def _tell_end(self, token: Token[Grant]) -> None:

@@ -73,9 +73,7 @@ class Routes:
             renews = _RENEWS_TIMESTAMPS.read(self._document, level.old_timestamp, path, renews)
             default_plan = self._overlaid(default_plan, level, path, pattern)
         default_plan = dataclasses.replace(default_plan, name=name, null_cancels=cancels)
-        rules = tuple(
-            self._rule(default_plan, rule, f"{each.path}.rules[{n}]", n + 1, pattern) for n, rule in enumerate(topic.rules)
-        )
+        rules = tuple(self._rule(default_plan, rule, each.path, n, pattern) for n, rule in enumerate(topic.rules))
         allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
         fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
         aliases: AliasNames = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
@@ -86,13 +84,13 @@ class Routes:
             group=_resolve_group(self._document, topic.group, each.path, self._groups[each.team]),
         )  # fmt: skip
 
-    def _rule(self, default_plan: RetryPlan, rule: WrittenRule, path: str, number: int, pattern: re.Pattern[str] | None) -> Rule:
-        matches = conditions(self._document, rule, path)
-        plan = self._overlaid(default_plan, rule, path, pattern)
+    def _rule(self, default_plan: RetryPlan, rule: WrittenRule, topic: str, n: int, pattern: re.Pattern[str] | None) -> Rule:
+        path = f"{topic}.rules[{n}]"
+        matches, plan = conditions(self._document, rule, path), self._overlaid(default_plan, rule, path, pattern)
         return Rule(
             static=tuple(each for each in matches if each.static),
             dynamic=tuple(each for each in matches if not each.static),
-            plan=dataclasses.replace(plan, name=f"{default_plan.name}#{number}", park=rule.park),
+            plan=dataclasses.replace(plan, name=f"{default_plan.name}#{n + 1}", park=rule.park),
         )
 
     def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
@@ -146,11 +144,9 @@ _RENEWS_TIMESTAMPS = _Choice(
 )  # fmt: skip
 
 
-def _resolve_group(document: Document, written: str | UnsetType, path: str, inherited: str | None) -> str | None:
-    if isinstance(written, UnsetType):
+def _resolve_group(document: Document, name: str | UnsetType, path: str, inherited: str | None) -> str | None:
+    if isinstance(name, UnsetType):
         return inherited
-    if not written.strip() or not written.isprintable():
-        document.reject_path(
-            f"{path}.group", f"{written!r:.60} is not the name of a consumer group: 1 to 249 printable characters"
-        )
-    return written
+    if not name.strip() or not name.isprintable():
+        document.reject_path(f"{path}.group", f"{name!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
+    return name

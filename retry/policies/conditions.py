@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -49,12 +50,8 @@ def _exception(value: schema.Texts) -> Iterator[Condition]:
     yield Condition("exception", _format_value(value), get_names, lambda names: any(map(fits, names)))
 
 
-def _cause(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("cause", _format_value(value), attrgetter("failure.cause"), _glob(value))
-
-
-def _stage(value: schema.Texts) -> Iterator[Condition]:
-    yield Condition("stage", _format_value(value), attrgetter("failure.stage"), _glob(value))
+def _name(key: str, value: schema.Texts) -> Iterator[Condition]:
+    yield Condition(key, _format_value(value), attrgetter(f"failure.{key}"), _glob(value))
 
 
 def _message(value: str) -> Iterator[Condition]:
@@ -132,12 +129,6 @@ def _format_value(value: schema.Texts) -> str:
 
 
 _READERS: dict[str, Callable[[Any], Iterator[Condition]]] = {
-    "exception": _exception,
-    "cause": _cause,
-    "stage": _stage,
-    "null_value": _null_value,
-    "attempt": _attempt,
-    "age": _age,
-    "headers": _match_headers,
-    "message": _message,
-}
+    "exception": _exception, "cause": partial(_name, "cause"), "stage": partial(_name, "stage"), "null_value": _null_value,
+    "attempt": _attempt, "age": _age, "headers": _match_headers, "message": _message,
+}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backoff import Policy
@@ -96,18 +96,18 @@ class Registry:
         return set().union(*(route.retry_targets() for route in self.list_routes()))
 
     def retry_targets_by_team(self) -> dict[str, set[str]]:
-        targets: dict[str, set[str]] = {}
-        for route in self.list_routes():
-            targets.setdefault(route.team, set()).update(route.retry_targets())
-        return targets
+        return self._retry_targets_by(lambda route: route.team)
 
     def list_group_topics(self) -> dict[str, set[str]]:
         """List the consumer groups that the file names, and what they read of retries."""
-        by_group: dict[str, set[str]] = {}
+        return self._retry_targets_by(lambda route: route.group)
+
+    def _retry_targets_by(self, name_of: Callable[[Route], str | None]) -> dict[str, set[str]]:
+        targets: dict[str, set[str]] = {}
         for route in self.list_routes():
-            if route.group is not None:
-                by_group.setdefault(route.group, set()).update(route.retry_targets())
-        return by_group
+            if (name := name_of(route)) is not None:
+                targets.setdefault(name, set()).update(route.retry_targets())
+        return targets
 
     def parking(self) -> set[str]:
         return set(self._parking_teams)

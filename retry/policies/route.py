@@ -144,14 +144,6 @@ class Route:
     renews_timestamps: bool = True
     _by_names: dict[ExceptionNames, tuple[tuple[Rule, ...], RetryPlan]] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def retry_to(self) -> str | None:
-        return self.default_plan.retry_to
-
-    @property
-    def park_to(self) -> str | None:
-        return self.default_plan.park_to
-
     def plan(self, failure: Failure, *, attempt: int, age_ms: int, headers: Sequence[Header], null_value: bool) -> RetryPlan:
         """Choose the plan for a letter; the arguments are those of `MatchInput`. Called for every letter, so it stays small."""
         if not self.rules:

@@ -83,8 +83,6 @@ class Level(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Topic(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One dead-letter topic, or a pattern of them."""
-
     dead_letters: _Text | Pattern
     allowed_targets: _Names | UnsetType = UNSET
     origins: _Names = []
@@ -92,8 +90,6 @@ class Topic(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Team(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A team, with the dead-letter topics that it owns."""
-
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     rate: object = UNSET
     budget: object = UNSET

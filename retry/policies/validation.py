@@ -17,8 +17,6 @@ OWN = "these are the service's own topics"
 
 @dataclass(frozen=True, slots=True)
 class TopicSection:
-    """A topic of the file, its team and its path in the file."""
-
     team: str
     topic: Topic
     path: str
@@ -127,8 +125,8 @@ def _iterate_target_paths(teams: dict[str, Team], sections: list[TopicSection]) 
             yield from _iterate_named(rule, f"{each.path}.rules[{n}]")
 
 
-def _iterate_named(overrides: Overrides, path: str) -> Iterator[tuple[str, str, bool]]:
-    for key in ("retry_to", "park_to"):
+def _iterate_named(overrides: Overrides, path: str, *keys: str) -> Iterator[tuple[str, str, bool]]:
+    for key in keys or ("retry_to", "park_to"):
         if (target := getattr(overrides, key)) is not UNSET:
             yield f"{path}.{key}", target, key == "retry_to"
 
@@ -151,8 +149,7 @@ def _check_completed(document: Document, each: TopicSection, path: str, written:
         has = f"has {compiled.groups}" if compiled else "is no pattern"
         document.reject_path(path, f"{{{needed}}} is group {needed} of a pattern, but dead_letters of {each.path} {has}")
     if each.topic.allowed_targets is UNSET:
-        reason = f"{written} is completed by the letter; say in allowed_targets which topics that may be"
-        document.reject_path(path, reason)
+        document.reject_path(path, f"{written} is completed by the letter; say in allowed_targets which topics that may be")
 
 
 def _iterate_used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bool]]:
@@ -161,5 +158,4 @@ def _iterate_used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bo
     for key in ("retry_to", "park_to"):
         own = getattr(each.topic, key) is not UNSET
         for level, path in [(each.topic, each.path) if own else (team, f"teams.{each.team}"), *levels]:
-            if (target := getattr(level, key)) is not UNSET:
-                yield f"{path}.{key}", target, key == "retry_to"
+            yield from _iterate_named(level, path, key)

@@ -50,8 +50,6 @@ class Need(NamedTuple):
 
 
 class AclLine(NamedTuple):
-    """A need for one name: the line of an access list."""
-
     who: str
     of: str
     right: Right

@@ -31,8 +31,6 @@ _DELAYS = Exponential(delay_ms=10_000, factor=2.0, max_delay_ms=3_600_000)
 
 
 class ScheduleRecord(TypedDict):
-    """A record to be produced."""
-
     topic: str
     key: bytes
     value: bytes | None
@@ -96,11 +94,8 @@ def schedule_retry(
     attempt = attempts(headers) + 1
     if attempt > attempts_max:
         raise AttemptsUsedUp(f"tried {attempt - 1} times")
-    kept = [header for header in headers if header[0] != ATTEMPT]
-    if attempt == 1:
-        kept = [header for header in kept if header[0] != FIRST_TRIED]
-        kept.append((FIRST_TRIED, b"%d" % int(now)))
-    kept.append((ATTEMPT, b"%d" % attempt))
+    own = {FIRST_TRIED: int(now), ATTEMPT: attempt} if attempt == 1 else {ATTEMPT: attempt}
+    kept = [header for header in headers if header[0] not in own] + [(name, b"%d" % number) for name, number in own.items()]
     at = now + delays(attempt) / 1_000
     return schedule(
         topic=topic, key=key, value=value, at=at, schedule_id=schedule_id, schedules_topic=schedules_topic, headers=kept

@@ -113,10 +113,8 @@ class Metrics:
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
         prometheus.counters(registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
-        self.watch_each("retry_recovery_window_sent", lambda: {key: sent for key, (sent, _) in self._count_settled().items()})
-        self.watch_each(
-            "retry_recovery_window_failed_again", lambda: {key: back for key, (_, back) in self._count_settled().items()}
-        )
+        self.watch_each("retry_recovery_window_sent", lambda: {key: n for key, (n, _) in self._count_settled().items()})
+        self.watch_each("retry_recovery_window_failed_again", lambda: {key: n for key, (_, n) in self._count_settled().items()})
         self.watch_each("retry_recovery_ratio", self._recovery)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
@@ -176,7 +174,6 @@ class Metrics:
             self._put_back.labels(destination).inc(entries)
 
     def tell_disregarded(self, kind: str, changes: int) -> None:
-        """Count changes of named entries that had no effect, or came too late."""
         self._disregarded.labels(kind).inc(changes)
 
     def tell_positions(self, written: int, failed: int) -> None:

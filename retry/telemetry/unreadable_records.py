@@ -66,7 +66,6 @@ class UnreadableRecords:
         return {each.topic: float(each.records) for each in self.list_topics()}
 
     def describe_first_ones(self) -> dict[str, str]:
-        """Say in health what was passed over, by topic."""
         return {each.topic: f"{each.records:,} passed over, the first: {each.first}" for each in self.list_topics()}
 
 

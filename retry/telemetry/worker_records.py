@@ -23,8 +23,6 @@ KEY = "worker/"
 
 
 class BreakerRecord(msgspec.Struct, frozen=True):
-    """A circuit breaker that is not closed."""
-
     target: str
     state: str
     why: str
@@ -32,8 +30,6 @@ class BreakerRecord(msgspec.Struct, frozen=True):
 
 
 class RefusedRecord(msgspec.Struct, frozen=True):
-    """A letter that its topic refuses, while it takes others."""
-
     letter: str
     target: str
     why: str

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from retry import clock
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.scheduling.timers.callers import Quotas, Tokens
@@ -70,7 +71,8 @@ class Process:
         bounds = log.fetch_bounds("changelog", range(SHARDS))
         self.view = View(Follower(log), tables, "changelog", "calls", bounds, recent)  # type: ignore[arg-type]
         guard = SsrfGuard(parse_allowlist("127.0.0.0/8"))
-        timers = Timers(self.view, Records(log), guard, "changelog", 1 << 20)  # type: ignore[arg-type]
+        records = Records(log)  # type: ignore[arg-type]
+        timers = Timers(self.view, records, guard, topic="changelog", bytes_max=1 << 20, codec=PLAIN)
         quotas = Quotas(requests_per_s, timers_max, self.view.waiting_of)
         self.app = Web(timers, self.view, tokens, quotas, metrics_open=metrics_open, audit=audit).app
         await_that("all is read", self.view.is_ready)

@@ -58,8 +58,7 @@ def _describe_unobserved(which: str, each: Mapping[str, Any]) -> Iterator[str]:
         return
     attempts, delays = each["unobserved_attempts"], each["unobserved_delays"]
     retries = noun(attempts, "retry is of an attempt that was", "retries are of attempts that were")
-    never = f"{attempts:,.0f} {retries} never made, {delays:,.0f} after delays that were never seen"
-    yield f"{which}: {never}"
+    yield f"{which}: {attempts:,.0f} {retries} never made, {delays:,.0f} after delays that were never seen"
     yield (
         "  nobody knows what they bring: the bounds have them recover none, and all;"
         " the likely number is that of outages which end when they end"
@@ -148,9 +147,8 @@ def _replay_letters(met: list[Evidence], attempts: int | None) -> dict[str, Any]
     """Sum up the letters of one advice, with so many attempts; None for all that they had."""
     every = [cell for each in met for cell in each.every]
     within = [cell for cell in every if attempts is None or cell.attempt <= attempts]
-    retries, recovered, kept = (
-        sum(cell.letters for cell in every), sum(cell.recovered for cell in every), sum(cell.recovered for cell in within)
-    )  # fmt: skip
+    retries, recovered = sum(cell.letters for cell in every), sum(cell.recovered for cell in every)
+    kept = sum(cell.recovered for cell in within)
     left_out = retries - sum(cell.letters for cell in within)
     sums = {"letters": sum(each.letters for each in met), "retries": retries, "left_out": left_out}
     return {**sums, "recovered": recovered, "kept": kept, **_share(kept, recovered)}

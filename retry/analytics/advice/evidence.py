@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from retry.analytics.statistics import Chance, chance, differ
@@ -65,14 +66,10 @@ class Evidence:
     @classmethod
     def from_cells(cls, cells: Iterable[Cell]) -> Evidence:
         every = tuple(sorted(cells))
-        by_delay: dict[tuple[int, int], list[Cell]] = {}
-        for cell in every:
-            by_delay.setdefault((cell.attempt, bin_of(cell.delay_ms)), []).append(cell)
-        by_attempt: dict[int, list[Cell]] = {}
-        for (attempt, _), alike in sorted(by_delay.items()):
-            by_attempt.setdefault(attempt, []).append(_merge_cells(alike))
-        last = max(by_attempt, default=0)
-        return cls({attempt: tuple(by_attempt.get(attempt, ())) for attempt in range(1, last + 1)}, every)
+        alike = groupby(every, lambda cell: (cell.attempt, bin_of(cell.delay_ms)))
+        merged = [_merge_cells(list(group)) for _, group in alike]
+        last = max((cell.attempt for cell in merged), default=0)
+        return cls({n: tuple(cell for cell in merged if cell.attempt == n) for n in range(1, last + 1)}, every)
 
     @property
     def attempts(self) -> int:
@@ -93,9 +90,6 @@ class Evidence:
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
-
-    def hazards(self) -> list[float]:
-        return [self.hazard(attempt).likely for attempt in range(1, self.attempts + 1)]
 
 
 def survival(hazards: Iterable[float]) -> list[float]:

@@ -83,13 +83,10 @@ def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, in
     registry = parse(text, name)
     yaml = _yaml(text)
     document = yaml.load(text)
-    changing = [
-        each for each in sorted(advised, key=lambda one: (-one.advice.saved, one.team, one.exception))
-        if each.advice.changes and is_writable(each)
-    ]  # fmt: skip
-    added = sum(
-        _amend_team(section["topics"], registry, team, changing) for team, section in (document or {}).get("teams", {}).items()
-    )
+    changing = [each for each in advised if each.advice.changes and is_writable(each)]
+    changing.sort(key=lambda one: (-one.advice.saved, one.team, one.exception))
+    teams = (document or {}).get("teams", {})
+    added = sum(_amend_team(section["topics"], registry, team, changing) for team, section in teams.items())
     out = io.StringIO()
     yaml.dump(document, out)
     parse(out.getvalue(), name)
@@ -184,13 +181,11 @@ def _failure(advised: Advised) -> Failure:
     return Failure(exception=advised.exception, cause=advised.exception if advised.is_cause else None)
 
 
-def _narrow_rules(
-    written: Mapping[str, Any], conditions: list[Condition], policy: Policy, advised: Advised
-) -> list[CommentedMap]:
+def _narrow_rules(written: Mapping[str, Any], rest: list[Condition], policy: Policy, advised: Advised) -> list[CommentedMap]:
     advice = advised.advice
     attempts = min(advice.attempts, policy.max_attempts)
     fewer = {"max_attempts": attempts} if attempts < policy.max_attempts else {}
-    on_attempt = next((each for each in conditions if each.key == "attempt"), None)
+    on_attempt = next((each for each in rest if each.key == "attempt"), None)
     here = {n: ms for n, ms in advice.delays_ms.items() if n <= attempts and (on_attempt is None or on_attempt.test(n))}
     rules = []
     for first, last, delay_ms in merge_delays(here):
@@ -209,13 +204,11 @@ def _constant(delay_ms: int, max_delay_ms: int) -> CommentedMap:
     return _flow(kind="constant", delay=duration_text(delay_ms), **more)
 
 
-def _rule(
-    written: Mapping[str, Any], advised: Advised, conditions: Mapping[str, Any], settings: Mapping[str, Any]
-) -> CommentedMap:
+def _rule(written: Mapping[str, Any], advised: Advised, asked: Mapping[str, Any], settings: Mapping[str, Any]) -> CommentedMap:
     # Of the exact name, whatever stands in it.
     name = SingleQuotedScalarString(glob.escape(advised.exception))
     other_keys = {key: value for key, value in written.items() if key not in ("exception", "cause")}
-    return _flow(**{"cause" if advised.is_cause else "exception": name}, **{**other_keys, **conditions, **settings})
+    return _flow(**{"cause" if advised.is_cause else "exception": name}, **{**other_keys, **asked, **settings})
 
 
 def _flow(**keys: Any) -> CommentedMap:

@@ -89,7 +89,7 @@ class Observed:
 
 def _recovered_by_age(evidence: Evidence) -> tuple[list[int], list[float]]:
     """List ages, and the part that had recovered before the first, up to the first, and so on."""
-    reach = survival(evidence.hazards())
+    reach = survival(evidence.hazard(attempt).likely for attempt in evidence.cells)
     letters = {attempt: sum(cell.letters for cell in cells if cell.ended) for attempt, cells in evidence.cells.items()}
     gains = sorted(
         (cell.age_ms, reach[cell.attempt - 1] * cell.letters / letters[cell.attempt] * cell.recovered / cell.ended)
@@ -179,7 +179,6 @@ class Expected:
         return min(self.letters, self.recovered + math.hypot(self.most - self.recovered, Z * math.sqrt(self.variance)))
 
     def add(self, other: Expected, times: float = 1.0) -> None:
-        """Add another's letters, so many times."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + times * getattr(other, name))
         self.waits_ms += [(wait_ms, times * part) for wait_ms, part in other.waits_ms]

@@ -229,7 +229,6 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
 
 
 def _add_titles(svg: str) -> str:
-    """Give each mark its label as its tooltip."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(svg)  # noqa: S314 - written a moment ago by vl-convert
     for mark in list(root.iter()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -20,10 +20,8 @@ from retry.analytics.html import plots
 Rows = list[dict[str, Any]]
 
 # Of more a picture shows nothing; the tables and the JSON have them.
-_KINDS_MAX = 9
-_BARS_MAX = 15
-_TEAMS_MAX = 8
-_LABEL_CHARS_MAX = 40
+_KINDS_MAX, _BARS_MAX, _TEAMS_MAX, _LABEL_CHARS_MAX = 9, 15, 8, 40
+_TO_RECOVERY = "from first failure to recovery"
 
 
 def render_report(findings: Mapping[str, Any]) -> str:
@@ -41,25 +39,18 @@ def warm_up() -> None:
 
 
 def _plots(findings: Mapping[str, Any]) -> dict[str, Markup]:
-    """Draw the pictures that have anything to show, by name."""
+    compared = [row for row in findings["comparison"] if row["recovery"] is not None]
     drawn: dict[str, tuple[Rows, Callable[[Rows], str]]] = {
         "worth": (_attempts_worth(findings["worth"]), plots.worth),
         "incidence_by_attempt": (_of_teams(findings["incidence_by_attempt"]), plots.incidence_by_attempt),
         "incidence_by_time": (_of_teams(findings["incidence_by_time"]), plots.incidence_by_time),
         "waste": (_name_rows([row for row in findings["waste"] if row["retries"]], "team", "exception"), plots.waste),
-        "time_to_recovery": (
-            _name_rows(findings["time_to_recovery"], "policy"),
-            lambda rows: plots.ranges(rows, "from first failure to recovery"),
-        ),
-        "comparison": (
-            _name_rows([row for row in findings["comparison"] if row["recovery"] is not None], "policy"),
-            plots.comparison,
-        ),
+        "time_to_recovery": (_name_rows(findings["time_to_recovery"], "policy"), partial(plots.ranges, title=_TO_RECOVERY)),
+        "comparison": (_name_rows(compared, "policy"), plots.comparison),
         "fingerprints": (_seen_when(findings), plots.fingerprints),
-        "lateness": (_name_rows(findings["lateness"], "policy"), lambda rows: plots.ranges(rows, "sent after it was due")),
+        "lateness": (_name_rows(findings["lateness"], "policy"), partial(plots.ranges, title="sent after it was due")),
         "retries_over_time": (
-            _of_teams(findings["retries_over_time"]),
-            lambda rows: plots.retries_over_time(rows, _of_teams(findings["storms"])),
+            _of_teams(findings["retries_over_time"]), partial(plots.retries_over_time, storms=_of_teams(findings["storms"])),
         ),
     }  # fmt: skip
     # Altair and vl-convert have escaped what is text.
@@ -120,12 +111,9 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "name": words.format_name, "dotted": words.break_after_dots, "count": words.count, "noun": words.noun,
-        "at_most": words.at_most,
-        "share": words.share, "duration": words.duration, "size": words.size, "moment": words.moment, "trend": words.trend,
-        "money": words.money, "merged": merge_delays, "duration_text": duration_text,
-    }  # fmt: skip
+    named = (words.count, words.noun, words.at_most, words.share, words.duration, words.size, words.moment, words.trend)
+    environment.filters |= {each.__name__: each for each in (*named, words.money, duration_text)}
+    environment.filters |= {"name": words.format_name, "dotted": words.break_after_dots, "merged": merge_delays}
     return environment
 
 

@@ -70,20 +70,21 @@ def count_acted_by_kind(attempts: DataFrame, parked: DataFrame) -> DataFrame:
     open_ = F.when(F.col("fate").isin("waiting", "pending"), "open").otherwise(F.col("fate"))
     rests = F.when(F.col("decision") == "park", "parked").otherwise("discarded")
     sent, given_up = attempts.where(asked), parked.where(asked)
-    rows = sent.select("team", "action_kind", open_.alias("now")).unionByName(
-        given_up.select("team", "action_kind", rests.alias("now"))
-    )
+    by = ("team", "action_kind")
+    rows = sent.select(*by, open_.alias("now")).unionByName(given_up.select(*by, rests.alias("now")))
     counts = [F.count_if(F.col("now") == now).alias(now) for now in ("recovered", "failed", "open", "parked", "discarded")]
-    return rows.groupBy("team", "action_kind").agg(F.count("*").alias("letters"), *counts)
+    return rows.groupBy(*by).agg(F.count("*").alias("letters"), *counts)
 
 
 # Which retries and parked letters will Kafka delete soon.
 
-def find_near_retention(
-    attempts: DataFrame, parked: DataFrame, retentions: DataFrame, now_ms: int, share: float = 0.8
-) -> DataFrame:
-    """Retries that no consumer has passed, and letters that rest, on topics of which retention has run down by `share` for the
-    oldest. Erased ones are gone.
+# Of a retention that much has run down.
+_NEAR = 0.8
+
+
+def find_near_retention(attempts: DataFrame, parked: DataFrame, retentions: DataFrame, now_ms: int) -> DataFrame:
+    """Retries that no consumer has passed, and letters that rest, on topics of which retention has run down by four fifths.
+    Erased ones are gone.
 
     Reads of `attempts` `team`, `target`, `fate`, `sent_ms`, `due_ms`; of `parked` `team`, `target`, `parked_ms`, `decision`,
     `stands`; `retentions` has `topic` and `retention_ms`, below 0 for ever. Gives `team`, `topic`, `kind` (retry, parked,
@@ -101,7 +102,7 @@ def find_near_retention(
         sent.unionByName(rests)
         .join(retentions.where(F.col("retention_ms") >= 0), on="topic")
         .withColumn("left_ms", left_ms)
-        .where(F.col("left_ms") <= (1 - share) * F.col("retention_ms"))
+        .where(F.col("left_ms") <= (1 - _NEAR) * F.col("retention_ms"))
         .groupBy("team", "topic", "kind")
         .agg(F.count("*").alias("letters"), F.min("left_ms").alias("left_ms"))
         .select("team", "topic", "kind", "letters", "left_ms")

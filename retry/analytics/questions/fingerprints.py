@@ -55,9 +55,7 @@ def samples(attempts: DataFrame, parked: DataFrame, among: DataFrame) -> DataFra
     return found.groupBy(*_KEYS).agg(F.array_distinct(F.array_compact(F.array(*places))).alias("samples"))
 
 
-def over_time(
-    attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int = 60
-) -> DataFrame:
+def over_time(attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms: int, until_ms: int, steps: int) -> DataFrame:
     """How often each fingerprint was seen in each of so many equal steps of the period; those `among` a few rows of `top` alone.
 
     Reads as `top`. Gives `team`, `exception`, `fingerprint`, `at_ms` (the beginning of the step), `failures`; steps without any
@@ -91,7 +89,7 @@ def _failures(attempts: DataFrame, parked: DataFrame) -> DataFrame:
 
 # When were far more retries sent than usual.
 
-_MINUTE_MS = 60_000
+_MINUTE_MS, _STORM_TIMES = 60_000, 5.0
 
 
 def count_per_minute(attempts: DataFrame) -> DataFrame:
@@ -109,8 +107,8 @@ def count_per_minute(attempts: DataFrame) -> DataFrame:
     )
 
 
-def storms(minutes: DataFrame, since_ms: int, until_ms: int, times: float = 5.0, least: int = 100) -> DataFrame:
-    """The minutes with at least `times` as many retries as the team's median minute, and at least `least`.
+def storms(minutes: DataFrame, since_ms: int, until_ms: int, least: int = 100) -> DataFrame:
+    """The minutes with at least five times as many retries as the team's median minute, and at least `least`.
 
     The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured
     by itself. Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), `times` the
@@ -124,7 +122,7 @@ def storms(minutes: DataFrame, since_ms: int, until_ms: int, times: float = 5.0,
     return (
         ranked.withColumn("median", F.coalesce(usual, F.lit(0)))
         .withColumn("times", F.col("sent") / F.greatest("median", F.lit(1)))
-        .where((F.col("times") >= times) & (F.col("sent") >= least))
+        .where((F.col("times") >= _STORM_TIMES) & (F.col("sent") >= least))
         # Of the few that are left: who takes only some of them knows of how many.
         .withColumn("minutes", F.count("*").over(Window.partitionBy()))
         .select("team", "minute_ms", "sent", "median", "times", "minutes")

@@ -112,8 +112,7 @@ def _percentiles(milliseconds: Column) -> tuple[Column, Column]:
 
 
 def _spread(frame: DataFrame) -> DataFrame:
-    named = {f"p{p}_ms": F.get("_quantiles", F.lit(n)) for n, p in enumerate(_PERCENTILES)}
-    return frame.withColumns(named).drop("_quantiles")
+    return frame.withColumns({f"p{p}_ms": F.get("_quantiles", F.lit(n)) for n, p in enumerate(_PERCENTILES)}).drop("_quantiles")
 
 
 # What is different from the period before, and which policies were changed in between.
@@ -138,10 +137,9 @@ def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
 def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
     """List what each policy did: `team`, `policy`, `attempt`, `letters`, and the median `delay_ms` before the attempt. Where
     letters were parked after the last attempt, `attempt` is its number, `delay_ms` is None. Operators' actions are left out."""
-    attempts, parked = attempts.where("action_kind is null"), parked.where("by_policy")
     delay_ms = F.percentile_approx("delay_ms", 0.5, _DELAY_ACCURACY).alias("delay_ms")
-    delays = attempts.groupBy(*_KEYS, "attempt").agg(F.count("*").alias("letters"), delay_ms)
-    last = parked.where("reason = 'max_attempts'").groupBy(*_KEYS).agg(
+    delays = attempts.where("action_kind is null").groupBy(*_KEYS, "attempt").agg(F.count("*").alias("letters"), delay_ms)
+    last = parked.where("by_policy and reason = 'max_attempts'").groupBy(*_KEYS).agg(
         (F.max("attempt") - 1).alias("attempt"), F.count("*").alias("letters"), F.lit(None).cast("long").alias("delay_ms")
     )  # fmt: skip
     return [row.asDict() for row in delays.unionByName(last).collect()]

@@ -32,8 +32,6 @@ _HISTORY_MAX = 1_000
 
 
 class FiredMessage(NamedTuple):
-    """A message as it would be sent."""
-
     topic: str
     key: bytes | None
     value: bytes | None

@@ -26,13 +26,9 @@ from retry.record import Header, Headers, read_headers
 # All of these are the scheduler's: none of them passes through.
 PREFIX = "scheduler-"
 
-EPOCH = "scheduler-epoch"
-TARGET_TOPIC = "scheduler-target-topic"
-TARGET_KEY = "scheduler-target-key"
-
-TIMESTAMP = "scheduler-timestamp"
-KEY = "scheduler-key"
-TOPIC = "scheduler-topic"
+# What is asked for, and what a sent message has of its schedule.
+EPOCH, TARGET_TOPIC, TARGET_KEY = "scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"
+TIMESTAMP, KEY, TOPIC = "scheduler-timestamp", "scheduler-key", "scheduler-topic"
 
 # On our own tombstones: the offset of the schedule that they end. Read back, such a one says nothing of later schedules.
 DONE = "scheduler-done"

@@ -94,8 +94,6 @@ ALL = Query()
 
 
 class SearchPage(NamedTuple):
-    """How many schedules match, and those of one page."""
-
     total: int
     page: list[ScheduleJson]
 

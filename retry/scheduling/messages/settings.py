@@ -228,7 +228,6 @@ _GRAYLOG_NAME = "kafka-message-scheduler"
 
 
 def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
-    """Build the logging configuration, for `logging.config.dictConfig`."""
     config = copy.deepcopy(LOGGING)
     config["root"]["level"] = settings.level
     if settings.graylog is not None:

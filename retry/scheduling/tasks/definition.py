@@ -20,6 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import msgspec
@@ -179,15 +180,11 @@ def _count(text: str, path: str) -> int:
 
 
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "schedule.cron": ("cron", _as_is),
-    "schedule.timeZone": ("zone", _as_is),
-    "schedule.start": ("start_ms", _as_is),
-    "schedule.end": ("end_ms", _as_is),
-    "schedule.jitter": ("jitter_ms", duration_ms),
-    "schedule.misfire": ("misfire", _misfire),
-    "schedule.late": ("late_ms", _late_ms),
+    "schedule.cron": ("cron", _as_is), "schedule.timeZone": ("zone", _as_is),
+    "schedule.start": ("start_ms", _as_is), "schedule.end": ("end_ms", _as_is), "schedule.jitter": ("jitter_ms", duration_ms),
+    "schedule.misfire": ("misfire", _misfire), "schedule.late": ("late_ms", _late_ms),
     "schedule.catchUp": ("catch_up_max", _count),
-}
+}  # fmt: skip
 
 
 # Sample definitions: for a first try, and for tests. The same seed always gives the same.
@@ -195,9 +192,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 _NAMES = ("send-invoices", "check-balances", "purge-carts", "renew-licences", "poll-sensors", "rotate-keys")
 _CRONS = (("*/15 * * * *", "UTC"), ("0 6 * * MON-FRI", "Europe/Berlin"), ("@daily", "America/New_York"))
 # Long enough that a sample does not flood anybody.
-_TIMES = {
-    "MILLISECONDS": (500, 5_000), "SECONDS": (1, 30), "MINUTES": (1, 30), "HOURS": (1, 12), "DAYS": (1, 14), "WEEKS": (1, 8),
-}  # fmt: skip
+_SPAN = {"MILLISECONDS": (500, 5_000), "SECONDS": (1, 30), "MINUTES": (1, 30), "HOURS": (1, 12), "DAYS": (1, 14), "WEEKS": (1, 8)}
 
 
 class Sample(NamedTuple):
@@ -208,10 +203,7 @@ class Sample(NamedTuple):
 def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iterator[Sample]:
     """Make definitions without end: the six units in turn, then one by cron, then one that is done once."""
     draw = random.Random(seed)  # noqa: S311 - nothing secret
-    kinds = [*UNITS_MS, "cron", "once"]
-    number = 0
-    while True:
-        kind = kinds[number % len(kinds)]
+    for number, kind in enumerate(cycle([*UNITS_MS, "cron", "once"])):
         name = f"{draw.choice(_NAMES)}-{number}"
         key = {"customerId": f"customer-{draw.randrange(customers)}", "taskName": name}
         config: dict[str, Any] = {"outputTopic": draw.choice(output_topics), "configurations": None}
@@ -220,10 +212,9 @@ def samples(seed: int, output_topics: Sequence[str], customers: int = 3) -> Iter
             cron, zone = draw.choice(_CRONS)
             config["configurations"] = {"schedule.cron": cron, "schedule.timeZone": zone, "schedule.jitter": "5s"}
         elif kind != "once":
-            frequency = {"frequencyTimeUnit": kind, "time": draw.randint(*_TIMES[kind])}
+            frequency = {"frequencyTimeUnit": kind, "time": draw.randint(*_SPAN[kind])}
         data = draw.choice([None, {"batch": str(draw.randrange(1_000))}])
         yield Sample(key, {**key, "frequency": frequency, "config": config, "data": data})
-        number += 1
 
 
 def encode_sample(sample: Sample, form: str = formats.AVRO) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple, cast
@@ -176,7 +176,7 @@ class View:
             of_partition.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
         for (topic, partition), messages in of_partition.items():
             if topic == self._calls:
-                self._keep_calls(messages)
+                self._keep_calls(message for message in messages if message.error() is None)
             else:
                 self._apply_messages(partition, messages)
             if messages[-1].error() is not None:
@@ -191,10 +191,8 @@ class View:
         offsets = {}
         rows: list[ChangelogRow] = []
         for message in messages:
-            if message.error() is not None:
-                continue
             key, offset = message.key(), message.offset() or 0
-            if offset >= table.next_offset and key and key[0] == NAMED:
+            if message.error() is None and offset >= table.next_offset and key and key[0] == NAMED:
                 rows.append((key, message.value()))
                 offsets[key] = offset
         freshness = self._freshness[partition]
@@ -207,10 +205,8 @@ class View:
                 if write.partition == partition and write.offset < next_offset:
                     del self._unread_writes[name]
 
-    def _keep_calls(self, messages: list[Message]) -> None:
+    def _keep_calls(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            if message.error() is not None:
-                continue
             try:
                 called = call_records.read(message.value() or b"")
             except ValueError as error:

@@ -78,15 +78,12 @@ class Web:
             routes=[
                 Route("/timers", partial(self._handle_request, self._timers_at), methods=["POST", "GET"]),
                 Route("/timers/{id}", partial(self._handle_request, self._timer_at), methods=["GET", "DELETE"]),
-                Route("/openapi.json", self._openapi),
-                Route("/docs", self._docs),
-                Route("/docs.js", self._script),
-                Route("/health/live", self._live),
-                Route("/health/ready", self._answer_readiness),
+                Route("/openapi.json", self._openapi), Route("/docs", self._docs), Route("/docs.js", self._script),
+                Route("/health/live", self._live), Route("/health/ready", self._answer_readiness),
                 Route("/metrics", self._metrics_at),
             ],
             exception_handlers={HTTPException: self._answer_refusal, Exception: self._answer_failure},
-        )
+        )  # fmt: skip
 
     async def _handle_request(self, handler: Handler, request: Request) -> Response:
         began_s = clock.monotonic_s()

@@ -50,8 +50,8 @@ def run(settings: Settings) -> None:
     if tokens is None and not is_loopback(host):
         raise SettingsInvalid("RETRY_API_TOKENS", f"not set, and {host} is not loopback; make a token with retry api token")
     certificate = certificate_of("RETRY_API", settings.api_tls_cert, settings.api_tls_key, host, "RETRY_API_ADDR")
-    with renew_on_change(settings, partial(_demand_startable, settings, certificate)) as of_client:
-        _serve_timers(settings, tokens, certificate, of_client)
+    with renew_on_change(settings, partial(_demand_startable, settings, certificate)) as watch:
+        _serve_timers(settings, tokens, certificate, watch)
 
 
 def _demand_startable(settings: Settings, certificate: Certificate | None, admin: AdminClient) -> None:
@@ -63,9 +63,7 @@ def _demand_startable(settings: Settings, certificate: Certificate | None, admin
         certificate.demand_usable()
 
 
-def _serve_timers(
-    settings: Settings, tokens: Tokens | None, certificate: Certificate | None, of_client: CertificateWatch
-) -> None:
+def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certificate | None, watch: CertificateWatch) -> None:
     host, port = settings.api_host_port()
     admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
     acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
@@ -75,11 +73,11 @@ def _serve_timers(
     record_bytes_max = topics.record_bytes_max(own[changelog])
     records = Records(client_config.records_config(settings, record_bytes_max))
     try:
-        timers = Timers(view, records, guard, changelog, record_bytes_max, codec)
+        timers = Timers(view, records, guard, topic=changelog, bytes_max=record_bytes_max, codec=codec)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
         web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
-        register_gauges(of_client, web.registry)
+        register_gauges(watch, web.registry)
         hosts, share = settings.http_hosts, _SHARE_OF_FILES
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))
     finally:

@@ -20,8 +20,7 @@ from retry.http_client.ssrf_guard import host_of
 from retry.record import Headers
 from retry.scheduling.timers.callers import bad_request
 
-BODY_BYTES_MAX = 256 << 10
-HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10
+BODY_BYTES_MAX, HEADERS_MAX, HEADER_BYTES_MAX = 256 << 10, 64, 8 << 10
 AHEAD_MS_MAX = 10 * 366 * 86_400_000
 KEY_CHARACTERS_MAX = 255
 _TIMEOUT_MS_MAX = 600_000

@@ -15,7 +15,7 @@ import msgspec
 
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.errors import LookupsBusy, RecordUnwritten, UrlRefused
 from retry.http_client.ssrf_guard import SsrfGuard
 from retry.kafka.record_producer import Records
@@ -33,8 +33,6 @@ PAGE_MAX = 500
 
 
 class TimerAnswer(NamedTuple):
-    """A timer as JSON, and whether it was made just now."""
-
     timer: dict[str, Any]
     new: bool
 
@@ -50,10 +48,10 @@ class Timers:
     """The timers of a deployment; `topic` is the changelog, and `bytes_max` how large a record of it may be."""
 
     def __init__(
-        self, view: View, records: Records, guard: SsrfGuard, topic: str, bytes_max: int, codec: EnvelopeCodec = PLAIN
+        self, view: View, records: Records, guard: SsrfGuard, *, topic: str, bytes_max: int, codec: EnvelopeCodec
     ) -> None:
-        self._view, self._records, self._guard, self._topic, self._bytes_max = view, records, guard, topic, bytes_max
-        self._codec = codec
+        self._view, self._records, self._guard = view, records, guard
+        self._topic, self._bytes_max, self._codec = topic, bytes_max, codec
 
     async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> TimerAnswer:
         """Make a timer, or find the one that the same request made before; raises Problem where it is not made, or that is not

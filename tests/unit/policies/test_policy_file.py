@@ -52,7 +52,7 @@ teams:
 def test_the_example_says_what_it_says():
     route = parse(EXAMPLE, "p.yaml").route("payments.orders.DLT")
     assert (route.team, route.name) == ("payments", "payments/payments.orders.DLT")
-    assert (route.retry_to, route.park_to) == ("payments.orders.retry", "payments.orders.parked")
+    assert (route.default_plan.retry_to, route.default_plan.park_to) == ("payments.orders.retry", "payments.orders.parked")
     assert route.allowed_targets == {"payments.orders.retry", "payments.orders.parked"}
     usual = plan_for(route, "java.lang.IllegalStateException")
     assert (usual.park, usual.name) == (False, route.name)
@@ -117,8 +117,8 @@ def test_targets_are_every_topic_named_to_write_to():
 
 def test_what_a_topic_overrides_of_its_team_needs_no_permission():
     text = "teams: {t: {retry_to: origin, park_to: p, topics: [{dead_letters: x, retry_to: y, park_to: z%s}]}}"
-    assert parse(text % "", "p.yaml").route("x").retry_to == "y"
-    assert parse(text % ", allowed_targets: [y, z]", "p.yaml").route("x").park_to == "z"
+    assert parse(text % "", "p.yaml").route("x").default_plan.retry_to == "y"
+    assert parse(text % ", allowed_targets: [y, z]", "p.yaml").route("x").default_plan.park_to == "z"
 
 
 def test_a_file_without_teams_reads_nothing():

@@ -65,7 +65,8 @@ def test_a_star_matches_even_an_unknown_exception():
 def test_an_unknown_topic_has_nowhere_to_go():
     route = Registry().route("any")
     found = plan_for(route, "x")
-    assert (route.team, route.retry_to, route.park_to, route.allowed_targets) == ("default", None, None, None)
+    plan = route.default_plan
+    assert (route.team, plan.retry_to, plan.park_to, route.allowed_targets) == ("default", None, None, None)
     assert (found.park, found.retry_to, found.name) == (False, None, "default")
 
 
