@@ -149,8 +149,6 @@ log = logging.getLogger(__name__)
 BODY_BYTES_MAX = 64 << 10
 _USER_AGENT = "dead-letter-retry"
 
-CurrentSecrets = Callable[[], Sequence[bytes]]
-
 
 class HttpRequest(NamedTuple):
     """One HTTP request that is to be sent.
@@ -177,7 +175,7 @@ class WebhookClient:
       trust: certificate authorities; those of the machine where it is left out.
     """
 
-    def __init__(self, guard: SsrfGuard, secrets: CurrentSecrets, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: SsrfGuard, secrets: Callable[[], Sequence[bytes]], trust: ssl.SSLContext | None = None) -> None:
         self._guard, self._secrets = guard, secrets
         self._pool = ConnectionPool(trust or ssl.create_default_context())
 

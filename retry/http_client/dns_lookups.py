@@ -20,8 +20,6 @@ _LOOKUPS = 128
 # Two name servers that do not answer, and a third that does, take this long with the usual settings of a resolver.
 _LOOKUP_S = 10.0
 
-PendingLookup = tuple[str, Future[list[str]]]
-
 
 class Lookups:
     """The machine's resolver. Calls to one host at a time share an answer that is under way, and none is kept.
@@ -34,7 +32,8 @@ class Lookups:
     def __init__(self, total: int = _LOOKUPS, lookup_s: float = _LOOKUP_S) -> None:
         self._total, self._lookup_s = total, lookup_s
         self._lock = threading.Lock()
-        self._under_way: dict[str, PendingLookup] = {}
+        # By host, the team on whose account it is looked up, and the answer.
+        self._under_way: dict[str, tuple[str, Future[list[str]]]] = {}
         self._of_team: Counter[str] = Counter()
 
     def is_crowded(self, team: str, host: str) -> bool:
@@ -63,12 +62,12 @@ class Lookups:
                 raise LookupsBusy(f"as many lookups of host names are under way for team {team} as may be")
             answer: Future[list[str]] = Future()
             # A daemon: a thread that hangs in the resolver must not keep the process from ending.
-            threading.Thread(target=self._resolve_host, args=(host, answer), name="lookup", daemon=True).start()
+            threading.Thread(target=self._run_lookup, args=(host, answer), name="lookup", daemon=True).start()
             self._under_way[host] = team, answer
             self._of_team[team] += 1
             return answer
 
-    def _resolve_host(self, host: str, answer: Future[list[str]]) -> None:
+    def _run_lookup(self, host: str, answer: Future[list[str]]) -> None:
         try:
             say = partial(answer.set_result, _resolve_host(host))
         except Exception as error:

@@ -23,7 +23,6 @@ from retry.dead_letters import retry_headers
 from retry.scheduling.messages import schedule_request as names
 
 Header = tuple[str, bytes | None]
-DelayCurve = Callable[[int], int]
 
 ATTEMPT, FIRST_TRIED = retry_headers.ATTEMPT, "retry-original-timestamp"
 _ATTEMPTS_MAX = 50
@@ -76,7 +75,7 @@ def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> S
 
 def schedule_retry(
     *, topic: str, key: bytes | None, value: bytes, headers: Sequence[Header], schedule_id: str | bytes,
-    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: DelayCurve = _DELAYS,
+    schedules_topic: str = "schedules", attempts_max: int = _ATTEMPTS_MAX, delays: Callable[[int], int] = _DELAYS,
     now: float | None = None,
 ) -> ScheduleRecord:
     """Make the record that has a failed message sent once more, later each time: after 10, 20, 40 … seconds, at most an hour.

@@ -38,12 +38,8 @@ from retry.worker.engine import Engine
 # | `kafka_scheduler_missed_schedule` | schedules that were sent and had been due before this process started |
 # | `kafka_scheduler_other` | nothing any more |
 
-_PREFIX = "kafka_scheduler_"
-_PLANNED, _DELETED, _INVALID, _TRIGGERED, _MISSED, _OTHER = TYPES = tuple(
-    _PREFIX + name
-    for name in ("planned_schedule", "deleted_schedule", "invalid_schedule", "triggered_schedule", "missed_schedule", "other")
-)
-_TAKEN = {PLANNED: _PLANNED, CANCELLED: _DELETED, DONE: _DELETED, INVALID: _INVALID}
+_TYPES = ("planned_schedule", "deleted_schedule", "invalid_schedule", "triggered_schedule", "missed_schedule", "other")
+_TAKEN = {PLANNED: "planned_schedule", CANCELLED: "deleted_schedule", DONE: "deleted_schedule", INVALID: "invalid_schedule"}
 
 
 class SchedulerMetrics(Metrics):
@@ -54,7 +50,7 @@ class SchedulerMetrics(Metrics):
         super().__init__()
         self._started_at_ms, self._parked = started_at_ms, parked
         events = prometheus.counter(self.registry, "kafka_scheduler_event_total")
-        self._events = {kind: events.labels(kind) for kind in TYPES}
+        self._events = {kind: events.labels(f"kafka_scheduler_{kind}") for kind in _TYPES}
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         super().tell_taken(decided, families)
@@ -66,8 +62,8 @@ class SchedulerMetrics(Metrics):
         super().tell_sent(sent, due_at_ms, now_ms)
         due = [due for entry, due in zip(sent, due_at_ms, strict=True) if entry.destination != self._parked]
         missed = sum(at_ms < self._started_at_ms for at_ms in due)
-        self._events[_MISSED].inc(missed)
-        self._events[_TRIGGERED].inc(len(due) - missed)
+        self._events["missed_schedule"].inc(missed)
+        self._events["triggered_schedule"].inc(len(due) - missed)
 
 
 log = logging.getLogger(__name__)

@@ -31,20 +31,17 @@ from retry.settings import Settings
 # A null cancels what waits for its key, in whichever partition. One that says which schedule it ended, since that was sent or
 # moved, leaves a newer one.
 
-# Partition and key.
-ScheduleId = tuple[int, bytes]
-
 
 class WaitingSchedules:
     """Folds the records of one topic, each partition in its order.
 
     Attributes:
-      offsets: of what waits, where its record lies.
+      offsets: of what waits, by partition and key, where its record lies.
       without_key: records without a key, which are no schedules and never end.
     """
 
     def __init__(self) -> None:
-        self.offsets: dict[ScheduleId, int] = {}
+        self.offsets: dict[tuple[int, bytes], int] = {}
         self.without_key: list[RecordLocation] = []
         self._versions = RecordVersions()
         # By key, the version of the newest schedule or cancel, and its partition.
