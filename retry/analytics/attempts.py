@@ -64,10 +64,9 @@ def distinct_decisions(letters: DataFrame) -> DataFrame:
     by_letter = Window.partitionBy("id", "source").orderBy(*order)
     whole = by_letter.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_repeated = F.coalesce(F.lag("attempt").over(by_letter) == F.col("attempt"), F.lit(False))
-    is_last = F.lead("id").over(by_letter).isNull()
     known = {name: F.coalesce(name, F.first(name).over(whole)) for name in _OF_FAILURE}
     marked = letters.repartition("id").withColumns({
-        "_counts": F.when(is_action, is_last).otherwise(~is_repeated),
+        "_counts": F.when(is_action, F.lead("id").over(by_letter).isNull()).otherwise(~is_repeated),
         "stands": is_action | ~F.max(is_action).over(whole),
         **{f"_{name}": F.when(is_action, value).otherwise(F.col(name)) for name, value in known.items()},
     })  # fmt: skip
@@ -79,8 +78,7 @@ def _number_decisions(once: DataFrame) -> DataFrame:
     """Number decisions within their lineages, each of which lies in one partition."""
     lineage = Window.partitionBy("id").orderBy("attempt", "taken_ms", "source")
     whole = lineage.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    alike = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source")
-    until_here = alike.rowsBetween(Window.unboundedPreceding, 0)
+    until_here = Window.partitionBy("id", "attempt").orderBy("taken_ms", "source").rowsBetween(Window.unboundedPreceding, 0)
     is_service = F.col("action").isNull()
     returned = F.min(F.when(F.col("decision") == RETURN, F.col("attempt"))).over(whole)
     return once.withColumns({
@@ -122,10 +120,9 @@ def on_target(retried: DataFrame, sent: DataFrame) -> DataFrame:
 def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
     """Add `passed_ms`: when a sample first showed that the group had committed past the retry; null where none did."""
     is_located = F.col("sent_offset").isNotNull() & F.col("group").isNotNull()
-    place = F.xxhash64("group", "target", "sent_partition")
     retries = located.select(
         # One number, since rows are ordered by it; what lies nowhere is spread by its lineage, and meets no sample.
-        F.when(is_located, place).otherwise(F.xxhash64("id")).alias("_place"),
+        F.when(is_located, F.xxhash64("group", "target", "sent_partition")).otherwise(F.xxhash64("id")).alias("_place"),
         # A group has passed a retry when it has committed the offset after it.
         F.when(is_located, F.col("sent_offset") + 1).alias("_committed"),
         F.lit(None).cast("long").alias("_at_ms"),

@@ -134,8 +134,7 @@ def from_kafka(spark: SparkSession, options: Mapping[str, str], topic: str, retr
 
 
 def list_retry_targets(letters: DataFrame) -> list[str]:
-    rows = letters.where("decision = 'retry'").select("target").distinct().collect()
-    return sorted(row["target"] for row in rows)
+    return sorted(row["target"] for row in letters.where("decision = 'retry'").select("target").distinct().collect())
 
 
 def first_failed_ms(sets: Datasets, since_ms: int) -> int:

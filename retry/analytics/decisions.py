@@ -77,10 +77,9 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
         first_ms = by_letter.agg(F.min("first_failed_ms")).collect()[0][0]
     if first_ms is None:
         return None
-    settled_ms = datasets.until_ms - settle_ms
     return Decisions(
         attempts=retried, parked=parked, histories=by_letter, aside=datasets.aside, since_ms=int(first_ms),
-        until_ms=datasets.until_ms, settled_ms=settled_ms, are_many=are_many,
+        until_ms=datasets.until_ms, settled_ms=datasets.until_ms - settle_ms, are_many=are_many,
     )  # fmt: skip
 
 

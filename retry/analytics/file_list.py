@@ -145,8 +145,7 @@ class FileList:
         return {posixpath.join(below, each.getPath().getName()): self._newest_ms(each) for each in found}
 
     def _newest_ms(self, status: Any) -> int:
-        times_ms = (file.getModificationTime() for file in self._files(status.getPath()))
-        return max(times_ms, default=status.getModificationTime())
+        return max((file.getModificationTime() for file in self._files(status.getPath())), default=status.getModificationTime())
 
     def _files(self, folder: Any) -> Iterator[Any]:
         """List all files below a folder.

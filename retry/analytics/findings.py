@@ -129,10 +129,9 @@ def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
 def _busiest(minutes: DataFrame, decisions: Decisions, teams: list[str]) -> Rows:
     """Find each team's busiest minute in each step of time, so that a storm of one minute is seen in a month."""
     step_ms = max(_MINUTE_MS, -(-(decisions.until_ms - decisions.since_ms) // _STEPS // _MINUTE_MS) * _MINUTE_MS)
-    step = F.expr(f"minute_ms - pmod(minute_ms, {step_ms})")
     busiest = (
         minutes.where(F.col("team").isin(teams))
-        .groupBy("team", step.alias("step_ms"))
+        .groupBy("team", F.expr(f"minute_ms - pmod(minute_ms, {step_ms})").alias("step_ms"))
         .agg(F.max_by("minute_ms", "sent").alias("minute_ms"), F.max("sent").alias("sent"))
         .select("team", "minute_ms", "sent")
     )

@@ -48,6 +48,10 @@ class _Written(NamedTuple):
     noted: list[str]
 
 
+# By set, the batches of this pass.
+Added = Mapping[str, Mapping[int, _Written]]
+
+
 def _noted_of(name: str) -> Column:
     """Return the column to note of a set's rows: the target of retried letters, the day and group of samples, else null."""
     if name == datasets.LETTERS:
@@ -100,7 +104,7 @@ class Ingest:
             schemas.write_horizon(self._spark, self._data, noted)
             return {name: sum(each.rows for each in added[name].values()) for name in datasets.SETS}
 
-    def _note_horizon(self, until_ms: int, added: Mapping[str, Mapping[int, _Written]]) -> schemas.Horizon:
+    def _note_horizon(self, until_ms: int, added: Added) -> schemas.Horizon:
         """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
         before = schemas.read_horizon(self._spark, self._data)
         seen, groups_batch = self._list_new_batches(datasets.POSITIONS, before.positions_batch, added)
@@ -117,9 +121,7 @@ class Ingest:
             targets = datasets.list_retry_targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
         return schemas.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
 
-    def _list_new_batches(
-        self, name: str, known: int | None, added: Mapping[str, Mapping[int, _Written]]
-    ) -> tuple[set[str] | None, int]:
+    def _list_new_batches(self, name: str, known: int | None, added: Added) -> tuple[set[str] | None, int]:
         """Return the notes of batches after `known`, or None where only all rows can tell, and the last batch's number."""
         last, new = FileList(self._spark, f"{self._data}/{name}").latest(), added[name]
         # A pass that was killed has noted nothing of what it wrote.
@@ -144,9 +146,8 @@ class Ingest:
         """Write what is new of one set, to its end; what each batch has written."""
         # One file for each folder and batch, not one for each of Kafka's partitions.
         dated = schemas.laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
-        noted = F.collect_set(_noted_of(name))
         query = (
-            dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), noted.alias("noted"))
+            dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), F.collect_set(_noted_of(name)).alias("noted"))
             .writeStream.format("parquet")
             .queryName(name)
             .option("path", f"{self._data}/{name}")

@@ -157,8 +157,7 @@ class Horizon(NamedTuple):
 
 def read_horizon(spark: SparkSession, data: str) -> Horizon:
     """Read the notes of the last pass; all fields are None where no pass has ended."""
-    rows = rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect()
-    noted = max(rows, key=lambda row: row["until_ms"], default=None)
+    noted = max(rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect(), key=lambda row: row["until_ms"], default=None)
     return Horizon() if noted is None else Horizon(*(noted[name] for name in Horizon._fields))
 
 

@@ -74,8 +74,7 @@ def _security(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reject_property(name: str, reason: str = "") -> NoReturn:
-    variable = "RETRY_KAFKA_" + name.upper().replace(".", "_")
-    raise SettingsInvalid(variable, reason or _REASONS.get(name, _CANNOT))
+    raise SettingsInvalid("RETRY_KAFKA_" + name.upper().replace(".", "_"), reason or _REASONS.get(name, _CANNOT))
 
 
 def _trust(left: Properties) -> dict[str, str]:

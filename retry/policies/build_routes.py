@@ -53,8 +53,7 @@ class Routes:
 
     def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
         self._document, self._teams = document, teams
-        timed = self._build_policy(defaults, "defaults", default_route().default_plan.policy)
-        self.default = default_route(timed)
+        self.default = default_route(self._build_policy(defaults, "defaults", default_route().default_plan.policy))
         cancels = _NULL_CANCELS.read(document, defaults.null_value, "defaults", False)
         ordered = defaults.ordered is True
         self._renews = _RENEWS_TIMESTAMPS.read(document, defaults.old_timestamp, "defaults", True)

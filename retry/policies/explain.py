@@ -113,9 +113,7 @@ def _delays(policy: Policy, attempt: int) -> list[str]:
 
 
 def _wait(low_ms: int, high_ms: int) -> str:
-    if low_ms == high_ms:
-        return duration_text(low_ms)
-    return f"{duration_text(low_ms)} to {duration_text(high_ms)}"
+    return duration_text(low_ms) if low_ms == high_ms else f"{duration_text(low_ms)} to {duration_text(high_ms)}"
 
 
 def _describe_bounds(plan: RetryPlan) -> list[str]:

@@ -37,9 +37,7 @@ def topic_fault(name: str) -> str | None:
     """Return what is wrong with the name of one topic, or None."""
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         return f"{name!r:.60} is not a topic name: 1 to 249 of letters, digits, dot, underscore and dash"
-    if is_of_kafka(name):
-        return f"{name} is internal to Kafka"
-    return None
+    return f"{name} is internal to Kafka" if is_of_kafka(name) else None
 
 
 def pattern_body(written: str) -> str:

@@ -33,10 +33,9 @@ def newest_records(settings: Settings, topic: str, partition_max: Callable[[int]
     about = topics.describe(admin, [topic]).get(topic)
     if about is None:
         return
-    records_max = partition_max(about.partitions)
     spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
     read = partial(offset_ranges.read_batches, reader, deadline=clock.Deadline(_SEARCH_S))
-    newest = cut_to_newest(read, dict.fromkeys(spans, records_max), clock.Deadline(_SEARCH_S))
+    newest = cut_to_newest(read, dict.fromkeys(spans, partition_max(about.partitions)), clock.Deadline(_SEARCH_S))
     for batch in offset_ranges.read_batches(reader, newest, clock.Deadline(_READ_S)):
         for message in batch:
             headers = read_headers(message)

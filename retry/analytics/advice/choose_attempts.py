@@ -57,8 +57,7 @@ def merge_delays(delays_ms: Mapping[int, int]) -> list[tuple[int, int, int]]:
     """
     found = []
     # Of attempts in a row that have one delay the number less the place is one.
-    places = enumerate(sorted(delays_ms.items()))
-    for (_, delay_ms), run in groupby(places, lambda each: (each[1][0] - each[0], each[1][1])):
+    for (_, delay_ms), run in groupby(enumerate(sorted(delays_ms.items())), lambda each: (each[1][0] - each[0], each[1][1])):
         attempts = [attempt for _, (attempt, _) in run]
         found.append((attempts[0], attempts[-1], delay_ms))
     return found
@@ -125,8 +124,7 @@ class Prospect:
 
     def _estimate_unknown(self, attempt: int) -> float:
         """Estimate the part of the letters of an attempt that waits as long as none of which the end is known."""
-        known = sum(part for group, part in self._weigh_delays(attempt) if any(cell.ended for cell in group))
-        return max(0.0, 1 - known)
+        return max(0.0, 1 - sum(part for group, part in self._weigh_delays(attempt) if any(cell.ended for cell in group)))
 
     def _weigh_delays(self, attempt: int) -> list[tuple[list[Cell], float]]:
         """List delays that were seen, and the part of the attempt that waits so long."""
@@ -237,10 +235,9 @@ def choose(
         better = {n: cell for n, cell in better.items() if set(planned[n - 1]) != {round_delay(cell.delay_ms)}}
     if attempts < made:
         return _advice(prospect, "fewer", attempts, better, prospect.kept_low(attempts, keep))
-    verdict = "delays" if better else "keep"
     # A last attempt that never brought anything may be worthless; how many it takes to say so is a number.
     idle = made > 1 and prospect.hazards[-1] == 0
-    return _advice(prospect, verdict, made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
+    return _advice(prospect, "delays" if better else "keep", made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
 
 
 def delays_tried(evidence: Evidence) -> int:

@@ -66,8 +66,7 @@ class Evidence:
     @classmethod
     def from_cells(cls, cells: Iterable[Cell]) -> Evidence:
         every = tuple(sorted(cells))
-        alike = groupby(every, lambda cell: (cell.attempt, bin_of(cell.delay_ms)))
-        merged = [_merge_cells(list(group)) for _, group in alike]
+        merged = [_merge_cells(list(group)) for _, group in groupby(every, lambda cell: (cell.attempt, bin_of(cell.delay_ms)))]
         last = max((cell.attempt for cell in merged), default=0)
         return cls({n: tuple(cell for cell in merged if cell.attempt == n) for n in range(1, last + 1)}, every)
 

@@ -191,8 +191,7 @@ def _narrow_rules(written: Mapping[str, Any], rest: list[Condition], policy: Pol
     for first, last, delay_ms in merge_delays(here):
         # Full jitter would draw anything from 0 on, and that is not what was observed.
         timing = {"backoff": _constant(delay_ms, policy.max_delay_ms), "jitter": "proportional"}
-        of = {"attempt": first if first == last else f"{first}..{last}"}
-        rules.append(_rule(written, advised, of, timing | fewer))
+        rules.append(_rule(written, advised, {"attempt": first if first == last else f"{first}..{last}"}, timing | fewer))
     if fewer:
         rules.append(_rule(written, advised, {}, fewer))
     return rules

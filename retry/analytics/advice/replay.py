@@ -76,8 +76,7 @@ class Observed:
         delays_ms, ages_ms = [cell.delay_ms for cell in like], [cell.age_ms for cell in like]
         if not like or not (_within(delay_ms, delays_ms) and _within(age_ms, ages_ms)):
             return None
-        ended = sum(cell.ended for cell in like)
-        low, likely, high = chance(sum(cell.recovered for cell in like), ended)
+        low, likely, high = chance(sum(cell.recovered for cell in like), sum(cell.ended for cell in like))
         # Of an outage, twice the time brings up to twice the recoveries.
         off = max(_distance(delay_ms, _middle(like, delays_ms)), _distance(age_ms, _middle(like, ages_ms)))
         return Chance(low / off, likely, min(1.0, high * off))

@@ -57,8 +57,7 @@ def incidence_by_attempt(rows: Rows) -> str:
     """Parts that recovered and were given up: `team`, `attempt`, and the parts of `retry.analytics.questions.recovery`."""
     parked_at_once = {row["team"] for row in rows if row["attempt"] == 0}
     start = [_make_empty_plot(team) | {"attempt": 0} for team in _list_values(rows, "team") if team not in parked_at_once]
-    x = alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d"))
-    return _curves([*start, *rows], x)
+    return _curves([*start, *rows], alt.X("attempt:Q", title="after attempt", axis=alt.Axis(tickMinStep=1, format="d")))
 
 
 def incidence_by_time(rows: Rows) -> str:
@@ -68,8 +67,7 @@ def incidence_by_time(rows: Rows) -> str:
     start = [_make_empty_plot(team) | {"time_ms": begin_ms} for team in _list_values(rows, "team")]
     shown = [row | {"time_ms": max(row["time_ms"], begin_ms)} for row in rows]
     title = "time since the first failure, logarithmic"
-    x = alt.X("time_ms:Q", title=title, **_times(row["time_ms"] for row in [*start, *shown]))
-    return _curves([*start, *shown], x)
+    return _curves([*start, *shown], alt.X("time_ms:Q", title=title, **_times(row["time_ms"] for row in [*start, *shown])))
 
 
 def _make_empty_plot(team: str) -> dict[str, Any]:
@@ -82,11 +80,10 @@ def waste(rows: Rows) -> str:
     good, bad = "of letters that recovered, or still may", "wasted: of letters that were parked in the end"
     parts = [{"kind": row["kind"], "part": good, "order": 0, "retries": row["retries"] - row["wasted"]} for row in rows]
     parts += [{"kind": row["kind"], "part": bad, "order": 1, "retries": row["wasted"]} for row in rows]
-    colors = alt.Scale(domain=[good, bad], range=[GOOD, BAD])
     return _svg(
         _make_chart(parts).mark_bar().encode(
             x=alt.X("sum(retries):Q", title="retries sent", axis=_build_count_axis()), y=_build_kind_axis(rows), order="order:O",
-            color=alt.Color("part:N", title=None, scale=colors, legend=_legend()),
+            color=alt.Color("part:N", title=None, scale=alt.Scale(domain=[good, bad], range=[GOOD, BAD]), legend=_legend()),
         ).properties(width=_WIDTH - 250, height=alt.Step(_ROW))
     )  # fmt: skip
 
@@ -224,8 +221,7 @@ def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
         "background": None, "font": _FONT, "padding": {"left": 12, "right": 12, "top": 4, "bottom": 4}, "view": {"stroke": None},
         "axis": {**text, **grid, **ticks}, "legend": text, "header": text,
     }  # fmt: skip
-    spec = chart.to_dict() | {"config": config}
-    return _add_titles(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+    return _add_titles(vl_convert.vegalite_to_svg(chart.to_dict() | {"config": config}, allowed_base_urls=[]))
 
 
 def _add_titles(svg: str) -> str:

@@ -32,11 +32,10 @@ def histories(attempts: DataFrame, parked: DataFrame) -> DataFrame:
         *_BOTH, "fate", F.when(fate != "waiting", F.coalesce("bytes", F.lit(0))).alias("bytes"),
         watched_to_ms.alias("watched_to_ms"), (F.col("assumed") & (fate == "recovered")).alias("assumed"),
     )  # fmt: skip
-    none = F.lit(None).cast("long")
     parked_as = F.when(F.col("reason") == "max_age", "expired").otherwise("parked")
     given_up = F.when(F.col("decision") == PARK, parked_as).otherwise("discarded")
     rests = parked.where("stands").select(
-        *_BOTH, given_up.alias("fate"), none.alias("bytes"), F.col("parked_ms").alias("watched_to_ms"),
+        *_BOTH, given_up.alias("fate"), F.lit(None).cast("long").alias("bytes"), F.col("parked_ms").alias("watched_to_ms"),
         F.lit(False).alias("assumed"),
     )  # fmt: skip
     is_cause = F.coalesce(F.col("exception") == F.col("cause"), F.lit(False)).alias("is_cause")
@@ -97,11 +96,10 @@ def find_near_retention(attempts: DataFrame, parked: DataFrame, retentions: Data
     rests = parked.where(F.col("stands") & (F.col("decision") != ERASE)).select(
         "team", F.col("target").alias("topic"), kind.alias("kind"), F.col("parked_ms").alias("at_ms")
     )
-    left_ms = F.col("at_ms") + F.col("retention_ms") - now_ms
     return (
         sent.unionByName(rests)
         .join(retentions.where(F.col("retention_ms") >= 0), on="topic")
-        .withColumn("left_ms", left_ms)
+        .withColumn("left_ms", F.col("at_ms") + F.col("retention_ms") - now_ms)
         .where(F.col("left_ms") <= (1 - _NEAR) * F.col("retention_ms"))
         .groupBy("team", "topic", "kind")
         .agg(F.count("*").alias("letters"), F.min("left_ms").alias("left_ms"))

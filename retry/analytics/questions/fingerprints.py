@@ -62,11 +62,10 @@ def over_time(attempts: DataFrame, parked: DataFrame, among: DataFrame, since_ms
     are left out.
     """
     step_ms = max(1, -(-(until_ms - since_ms + 1) // steps))
-    at_ms = F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})")
     return (
         _among(attempts, parked, among)
         .where((F.col("failed_ms") >= since_ms) & (F.col("failed_ms") <= until_ms))
-        .groupBy(*_KEYS, at_ms.alias("at_ms"))
+        .groupBy(*_KEYS, F.expr(f"failed_ms - pmod(failed_ms - {since_ms}, {step_ms})").alias("at_ms"))
         .agg(F.count("*").alias("failures"))
         .select(*_KEYS, "at_ms", "failures")
     )

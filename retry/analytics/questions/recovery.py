@@ -165,11 +165,10 @@ def starts(histories: DataFrame) -> DataFrame:
     Reads `team`, `topic`, `first_policy`, `exception`, `is_cause`, `first_failed_ms`. Gives `team`, `topic`, `policy` (that
     decided on the first retry), `exception`, `is_cause`, `hour_ms`, `letters`.
     """
-    hour_ms = F.expr(f"first_failed_ms - pmod(first_failed_ms, {_HOUR_MS})")
     keys = ("team", "topic", "exception", "is_cause", "policy")
     return (
         histories.withColumn("policy", F.col("first_policy"))
-        .groupBy(*keys, hour_ms.alias("hour_ms"))
+        .groupBy(*keys, F.expr(f"first_failed_ms - pmod(first_failed_ms, {_HOUR_MS})").alias("hour_ms"))
         .agg(F.count("*").alias("letters"))
         .select(*keys, "hour_ms", "letters")
     )

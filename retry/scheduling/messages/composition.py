@@ -120,8 +120,7 @@ def is_target_allowed(settings: SchedulerSettings, topic: str) -> bool:
 
 def since_s(now_s: int, delta_days: int) -> int:
     """Compute the beginning of the day, by this machine's time zone, of which missed schedules are still sent."""
-    day = datetime.datetime.fromtimestamp(now_s - _AT_MIDNIGHT_S).astimezone()
-    first = day.date() + datetime.timedelta(days=delta_days)
+    first = datetime.datetime.fromtimestamp(now_s - _AT_MIDNIGHT_S).astimezone().date() + datetime.timedelta(days=delta_days)
     return int(datetime.datetime.combine(first, datetime.time()).astimezone().timestamp())
 
 

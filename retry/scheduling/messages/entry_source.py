@@ -69,10 +69,9 @@ class SchedulesSource:
                 into.decided[TEAM, DONE] += 1
 
     def _put_schedule(self, message: Any, put: Put, now_ms: int, into: BatchResult) -> None:
-        also = Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)
         entry = Named(
             put.target, put.target_key, message.value(), headers=put.headers, timestamp_ms=None, team=TEAM, failed_at_ms=None,
-            also=also,
+            also=(Also(self._history, None, put.target_key, None, True, put.history), _tombstone(message)),
         )  # fmt: skip
         name = _hash_message_key(message)
         key = self._build_named_key(message, name, put.due_at_ms, put.target, now_ms)
@@ -94,11 +93,10 @@ class SchedulesSource:
     def _park(self, message: Any, invalid: Invalid, now_ms: int, into: BatchResult) -> None:
         into.decided[TEAM, INVALID] += 1
         own: Headers = [(names.SOURCE, _source(message)), (PARKED_REASON, invalid.reason.value.encode())]
-        also = (_tombstone(message),) if invalid.ends else ()
         kept = [] if invalid.reason is RefusedBecause.UNREADABLE_HEADERS else message.headers() or []
         parked = Named(
             self._parked, message.key(), message.value(), headers=kept + own, timestamp_ms=None, team=TEAM, failed_at_ms=None,
-            also=also,
+            also=(_tombstone(message),) if invalid.ends else (),
         )  # fmt: skip
         unnamed = f"{TEAM} parked", message.topic(), _source(message)
         name = _hash_message_key(message) if invalid.ends else entry_keys.hash_name(*unnamed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Awaitable, Callable
@@ -29,8 +28,6 @@ from retry.scheduling.timers.timer_request import moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
 from retry.telemetry.unreadable_records import UNREADABLE
-
-log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 512 << 10
 _LOOPBACK = Token("timers", None)

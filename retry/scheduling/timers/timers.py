@@ -61,11 +61,9 @@ class Timers:
             return TimerAnswer(existing, new=False)
         await quotas.timer(team)
         await self._vet(request.call.url, team)
-        version = clock.wall_ms()
-        call = msgspec.structs.replace(request.call, id=timer_id)
         key, entry = source.build_timer_entry(
-            timer_id, team, request.host, due_at_ms=request.due_at_ms, version=version, body=request.body,
-            headers=request.headers, call=call, mark=request.mark,
+            timer_id, team, request.host, due_at_ms=request.due_at_ms, version=clock.wall_ms(), body=request.body,
+            headers=request.headers, call=msgspec.structs.replace(request.call, id=timer_id), mark=request.mark,
         )  # fmt: skip
         envelope = self._codec.encode(key, entry)
         if len(key) + len(envelope) > self._bytes_max:
@@ -135,9 +133,8 @@ class Timers:
         try:
             offset = await self._records.write_record(self._topic, partition, key, envelope)
         except RecordUnwritten:
-            headers = {"Retry-After": "1"}
             detail = "it is not known whether this was taken in; ask again with the same idempotency key"
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers) from None
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"}) from None
         self._view.note_write(partition, offset, timer_id, timer)
 
 
