@@ -219,6 +219,6 @@ class Handshake(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        # Where the handshake did not succeed nobody else counts it no longer.
+        # Where the handshake did not succeed nobody else takes it out of the count.
         self._connection.connections.discard(self._connection)
         super().connection_lost(exc)
