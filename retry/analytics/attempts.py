@@ -60,7 +60,7 @@ def distinct_decisions(letters: DataFrame) -> DataFrame:
     """
     is_action = F.col("action").isNotNull()
     order = (is_action, F.when(is_action, F.col("taken_ms")).otherwise(F.col("attempt")), *_PLACE)
-    # By lineage, and everything that follows stays there: letters are moved once, not for every question; see `session`.
+    # By lineage, and everything that follows stays there: letters are moved once, not for every question.
     by_letter = Window.partitionBy("id", "source").orderBy(*order)
     whole = by_letter.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_repeated = F.coalesce(F.lag("attempt").over(by_letter) == F.col("attempt"), F.lit(False))

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import resources
+from operator import itemgetter
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -87,10 +88,11 @@ def _name_rows(rows: Rows, *columns: str) -> Rows:
 
 
 def _seen_when(findings: Mapping[str, Any]) -> Rows:
-    columns = ("team", "exception", "fingerprint")
-    order = {tuple(row[each] for each in columns): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
-    rows = [row for row in findings["fingerprints_over_time"] if tuple(row[each] for each in columns) in order]
-    rows.sort(key=lambda row: (order[tuple(row[each] for each in columns)], row["at_ms"]))
+    key = itemgetter("team", "exception", "fingerprint")
+    order = {key(row): n for n, row in enumerate(findings["fingerprints"][:_BARS_MAX])}
+    rows = [row for row in findings["fingerprints_over_time"] if key(row) in order]
+    rows.sort(key=lambda row: (order[key(row)], row["at_ms"]))
+
     # Two teams may see one fingerprint, and would be drawn over each other.
     def name_kind(row: Mapping[str, Any]) -> str:
         team, exception = words.format_name(row["team"], 14), words.format_name(row["exception"], 18)

@@ -110,8 +110,8 @@ def storms(minutes: DataFrame, since_ms: int, until_ms: int, least: int = 100) -
     """The minutes with at least five times as many retries as the team's median minute, and at least `least`.
 
     The median is that of all minutes of the period: those of a quiet team are mostly empty, and its storm must not be measured
-    by itself. Reads `per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), `times` the
-    median, or one retry where that is 0, and `minutes`: how many such minutes there are.
+    by itself. Reads `count_per_minute`. Gives `team`, `minute_ms`, `sent`, `median` (0 where more than half are empty), `times`
+    the median, or one retry where that is 0, and `minutes`: how many such minutes there are.
     """
     every = max(1, (until_ms - since_ms) // _MINUTE_MS + 1)
     by_sent = Window.partitionBy("team").orderBy("sent", "minute_ms")

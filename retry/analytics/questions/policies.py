@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, GroupedData, Window
@@ -149,14 +150,15 @@ def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row
     """A row for each policy of either period, where most retries differ first.
 
     Args:
-      now, before: `by_policy`, of the period and of the one before.
+      now, before: `count_by_policy`, of the period and of the one before.
       did, did_before: `doings` of both.
 
     Gives `team`, `policy`, of both periods (with `_before`) `letters`, `retries`, `recovered`, `parked`, `expired`, `unknown` and
     `recovery`, None where nothing ended; `is_clear`: whether the 95 % intervals of `recovery` are apart; and `policy_changes`, a
     text for each change of what the policy does.
     """
-    rows_now, rows_before = ({tuple(row[key] for key in _KEYS): row for row in rows} for rows in (now, before))
+    place_of = itemgetter("team", "policy")
+    rows_now, rows_before = ({place_of(row): row for row in rows} for rows in (now, before))
     plans, plans_before = _plans(did), _plans(did_before)
     made = []
     for place in {**rows_now, **rows_before}:
@@ -166,7 +168,7 @@ def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row
             row |= {name: one.get(name, 0), f"{name}_before": other.get(name, 0)}
         row |= {"recovery": one.get("recovery"), "recovery_before": other.get("recovery"), "is_clear": _is_apart(one, other)}
         made.append(row | {"policy_changes": list(_differences(plans.get(place, {}), plans_before.get(place, {})))})
-    return sorted(made, key=lambda row: (-abs(row["retries"] - row["retries_before"]), *(row[key] for key in _KEYS)))
+    return sorted(made, key=lambda row: (-abs(row["retries"] - row["retries_before"]), *place_of(row)))
 
 
 def _plans(did: Iterable[Row]) -> dict[tuple[str, ...], dict[int | None, Row]]:
@@ -174,7 +176,7 @@ def _plans(did: Iterable[Row]) -> dict[tuple[str, ...], dict[int | None, Row]]:
     found: dict[tuple[str, ...], dict[int | None, Row]] = {}
     for row in did:
         attempt = None if row["delay_ms"] is None else row["attempt"]
-        found.setdefault(tuple(row[key] for key in _KEYS), {})[attempt] = row
+        found.setdefault((row["team"], row["policy"]), {})[attempt] = row
     return found
 
 

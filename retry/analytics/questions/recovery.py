@@ -44,7 +44,7 @@ def build_time_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
     """The curves of `count_by_time`.
 
     Gives keys, `time_ms` (the end of a step in which anything was decided), `at_risk`, `recovered`, `parked`, `expired`, and the
-    parts of all letters up to here, as `by_attempt`.
+    parts of all letters up to here, as `build_attempt_curves`.
     """
     made = []
     for ordered in _each(rows, "step", *keys):
