@@ -59,11 +59,7 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def request(kind: str, options: ActOptions, framing: Callable[[], SchemaFrames] | None = None, **about: str) -> Request:
-    """Build the request that the options of `retry act` ask for.
-
-    Args:
-      about: fields of the action: by, reason, filter, policies.
-    """
+    """Build the request that the options of `retry act` ask for; `about` has the action's by, reason, filter and policies."""
     from retry.operations.act.options import AskedBy, OptionsInvalid, build_request
 
     try:
@@ -180,7 +176,7 @@ def act(
 
 
 def registry_of(policies: str | None) -> Registry:
-    """The policies of the workers: without, nothing is decided as they do it, and no team's parking topic is known.
+    """Load the policy file of the workers: without it nothing is decided as they do it, and no team's parking topic is known.
 
     Raises:
       ActionRefused: no file is given.

@@ -22,7 +22,6 @@ _PROGRESS_S = 5.0
 
 
 def print_preview(found: Preview, *, as_json: bool) -> None:
-    """Print the preview of an action, as text or as one JSON object."""
     from retry.operations.act.action_report import preview_object
     from retry.operations.act.preview import describe_reason
 
@@ -73,7 +72,6 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
 
 
 def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:
-    """Print what became of it."""
     from retry.operations.act.action_report import tally_object
 
     tally, held = following.tally, following.held
@@ -90,7 +88,6 @@ def result(action_id: bytes, action: Action, following: Following, left: list[in
 
 
 def told_tally(tally: Tally) -> str:
-    """A tally in words."""
     refused = "".join(f", {number:,} {reason}" for reason, number in sorted(tally.refused.items()))
     gone = f", {tally.gone:,} gone (sent or moved before)" if tally.gone else ""
     return f"{tally.done:,} done{gone}{refused}"

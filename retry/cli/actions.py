@@ -31,7 +31,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The argument and the options of an order."""
     for option in (
         click.option("--by", default=options.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
         click.option("--reason", default="", help="Why, in your words."),

@@ -53,7 +53,6 @@ def period(command: _Command) -> _Command:
 
 @contextmanager
 def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions]]:
-    """A Spark session and the frames of the period."""
     with _open_recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions
 
@@ -63,10 +62,8 @@ def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSessi
 
 @contextmanager
 def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions, Decisions | None]]:
-    """Open a Spark session with the frames of the period, and those of the period before, as known at its end.
-
-    The period before is as long; None without `--since`, or where nothing failed in it.
-    """
+    """Open a Spark session with the frames of the period, and of the one before, as long and as known at its end; that is None
+    without `--since`, or where nothing failed in it."""
     with _open_recorded(name, options) as (spark, recorded):
         from retry.analytics.decisions import decisions, decisions_if_any
 

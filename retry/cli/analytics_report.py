@@ -86,7 +86,6 @@ def _warm_up() -> None:
 def _compute_answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
-    """Compute everything that the page, the tables and the JSON show."""
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import list_advice
     from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
@@ -125,7 +124,6 @@ def _compute_answers(
 
 
 def _describe_report(options: PeriodOptions) -> dict[str, Any]:
-    """Return the application, source, settle time (ms) and program version of a report."""
     from importlib.metadata import version
 
     from retry import settings as environment
@@ -137,11 +135,7 @@ def _describe_report(options: PeriodOptions) -> dict[str, Any]:
 
 
 def _parse_retentions(options: Sequence[str]) -> dict[str, int]:
-    """Parse options such as `TOPIC=7d` into milliseconds by topic.
-
-    Raises:
-      RetryError: one cannot be read.
-    """
+    """Parse options such as `TOPIC=7d` into milliseconds by topic; raises RetryError where one cannot be read."""
     retentions = {}
     for option in options:
         topic, _, duration = option.partition("=")

@@ -166,7 +166,6 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
 
 
 def tried_object(result: Tried) -> dict[str, object]:
-    """Build the JSON object that `retry try --json` prints."""
     return {
         "letters": result.letters,
         "retried": result.retried,
@@ -194,7 +193,6 @@ def _outcome(result: Tried, key: OutcomeKey, count: int) -> dict[str, object]:
 
 
 def tried_lines(result: Tried, limit: int) -> Iterator[str]:
-    """Yield the result as lines for a terminal, with `limit` exceptions at most."""
     parked = result.letters - result.retried
     topics = f"{len(result.topics)} topic{'' if len(result.topics) == 1 else 's'}"
     yield f"{result.letters:,} letters of {topics}: {result.retried:,} retried, {parked:,} parked"

@@ -56,7 +56,6 @@ TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["
 
 
 def letter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The argument and the options that choose letters."""
     return click.argument("words", nargs=-1, metavar="FILTER")(POLICIES(NEWEST(command)))
 
 

@@ -17,10 +17,8 @@ def say(line: str, *, err: bool = False) -> None:
 
 
 def discard_output() -> None:
-    """Throw away what could not be written to standard output or standard error, and what is yet to be.
-
-    What is left in the buffers would make the interpreter complain when it ends.
-    """
+    """Throw away what standard output and standard error have not taken and may still get: what is left in their buffers would
+    make the interpreter complain when it ends."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

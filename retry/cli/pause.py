@@ -29,14 +29,10 @@ if TYPE_CHECKING:
 
 
 def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) -> None:
-    """End the process with a message where there is a policy file that does not know a name.
-
-    Args:
-      named: (`team` | `topic` | `target`, name).
-      force: only warn.
+    """End the process where the policy file does not know a (`team` | `topic` | `target`, name); only warn with `force`.
 
     Raises:
-      PolicyFileInvalid: the file does not tell, and `force` is not given.
+      PolicyFileInvalid: the file cannot be read, and `force` is not given.
     """
     from retry.operations.pauses import describe_unknown
     from retry.policies.policy_file import load
@@ -63,7 +59,6 @@ _REFUSED = 3
 
 
 def _scope(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what is meant."""
     for option in (
         click.option("--target", help="All that goes to this topic; of timers, to this origin."),
         click.option("--topic", help="All letters from this dead-letter topic."),
@@ -75,7 +70,6 @@ def _scope(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _find_scope(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
-    """The one scope that the options name, and its name."""
     given = [("all", "")] * everything + [(scope, name) for scope, name in scopes.items() if name]
     if len(given) != 1:
         raise click.UsageError("give one of --all, --team, --topic and --target")

@@ -45,7 +45,6 @@ class Duration(click.ParamType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse a duration into milliseconds, or fail with a message that says what is wrong."""
         try:
             return value if isinstance(value, int) else duration_ms(value)
         except PolicyInvalid as invalid:
@@ -53,12 +52,9 @@ class Duration(click.ParamType):
 
 
 class _Header(click.ParamType):
-    """A header, from name=value."""
-
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Header:
-        """Name and UTF-8 value."""
         name, equals, text = value.partition("=")
         if not name or not equals:
             self.fail(f"{value!r} is not name=value", param, ctx)

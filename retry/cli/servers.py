@@ -19,11 +19,7 @@ UNTIL = click.option(
 
 
 def check_name_and_end(pattern: re.Pattern[str], name: str, hint: str, until: int | None) -> None:
-    """Go on only with a name that is one, and an end that is not past.
-
-    Raises:
-      BadParameter: it is not.
-    """
+    """Go on only with a name that is one, and an end that is not past; raises BadParameter otherwise."""
     from retry.clock import wall_ms
 
     if not pattern.fullmatch(name):

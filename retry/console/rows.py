@@ -48,10 +48,8 @@ class LetterRow:
       target: where it goes when it is due, or where it rests.
       behind: whether it waits behind an earlier letter of its key.
       attempt: number of the retry that it waits for; of one that rests, how many were made.
-      exception, cause, message: of its failure, without framing.
-      frames: the top frames of its stack, one a line.
-      fingerprint: what failures of one kind share.
-      group: the same after merges; the id of a `Group`.
+      exception, cause, message: of its failure, without framing; `frames` are the top ones of its stack, one a line.
+      fingerprint: what failures of one kind share; `group` the same after merges, the id of a `Group`.
       reason: why it is parked.
       lineage: what all attempts of one original record share.
       consumer_group: that failed.
@@ -97,12 +95,9 @@ class Group:
       id: its fingerprint; of merged ones that of the one that they were merged into.
       cause: class of the root cause, or of the exception where none is named.
       message: without what differs: numbers, ids, quoted text.
-      waiting, parked: letters that wait, and that rest in a parking topic.
       trend: failures taken in in each of the last 24 hours, the oldest first.
       first_ms, last_ms: of the failures, as far as outcomes tell.
-      sent, came_back: of the retries that were sent within a day, those of which it is known whether they recovered, and those of
-        them that failed again; None where outcomes do not tell.
-      pending: retries that were sent, and of which it is not known yet.
+      sent, came_back, pending: as of `Recovery`, of all attempts; the first two None where outcomes do not tell.
       owner, note, link: in the operators' words; empty where nobody wrote any.
       resolved_at_ms: since when nothing is to be done; None while it is open, also where a letter came later.
       merged: fingerprints of the kinds that were merged into it, without its own.
@@ -135,13 +130,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Letters of a group that have something in common.
-
-    Attributes:
-      by: `frames`, `topic`, `consumer-group` or `attempt`.
-      value: what they have in common; None where it is not known.
-      count: how many, at most `COUNT_MAX`.
-    """
+    """Letters of a group that share a value of one of `SPLIT_BY`, None where it is not known; at most `COUNT_MAX` are counted."""
 
     by: str
     value: str | None
@@ -157,8 +146,7 @@ class Page(Generic[_Row]):
       count: how many rows there are in all, at most `COUNT_MAX`.
       is_capped: whether there are more than that, or may be: not all were counted in the time there is.
       is_partial: whether the time was over before the page was full; the next one goes on from there.
-      nothing_matches: where there is no row: the one term of the filter that excludes all, as it is written; None where no
-        single term does.
+      nothing_matches: where there is no row: the one term of the filter, as it is written, that excludes all by itself, if any.
     """
 
     rows: list[_Row]
@@ -171,8 +159,6 @@ class Page(Generic[_Row]):
 
 @dataclass(frozen=True, slots=True)
 class DueBar:
-    """The number of letters that are due between two moments."""
-
     from_ms: int
     to_ms: int
     count: int
@@ -231,9 +217,7 @@ class WorkerState:
     Attributes:
       name, host: empty where this viewer does not see every team.
       shards: how many partitions of the changelog it sweeps.
-      at_ms: when it was heard of last.
-      is_silent: whether that is too long ago, and it did not say that it ends.
-      has_ended: whether it ended as it was told to.
+      at_ms: when it was heard of last; it is silent where that is too long ago, and it did not say that it ends.
     """
 
     name: str
@@ -251,8 +235,7 @@ class BreakerState:
 
     Attributes:
       state: `open`, `half-open` or `closed`; of several workers the first of these that one says.
-      why, since_ms: of one that is not closed.
-      workers: how many say that it is not closed.
+      workers: how many say that it is not closed; `why` and `since_ms` are what they say.
       letters: how many of the viewer's wait for that target, at most `COUNT_MAX`.
     """
 
@@ -269,17 +252,16 @@ class Now:
     """The counts and states that the console shows of one moment.
 
     Attributes:
-      waiting, parked, discarded: letters; `waiting` has named entries too, which `named` has alone.
+      waiting: letters and named entries; `named` has the latter alone.
       new_groups: kinds of failures that were first seen within 24 hours, and are open.
       due: what is due within 24 hours from `as_of_ms` on, in bars of equal length; what is overdue is not among them.
       overdue: what was due a second ago or longer, and waits.
       held: pauses and held actions that this viewer may see.
       near_retention: letters that Kafka deletes within a day from where they rest; `near_retention_age_ms` is how long ago each
         of them failed at least, None where there is none.
-      lateness_ms: how long the oldest overdue letter is late; 0 where none is. What is held counts too.
       shards: of the changelog; empty where this viewer does not see every team.
-      failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of 24 hours; the last is not over.
-      hours_from_ms: when each of these hours began.
+      failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of the 24 hours that begin at
+        `hours_from_ms`; the last is not over.
       workers: that were heard of within a week, those that are silent first.
       breakers: of targets of this viewer's teams, those that are not closed first.
     """
@@ -306,7 +288,7 @@ class Now:
 
     @property
     def lateness_ms(self) -> int:
-        """How late the oldest letter is that was due; what is held counts too."""
+        """How late the oldest letter is that was due, 0 where none is; what is held counts too."""
         return 0 if self.oldest_overdue_ms is None else max(0, self.as_of_ms - self.oldest_overdue_ms)
 
 
@@ -340,7 +322,6 @@ class LineageEvent:
       what: `failed`, `due`, `sent`, `passed`, `came back`, `waiting`, `parked`, `discarded`, `action`.
       attempt: number of the retry that it is about; None where that is not known.
       place: `topic/partition/offset`, or the topic where more is not known; of `passed`, the consumer group.
-      by, action: of an action.
     """
 
     at_ms: int | None

@@ -94,7 +94,6 @@ def _demand_startable(settings: Settings, in_use: Registry) -> None:
 
 
 def _certificate(settings: Settings) -> Certificate | None:
-    """None where the console speaks no TLS itself; whether it may be reached like that was asked before."""
     cert, key = settings.console_tls_cert, settings.console_tls_key
     host, _ = settings.console_host_port()
     return certificate_of("RETRY_CONSOLE", cert, key, host, "RETRY_CONSOLE_ADDR") if cert else None
@@ -108,11 +107,7 @@ def _server(settings: Settings, app: ASGIApp, certificate: Certificate | None) -
 
 
 def demand_safe(settings: Settings, *, is_open: bool) -> None:
-    """Go on only where nobody can come in who should not, nor read what is sent.
-
-    Raises:
-      SettingsInvalid: it would be reached from elsewhere without a sign-in, or without TLS.
-    """
+    """Raise SettingsInvalid where the console would be reached from elsewhere without a sign-in, or without TLS."""
     host, _ = settings.console_host_port()
     if bool(settings.console_tls_cert) != bool(settings.console_tls_key):
         reason = "certificate and key go together; set RETRY_CONSOLE_TLS_CERT too, or neither"

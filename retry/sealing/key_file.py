@@ -65,20 +65,12 @@ def parse(text: str) -> Keys:
 
 
 def read(path: Path) -> Keys:
-    """The keys of a file as it is now.
-
-    Raises:
-      SettingsInvalid: it cannot be used.
-    """
+    """Read the keys of a file; raises SettingsInvalid where it cannot be used."""
     return ReloadedFile(SETTING, path, parse).current()
 
 
 def new_line(key_id: str) -> str:
-    """A line with a new key.
-
-    Raises:
-      SettingsInvalid: nothing can be called so.
-    """
+    """Make a line with a new key; raises SettingsInvalid where `key_id` can be no id."""
     line = f"{key_id} {base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()}"
     parse(line)
     return line

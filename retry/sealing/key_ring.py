@@ -38,8 +38,6 @@ Sealed = tuple[str, bytes, bytes, bytes]
 
 
 class _DataKey(NamedTuple):
-    """A data key of this process."""
-
     key_id: str
     wrapped: bytes
     cipher: AESGCM
@@ -48,12 +46,7 @@ class _DataKey(NamedTuple):
 
 
 class KeyRing:
-    """The keys of a file, as it is now; for any thread.
-
-    Args:
-      keys: what the file holds.
-      look_every_s: how often that is asked.
-    """
+    """The keys of a file, asked of `keys` every `look_every_s` seconds at most; for any thread."""
 
     def __init__(self, keys: Callable[[], Keys], look_every_s: float = _LOOK_EVERY_S) -> None:
         self._read, self._lock, self._look_every_s = keys, threading.Lock(), look_every_s
@@ -64,7 +57,6 @@ class KeyRing:
 
     @property
     def keys(self) -> Keys:
-        """The keys that count now."""
         self._reload_keys(clock.monotonic_s())
         return self._keys
 
@@ -75,11 +67,8 @@ class KeyRing:
         return self._generation
 
     def seal(self, content: bytes, bound: bytes) -> Sealed | None:
-        """Seal bytes; None where the file says that nothing is to be sealed.
-
-        Args:
-          bound: what they belong to, which is not sealed: nobody opens them as those of anything else.
-        """
+        """Seal bytes; None where the file says that nothing is to be sealed. `bound` is what they belong to: it is not sealed,
+        and nobody opens them as those of anything else."""
         now_s = clock.monotonic_s()
         if now_s >= self._look_at_s:
             self._reload_keys(now_s)
@@ -113,7 +102,6 @@ class KeyRing:
         return [f"{key_id}:{_hash_content(key, content)}" for key_id, key in self.keys.by_id.items()]
 
     def _reload_keys(self, now_s: float) -> None:
-        """Use what the file holds now."""
         if now_s < self._look_at_s:
             return
         keys = self._read()

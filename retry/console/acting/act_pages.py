@@ -85,11 +85,7 @@ _decode = msgspec.json.Decoder(ActBody).decode
 
 
 def parse_body(body: bytes) -> Ask:
-    """Parse the JSON body of a request to the API for a preview.
-
-    Raises:
-      OptionsInvalid: the body cannot be read; the message names the field.
-    """
+    """Parse the JSON body of a request to the API for a preview; raises OptionsInvalid, which names the field."""
     try:
         given = _decode(body)
     except msgspec.MsgspecError as error:
@@ -118,11 +114,7 @@ def parse_body(body: bytes) -> Ask:
 
 
 def parse_form(form: FormData) -> Ask:
-    """Parse the posted form of an action; a field in which nothing is written counts as not given.
-
-    Raises:
-      OptionsInvalid: a field cannot be read; the message names it.
-    """
+    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field."""
     text = {name: str(value).strip() for name, value in form.multi_items()}
     times = {name: _read(name, text.get(name) or None, duration_ms) for name in _DURATIONS}
     # An empty value is one, too: a box says that there is to be a new one.
@@ -203,7 +195,6 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
-    """The routes of the table above."""
     return [
         Route("/act", form), Route("/act", request_preview, methods=["POST"]), Route("/act/{id}", preview),
         Route("/act/{id}/start", start, methods=["POST"]), Route("/act/{id}/drop", drop_preview, methods=["POST"]),
@@ -212,7 +203,6 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.OPERATOR, *FIELDS, "selected", repeated=("name",))
 def form(request: Request) -> Response:
-    """The form, filled with what the address says."""
     given = request.query_params
     names = given.getlist("name")
     if given.get("selected") and not names:
@@ -222,7 +212,6 @@ def form(request: Request) -> Response:
 
 @needs(Role.OPERATOR, *FIELDS, "select", repeated=("name",))
 def request_preview(request: Request) -> Response:
-    """Have a preview worked out."""
     given = form_of(request)
     names = [str(each) for each in given.getlist("name")]
     if "kind" not in given:
@@ -237,7 +226,6 @@ def request_preview(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def preview(request: Request) -> Response:
-    """Show a preview: what the action would do, and to how many letters."""
     console = console_of(request)
     kept = actions.find_preview(console, viewer_of(request), action_id(request))
     found = api_answers.kept_object(kept, console.registry())
@@ -246,7 +234,6 @@ def preview(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "expect")
 def start(request: Request) -> Response:
-    """Have the workers do it."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     try:
         actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
@@ -263,18 +250,13 @@ def start(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def drop_preview(request: Request) -> Response:
-    """Forget a preview, and go back to the list of letters."""
     console = console_of(request)
     console.previews.drop_preview(actions.find_preview(console, viewer_of(request), action_id(request)))
     return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)
 
 
 def action_id(request: Request) -> str:
-    """The id in the path.
-
-    Raises:
-      HTTPException: 404, it is none.
-    """
+    """Return the id in the path; raises HTTPException 404 where it is none."""
     text = str(request.path_params["id"])
     if not _ID.fullmatch(text):
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")
@@ -282,11 +264,7 @@ def action_id(request: Request) -> str:
 
 
 def parse_expected_count(given: Any) -> int | None:
-    """The number of letters that somebody typed; None where nothing was.
-
-    Raises:
-      OptionsInvalid: it is no number.
-    """
+    """Parse the number of letters that somebody typed, None where nothing was; raises OptionsInvalid where it is no number."""
     text = str(given or "").replace(",", "").strip()
     if not text:
         return None

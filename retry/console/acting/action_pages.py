@@ -42,7 +42,6 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def build_routes(console: Console) -> list[Route]:
-    """The routes of the table above; what runs stays fresh while somebody looks."""
     console.live.register("actions", partial(_list_html, console))
     console.live.register("action", partial(_action_html, console))
     return [
@@ -54,7 +53,6 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER, "after")
 def list_(request: Request) -> Response:
-    """Show a page of the actions of the last 30 days, the newest first."""
     console, after = console_of(request), query_of(request).get("after", "")
     sight = viewer_of(request).sight()
     return render_page(
@@ -64,7 +62,6 @@ def list_(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def render_action(request: Request) -> Response:
-    """One action, with what can be ordered of it."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     kept = console.previews.find_preview(found, viewer.name)
     if kept is not None and kept.is_started and standing_actions.action(console.replica, viewer.scope(), found) is None:
@@ -76,7 +73,6 @@ def render_action(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "reason")
 def submit_order(request: Request) -> Response:
-    """Hold it, resume it or cancel it."""
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
     actions.send_order(console, viewer, what, found, reason(request))
@@ -86,7 +82,6 @@ def submit_order(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "reason")
 def preview_undo(request: Request) -> Response:
-    """Work out what can be undone."""
     kept = actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason(request))
     kept.done.wait(_WAIT_S)
     return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
@@ -103,11 +98,7 @@ def download_members(request: Request) -> Response:
 
 
 def reason(request: Request) -> str:
-    """Why somebody does what the form does, in their words.
-
-    Raises:
-      ActionRefused: in too many of them.
-    """
+    """Return why somebody does what the form does, in their words; raises ActionRefused where these are too many."""
     text = str(form_of(request).get("reason", "")).strip()
     if len(text) > _REASON_MAX:
         raise ActionRefused(f"the reason has more than {_REASON_MAX:,} characters")
@@ -115,11 +106,7 @@ def reason(request: Request) -> str:
 
 
 def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list[ActionOverview], str | None]:
-    """So many actions behind the one of this id, and where the next ones begin.
-
-    Raises:
-      CursorStale: there is no such action.
-    """
+    """List `most` actions behind the action `after`, and where the next ones begin; raises CursorStale where it is gone."""
     found = standing_actions.list_recent_actions(console.replica, scope)
     if after:
         behind = next((n for n, each in enumerate(found) if each.id.hex() == after), None)

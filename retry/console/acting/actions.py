@@ -111,11 +111,7 @@ def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Previe
 
 
 def find_preview(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
-    """The preview of this id.
-
-    Raises:
-      HTTPException: 404 where this viewer has none, 410 where it is too old.
-    """
+    """Find the preview of this id; raises HTTPException 404 where this viewer has none, and 410 where it is too old."""
     found = console.previews.find_preview(action_id, viewer.name)
     if found is not None and _is_still_for(viewer, found):
         return found
@@ -138,11 +134,8 @@ def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
     """Start what was previewed; where it has been started already, by whomever and from wherever, nothing is done.
 
-    Args:
-      expect: how many letters it must be; asked for where these are many.
-
     Raises:
-      ActionRefused: it cannot be started like this; the message says what to do.
+      ActionRefused: `expect` is not how many letters there are, is missing where they are many, or nothing can be done.
       RebuildInProgress: nobody sees yet what there is.
       HTTPException: as `find_preview`.
     """
@@ -170,11 +163,7 @@ def start_action(console: Console, viewer: Viewer, action_id: str, expect: int |
 
 
 def demand_seen(console: Console) -> None:
-    """Go on only where the console shows what there is: nobody acts on what cannot be seen.
-
-    Raises:
-      RebuildInProgress: nobody sees yet what there is.
-    """
+    """Raise RebuildInProgress where the console does not show yet what there is: nobody acts on what cannot be seen."""
     fresh = console.replica.freshness()
     if fresh.state == "rebuilding":
         raise RebuildInProgress(fresh.progress)
@@ -206,24 +195,16 @@ def _find_visible_action(found: list[ActionOverview], viewer: Viewer, action_id:
 
 
 def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
-    """Hold, resume or cancel an action.
-
-    Raises:
-      ActionRefused: nothing of it is left to be done, or it is not held.
-      HTTPException: 404 or 403.
-    """
+    """Hold, resume or cancel an action; raises ActionRefused where nothing of it is left, or it is not held, and HTTPException
+    404 or 403."""
     shards = shards_of(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     ORDERS[what](shards, about, viewer.name, reason)
 
 
 def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
-    """Have a preview of the undo of a discard worked out.
-
-    Raises:
-      ActionRefused: it cannot be undone; the message says what can be done instead.
-      HTTPException: 404 or 403.
-    """
+    """Have a preview of the undo of a discard worked out; raises ActionRefused, which says what can be done instead, and
+    HTTPException 404 or 403."""
     shards = shards_of(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     start.demand_readiness(shards.admin, console.settings.app_id)

@@ -43,8 +43,6 @@ class StartBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why something is ordered."""
-
     reason: Words = ""
 
 
@@ -53,7 +51,6 @@ _decode_order = msgspec.json.Decoder(OrderBody).decode
 
 
 def build_action_routes() -> list[Route]:
-    """Return the routes below `/api/actions`."""
     post = ["POST"]
     return [
         Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post),
@@ -66,7 +63,6 @@ def build_action_routes() -> list[Route]:
 
 @needs(Role.VIEWER, "after", "limit")
 def list_actions(request: Request) -> Response:
-    """A page of actions, those that were asked for last first."""
     given, console = query_of(request), console_of(request)
     some, after = page_of(console, viewer_of(request).scope(), given.get("after", ""), limit_of(given))
     return respond_json({"actions": [api_answers.about_object(each, console.clock_ms()) for each in some], "after": after})
@@ -74,7 +70,6 @@ def list_actions(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def create_preview(request: Request) -> Response:
-    """Work a preview out; nothing is done to any letter."""
     try:
         kept = actions.begin_preview(console_of(request), viewer_of(request), act_pages.parse_body(body_of(request)))
     except OptionsInvalid as wrong:
@@ -94,7 +89,6 @@ def action(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def stream_members(request: Request) -> Response:
-    """Each letter of an action and what became of it, a JSON object a line."""
     console, found = console_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
     if about is None:
@@ -114,7 +108,6 @@ def start(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def accept_order(request: Request) -> Response:
-    """Hold, resume or cancel an action."""
     found, what = action_id(request), request.url.path.rpartition("/")[2]
     actions.send_order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
     return respond_json({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
@@ -122,7 +115,6 @@ def accept_order(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def preview_undo(request: Request) -> Response:
-    """Work out what can be undone of a discard: a preview, to be started as any other."""
     reason = read(request, _decode_order).reason
     return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
 
@@ -153,7 +145,6 @@ _decode_pause = msgspec.json.Decoder(PauseBody).decode
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
-    """Every route of the API."""
     return [
         Route("/api/now", answer_now), Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
         Route("/api/groups", answer_groups), Route("/api/groups/{id}", get_group), Route("/api/audit", answer_audit),
@@ -165,7 +156,6 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.VIEWER)
 def answer_now(request: Request) -> Response:
-    """Answer with the numbers and lists of the page Now, as JSON."""
     replica, scope = console_of(request).replica, viewer_of(request).scope()
     return respond_json(api_answers.build_now_object(replica.load_now(scope), replica.freshness(), scope))
 
@@ -189,7 +179,6 @@ def list_letters(request: Request) -> Response:
 
 @needs(Role.VIEWER, "reveal")
 def get_letter(request: Request) -> Response:
-    """One letter; with `reveal=1` headers and payload, too."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
     row = console.replica.find_letter(viewer.scope(), name)
@@ -209,7 +198,6 @@ def get_letter(request: Request) -> Response:
 
 @needs(Role.VIEWER, "q", "after", "limit", "resolved")
 def answer_groups(request: Request) -> Response:
-    """A page of kinds of failures, most letters first."""
     given, console = query_of(request), console_of(request)
     letter_filter = filters.read(given.get("q", ""), viewer_of(request))
     page = console.replica.list_groups(
@@ -225,7 +213,6 @@ def answer_groups(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def get_group(request: Request) -> Response:
-    """One kind of failures."""
     found = console_of(request).replica.find_group(viewer_of(request).scope(), str(request.path_params["id"]))
     if found is None:
         raise none("group")
@@ -234,7 +221,6 @@ def get_group(request: Request) -> Response:
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")
 def answer_audit(request: Request) -> Response:
-    """A page of the audit, newest first."""
     given = query_of(request)
     scope, after = viewer_of(request).scope(), given.get("after") or None
     page = console_of(request).replica.list_audit_rows(scope, after, limit_of(given), audit.parse_conditions(given))
@@ -243,7 +229,6 @@ def answer_audit(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
-    """List the pauses that concern the viewer's teams, the oldest first."""
     console = console_of(request)
     found = pauses.list_visible_pauses(console, console.replica.controls(), viewer_of(request).scope())
     return respond_json({"pauses": api_answers.pause_objects(found)})
@@ -264,7 +249,6 @@ def pause(request: Request) -> Response:
 
 @needs(Role.OPERATOR, *_PAUSE_FIELDS)
 def resume(request: Request) -> Response:
-    """End the pause of a scope and a name."""
     given = query_of(request)
     scope, name, reason = (given.get(field, "") for field in _PAUSE_FIELDS)
     pauses.resume_scope(console_of(request), viewer_of(request), scope, name, reason)
@@ -273,5 +257,4 @@ def resume(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def document(request: Request) -> Response:  # noqa: ARG001
-    """The description of the API."""
     return respond_json(openapi.DOCUMENT)

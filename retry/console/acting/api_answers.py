@@ -38,11 +38,7 @@ Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
 def read(request: Request, decode: Callable[[bytes], Body]) -> Body:
-    """The JSON that was sent; nothing at all is an empty object.
-
-    Raises:
-      HTTPException: 400, it is no such object.
-    """
+    """Decode the JSON that was sent, an empty object where nothing was; raises HTTPException 400 where it is something else."""
     try:
         return decode(body_of(request) or b"{}")
     except msgspec.MsgspecError as error:
@@ -50,11 +46,7 @@ def read(request: Request, decode: Callable[[bytes], Body]) -> Body:
 
 
 def limit_of(given: dict[str, str]) -> int:
-    """How many rows a page is to have.
-
-    Raises:
-      HTTPException: 400, it is no number from 1 to 1,000.
-    """
+    """Return how many rows a page is to have; raises HTTPException 400 where that is not from 1 to 1,000."""
     text = given.get("limit", str(_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _LIMIT_MAX):
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"limit: it is not from 1 to {_LIMIT_MAX:,}")
@@ -67,7 +59,6 @@ def none(what: str) -> HTTPException:
 
 
 def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    """An answer in JSON."""
     return Response(orjson.dumps(body), status, headers, "application/json")
 
 
@@ -94,7 +85,6 @@ def describe_payload(found: FoundLetter) -> dict[str, Any]:
 
 
 def describe_group(row: Group) -> dict[str, Any]:
-    """A kind of failures."""
     return {
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
         "trend": list(row.trend), "first_seen": _iso(row.first_ms), "last_seen": _iso(row.last_ms), "sent": row.sent,
@@ -212,7 +202,6 @@ def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, A
 
 
 def list_pauses(controls: Iterable[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
-    """The pauses of all shards."""
     found: dict[tuple[str, str], Pause] = {}
     for shard in controls:
         found |= control_records.pauses(shard, now_ms)

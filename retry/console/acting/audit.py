@@ -42,19 +42,11 @@ class AuditTrail:
         self._records, self._opening = records, threading.Lock()
 
     def reveal(self, by: str, letters: Sequence[str], teams: Iterable[str] = ()) -> None:
-        """Say that somebody is going to be shown payloads; nothing may be shown where this raises.
-
-        Raises:
-          RecordUnwritten: it is not known to be written down.
-        """
+        """Write that somebody is going to be shown payloads; nothing may be shown where this raises RecordUnwritten."""
         self.write(REVEAL, by, "", letters, teams)
 
     def write(self, kind: str, by: str, reason: str, letters: Sequence[str] = (), teams: Iterable[str] = ()) -> None:
-        """Say that somebody is going to do something.
-
-        Args:
-          letters: names, as `retry letters` prints them.
-          teams: whose letters they are.
+        """Write that somebody is going to do something, to letters named as `retry letters` prints them, of these teams.
 
         Raises:
           RecordUnwritten: it is not known to be written down.
@@ -73,7 +65,6 @@ class AuditTrail:
             return self._records
 
     def close(self) -> None:
-        """Let go of the client."""
         with self._opening:
             if self._records is not None:
                 self._records.close()
@@ -92,8 +83,6 @@ _KINDS = (*KINDS, REVEAL, "cancel", "hold", "pause", "resume")
 
 
 def build_routes(console: Console) -> list[Route]:
-    """The route of the table above."""
-
     def make_fragment(sight: Sight, argument: str) -> str:
         return console.templates.get_template("audit-live.html").render(**_build_page(console, sight, dict(parse_qsl(argument))))
 
@@ -103,7 +92,6 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after")
 def render_audit(request: Request) -> Response:
-    """A page of the audit."""
     given = query_of(request)
     shown = _build_page(console_of(request), viewer_of(request).sight(), given)
     return render_page(request, "audit.html", live=(PART, urlencode(given)), **shown)

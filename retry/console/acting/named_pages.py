@@ -122,7 +122,6 @@ class Searched(NamedTuple):
 
 
 def build_routes(console: Console) -> list[Route]:
-    """The routes of the table above."""
     others = other_entries.read(console.settings.console_schedulers)
     return [
         *(Route(path, _find_kind(kind, others), name=kind) for kind, path in _PLACES.items()),
@@ -145,7 +144,6 @@ def _find_kind(kind: str, others: list[OtherScheduler]) -> Any:
 def _make_history_page(kind: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
     def show_history(request: Request) -> Response:
-        """Show the schedules that were sent lately, or the runs of tasks, or the calls of timers."""
         console, viewer = console_of(request), viewer_of(request)
         if (team := other_entries.TEAMS[kind]) is not None:
             demand_role(viewer, Role.VIEWER, team)
@@ -157,7 +155,6 @@ def _make_history_page(kind: str, others: list[OtherScheduler]) -> Any:
 
 @needs(Role.OPERATOR, "kind", "name", "reason")
 def cancel(request: Request) -> Response:
-    """Cancel a named entry that waits, and go back to the page of its kind."""
     form = form_of(request)
     kind = str(form.get("kind", ""))
     if kind not in _PLACES:

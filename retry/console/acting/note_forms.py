@@ -35,7 +35,6 @@ _MERGED_MAX = 100
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
-    """The routes of the table above."""
     of_group = {"note": save_note, "merge": merge, "split": split, "undo": undo_regrouping, "resolve": resolve, "reopen": reopen}
     return [
         *(Route(f"/failures/{{id}}/{what}", endpoint, methods=["POST"]) for what, endpoint in of_group.items()),
@@ -45,7 +44,6 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.OPERATOR, "owner", "note", "link")
 def save_note(request: Request) -> Response:
-    """Write whose a kind of failures is, what is known of it, and where it is tracked."""
     group, link = _find_group(request), _read_field(request, "link")
     if link and not _LINK.fullmatch(link):
         # What runs code is no address either, as javascript: is.
@@ -60,7 +58,6 @@ def save_note(request: Request) -> Response:
 
 @needs(Role.OPERATOR, repeated=("group",))
 def merge(request: Request) -> Response:
-    """Count other kinds as this one."""
     group = _find_group(request)
     given = dict.fromkeys(str(each) for each in form_of(request).getlist("group"))
     others = [_require_operator(request, each).id for each in list(given)[: _MERGED_MAX + 1]]
@@ -73,7 +70,6 @@ def merge(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "by")
 def split(request: Request) -> Response:
-    """Make kinds of their own of letters of one kind."""
     group, by_what = _find_group(request), _read_field(request, "by")
     if by_what not in _SPLITS:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"split by one of {', '.join(_SPLITS)}")
@@ -83,7 +79,6 @@ def split(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "change")
 def undo_regrouping(request: Request) -> Response:
-    """Take back a merge or a split."""
     group, change = _find_group(request), _read_field(request, "change")
     notes = console_of(request).replica.notes
     if change not in {each[0] for each in notes.changes(group.id)} or not notes.undo_regrouping(change, viewer_of(request).name):
@@ -95,7 +90,6 @@ def undo_regrouping(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def resolve(request: Request) -> Response:
-    """Nothing is to be done about it; a later letter opens it again."""
     group = _find_group(request)
     console_of(request).replica.notes.resolve(group.id, viewer_of(request).name)
     return _back(group)
@@ -103,7 +97,6 @@ def resolve(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def reopen(request: Request) -> Response:
-    """Something is to be done about it after all."""
     group = _find_group(request)
     console_of(request).replica.notes.reopen(group.id, viewer_of(request).name)
     return _back(group)
@@ -111,7 +104,6 @@ def reopen(request: Request) -> Response:
 
 @needs(Role.VIEWER, "name", "text", "team")
 def save_filter(request: Request) -> Response:
-    """Keep a filter for a team."""
     name, text, team = (_read_field(request, field) for field in ("name", "text", "team"))
     if not name:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "give the filter a name")
@@ -122,7 +114,6 @@ def save_filter(request: Request) -> Response:
 
 @needs(Role.VIEWER, "name", "team")
 def delete_filter(request: Request) -> Response:
-    """Keep it no more."""
     name, team = _read_field(request, "name"), _read_field(request, "team")
     _demand_team(request, team)
     console_of(request).replica.notes.delete_filter(name, team, viewer_of(request).name)

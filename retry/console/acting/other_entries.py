@@ -44,8 +44,7 @@ TEAMS = {"schedule": SCHEDULES, "task": TASKS, "timer": None}
 def iterate_sent(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
     """Read what was sent lately, in no order, in the form that `search` takes; runs and calls have an `outcome`, too.
 
-    Args:
-      scope: the teams whose calls of timers are wanted; schedules and runs are not filtered by it.
+    Only calls of timers are limited to the teams of `scope`.
 
     Raises:
       TopicsInvalid: a topic cannot be read.
@@ -130,11 +129,7 @@ _decode = msgspec.json.Decoder(list[Schedule]).decode
 
 
 class OtherScheduler(NamedTuple):
-    """One that is asked.
-
-    Attributes:
-      url: of its REST API, without a slash at the end.
-    """
+    """A scheduler that is asked, at the URL of its REST API, without a slash at the end."""
 
     name: str
     url: str
@@ -156,11 +151,7 @@ class Answer(NamedTuple):
 
 
 def read(text: str) -> list[OtherScheduler]:
-    """The setting as operators write it: `eu=http://10.0.0.5:8000,us=http://10.1.0.5:8000`.
-
-    Raises:
-      SettingsInvalid: a part is no name with a URL.
-    """
+    """Parse a setting such as `eu=http://10.0.0.5:8000,us=http://10.1.0.5:8000`; raises SettingsInvalid."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _ENTRY.fullmatch(part)
@@ -171,12 +162,9 @@ def read(text: str) -> list[OtherScheduler]:
 
 
 def ask_schedulers(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
-    """Ask all schedulers at once, each for its rows up to the end of this page: the rows of all are sorted together.
+    """Ask all schedulers at once for `live` or `history`, each for its rows up to the end of this page: all are sorted together.
 
     A scheduler that does not answer has a `fault` in its answer, and keeps nobody waiting for long.
-
-    Args:
-      place: `live` or `history`.
     """
     if not schedulers:
         return []

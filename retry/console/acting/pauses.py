@@ -55,10 +55,7 @@ def list_visible_pauses(console: Console, controls: Iterable[Mapping[bytes, byte
 def pause_scope(
     console: Console, viewer: Viewer, scope: str, name: str, reason: str, until_ms: int | None, *, force: bool = False
 ) -> None:
-    """Hold back what is named.
-
-    Args:
-      force: accept a name that the policy file does not know.
+    """Hold back what is named; `force` accepts a name that the policy file does not know.
 
     Raises:
       ActionRefused: the name is not known, or the end is over.
@@ -75,7 +72,7 @@ def pause_scope(
 
 
 def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
-    """End a pause; raises as `pause`."""
+    """End a pause; raises HTTPException as `pause_scope`."""
     _demand_operator(console, viewer, scope, name)
     shards = shards_of(console)
     _write_audit(console, viewer, "resume", scope, name, reason)
@@ -106,7 +103,6 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
 # | `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
 
 def build_routes(console: Console) -> list[Route]:
-    """The routes of the table above."""
     console.live.register("pauses", partial(_html, console))
     return [
         Route("/pauses", render_pauses), Route("/pauses", pause, methods=["POST"]),
@@ -116,13 +112,11 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER)
 def render_pauses(request: Request) -> Response:
-    """Show what is paused now, and the form for a new pause."""
     return _render_pauses(request, {})
 
 
 @needs(Role.OPERATOR, "scope", "name", "until", "reason", "force")
 def pause(request: Request) -> Response:
-    """Pause what the form names."""
     given = {name: str(value).strip() for name, value in form_of(request).multi_items()}
     console, scope, name = console_of(request), given.get("scope", ""), given.get("name", "")
     try:
@@ -137,7 +131,6 @@ def pause(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "paused", "reason")
 def resume(request: Request) -> Response:
-    """End the pause that the form names."""
     scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
     resume_scope(console, viewer_of(request), scope, name, reason(request))

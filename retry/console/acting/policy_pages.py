@@ -115,19 +115,16 @@ _ATTEMPT_MAX = 2**31 - 1
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
-    """The routes of the table above."""
     return [Route("/policies", render_policies), Route("/policies/explain", explain), Route("/policies/reschedule", reschedule)]
 
 
 @needs(Role.VIEWER)
 def render_policies(request: Request) -> Response:
-    """The topics of the viewer's teams, and a form."""
     return _render_policies(request)
 
 
 @needs(Role.VIEWER, *_FIELDS)
 def explain(request: Request) -> Response:
-    """Explain what the policy file decides for a letter, and by which rule."""
     given = query_of(request)
     registry, scope = console_of(request).registry(), viewer_of(request).scope()
     topic = given.get("topic", "").strip()
@@ -142,7 +139,6 @@ def explain(request: Request) -> Response:
 
 @needs(Role.OPERATOR, "team", "of_topic")
 def reschedule(request: Request) -> Response:
-    """Show what deciding again on the entries that wait would change; nothing is changed."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     team, topic = given.get("team") or None, given.get("of_topic") or None
     if viewer.scope() is not None and (team is None or not viewer.may(Role.OPERATOR, team)):

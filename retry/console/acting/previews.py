@@ -34,10 +34,7 @@ class KeptPreview:
       by: who asked; nobody else may look at it or start it.
       words: which letters, as they were asked for.
       found: what would be done; None while it is worked out, or where that failed.
-      fault: why it failed.
       notes: what was not looked at, in words.
-      letters_read: how many letters were looked at, while it is worked out.
-      is_dropped: whether nobody wants it any more.
       starting: held by whoever starts it.
       is_spent: whether a start was tried: what is there since then the changelog says.
       is_started: whether that is known to have succeeded.
@@ -61,11 +58,7 @@ class KeptPreview:
     done: threading.Event = field(default_factory=threading.Event)
 
     def note_progress(self, letters_read: int) -> None:
-        """Note how many letters were looked at.
-
-        Raises:
-          ActionRefused: nobody wants the preview any more.
-        """
+        """Note how many letters were looked at; raises ActionRefused where nobody wants the preview any more."""
         self.letters_read = letters_read
         if self.is_dropped:
             raise ActionRefused("the preview was dropped")
@@ -88,11 +81,7 @@ class Previews:
     def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
-        """Have a preview worked out; returns at once.
-
-        Raises:
-          ActionRefused: too many are worked out already.
-        """
+        """Have a preview worked out, and return at once; raises ActionRefused where too many are worked out already."""
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()
@@ -136,12 +125,10 @@ class Previews:
             kept.found = None
 
     def drop_preview(self, kept: KeptPreview) -> None:
-        """Forget one that nobody wants."""
         with self._lock:
             self._remove_preview(kept.id)
 
     def close(self) -> None:
-        """Work nothing out any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _forget_old(self) -> None:

@@ -20,20 +20,12 @@ from retry.operations.control_requests import ShardNumbers
 
 
 def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
-    """The actions of the last 30 days that may be seen in a scope, those that were asked for last first.
-
-    Raises:
-      RebuildInProgress: the replica is not there yet.
-    """
+    """List the actions of the last 30 days that a scope may see, the newest first; raises RebuildInProgress."""
     return lists.list_visible_actions(replica.controls(), scope)
 
 
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
-    """One of them, with the letters that failed again; None where there is none.
-
-    Raises:
-      RebuildInProgress: the replica is not there yet.
-    """
+    """Find an action that a scope may see, with its letters that failed again; raises RebuildInProgress."""
     about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
     if about is None or about.action.ramp is None:
         return about
@@ -43,11 +35,8 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
 # New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.
 
 def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: int) -> Page[LetterRow] | None:
-    """How many there are, as the count of a page; None where the action does not say by a filter what it is about.
-
-    Raises:
-      RebuildInProgress: the replica is not there yet.
-    """
+    """Count new failures of letters that an action means, as a page does; None where no filter says which these are. Raises
+    RebuildInProgress."""
     letter_filter = like_these(about.action, now_ms, groups=True)
     if letter_filter is None or asks_payload(letter_filter):
         return None
@@ -85,12 +74,7 @@ def await_shown(holds: Callable[[], bool]) -> None:
 # The changelog's partitions, as what is done from the console needs them: asked anew each time, since they may have grown.
 
 def load_shard_numbers(console: Console) -> ShardNumbers:
-    """Ask the brokers for the partitions of the changelog.
-
-    Raises:
-      BrokersUnreachable: nobody answered.
-      TopicsInvalid: there is no changelog.
-    """
+    """Ask for the partitions of the changelog; raises BrokersUnreachable, or TopicsInvalid where there is no changelog."""
     # Where the brokers were never there this says so at once.
     console.cluster()
     return ShardNumbers(console.settings)

@@ -36,11 +36,7 @@ _TEAM = "console"
 
 
 class Event(NamedTuple):
-    """Something that is told.
-
-    Attributes:
-      id: the same at each attempt.
-    """
+    """Something that is told; `id` is the same at each attempt."""
 
     id: str
     kind: str
@@ -48,11 +44,7 @@ class Event(NamedTuple):
 
 
 class Happenings:
-    """The events that are new since they were listed last.
-
-    Args:
-      url: of the console, as others reach the console.
-    """
+    """The events that are new since they were listed last, with links below `url`, under which others reach the console."""
 
     def __init__(self, console: Console, url: str) -> None:
         self._console, self._url = console, url
@@ -62,11 +54,8 @@ class Happenings:
         self._held: set[tuple[str, int]] | None = None
 
     def list_new_events(self) -> list[Event]:
-        """Kinds of failures that were not there, or resolved, and holds that did not stand, when this was asked last.
-
-        Raises:
-          RebuildInProgress: the replica is not there yet.
-        """
+        """List kinds of failures that were not there, or resolved, and holds that did not stand, when this was asked last; raises
+        RebuildInProgress."""
         return [*self._new_groups(), *self._new_holds()]
 
     def _new_groups(self) -> list[Event]:
@@ -136,7 +125,6 @@ class Notifier:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop; a call that is under way ends first."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

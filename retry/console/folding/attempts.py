@@ -111,7 +111,6 @@ class Attempts:
         self._lineages: set[str] = set()
 
     def put_decided(self, letters: Sequence[DecidedLetter]) -> None:
-        """Put what was decided."""
         insert_rows(self._connection, _INTO_DECIDED, [tuple(each) for each in letters], _ON_DECIDED)
         self._lineages.update(each.lineage for each in letters)
 
@@ -156,7 +155,6 @@ class Attempts:
         self._connection.execute(_COUNTED.format(these), parameters)
 
     def _find_waiting(self, lineages: Collection[str]) -> set[tuple[object, ...]]:
-        """Topic, partition and offset of the letters of these lineages that wait."""
         rows = self._connection.execute(
             'SELECT c.topic, l.partition, l."offset" FROM json_each(?) j CROSS JOIN letters l ON l.lineage = j.value'
             " CROSS JOIN cells c ON c.id = l.cell WHERE c.state = 'waiting'", (bind_ids(lineages),),
@@ -182,11 +180,7 @@ class Settled:
         self._connection = connection
 
     def note_consumed(self, value: bytes) -> None:
-        """Take in a sample of committed offsets, as far as it tells up to when all is passed.
-
-        Raises:
-          ValueError: it is none.
-        """
+        """Take in a sample of committed offsets, as far as it tells up to when all is passed; raises ValueError."""
         told = offset_records.read(value)
         if told.passed_ms is not None:
             row = told.group, told.topic, told.passed_ms, told.at_ms

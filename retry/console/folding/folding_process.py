@@ -44,9 +44,6 @@ class FoldingProcess:
       path: of the SQLite file that the process folds into.
       show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
       registry: gives the registry that the console goes by.
-
-    Attributes:
-      unreadable: records that the process has passed over.
     """
 
     def __init__(
@@ -108,7 +105,6 @@ class FoldingProcess:
         return 1.0 if report.file_id else min(_READ, max(0.0, done / total)) if total else 0.0
 
     def freshness(self) -> Freshness:
-        """How old the replica is."""
         report, progress = self._report, self.progress
         silent = monotonic_s() - report.answered_s > _OLD_S and progress != _READ
         is_old = silent or report.is_stopped or bool(self._fault)

@@ -36,11 +36,7 @@ _NEWEST_MAX = 50_000
 
 
 class Sources(NamedTuple):
-    """The topics that the replica is folded from, as the cluster has them.
-
-    Attributes:
-      resting: topics where letters rest.
-    """
+    """The topics that the replica is folded from, as the cluster has them; letters rest in those of `resting`."""
 
     own: TopicNames
     described: dict[str, Described]
@@ -57,7 +53,6 @@ class Sources(NamedTuple):
         return {topic: ms for topic, ms in kept.items() if ms >= 0}
 
     def spans(self, admin: AdminClient) -> list[Span]:
-        """List the offsets that are to be read now, one span for each partition."""
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
             if topic == self.own.outcomes:
@@ -70,11 +65,7 @@ class Sources(NamedTuple):
 
 
 def find_sources(admin: AdminClient, own: TopicNames, registry: Registry) -> Sources:
-    """The topics that are there; all but the changelog may be missing.
-
-    Raises:
-      TopicsInvalid: there is no changelog.
-    """
+    """Find the topics that are there; raises TopicsInvalid where the changelog is not. All others may be missing."""
     resting = {own.parked, own.discarded, *registry.parking()}
     described = topics.describe(admin, {own.changelog, own.outcomes, own.audit, own.notes, *resting}, optional=True)
     if own.changelog not in described:
@@ -102,7 +93,6 @@ class AuditFold:
         self._connection, self._registry = connection, registry
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
         for message in messages:
             place = f"{message.topic()}/{partition}/{message.offset()}"
             try:

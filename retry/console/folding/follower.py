@@ -33,13 +33,8 @@ _LOOKS_MAX = 1_000
 
 
 class Follower:
-    """Reads on until it is to stop; whatever goes wrong, it begins again from what stands in the file.
-
-    Args:
-      registry: gives the newest.
-      tell: is told how far it has come.
-      closing: set once it is to stop.
-    """
+    """Reads on until `closing` is set; whatever goes wrong, it begins again from what stands in the file. `tell` gets its
+    reports."""
 
     def __init__(
         self, settings: Settings, registry: Callable[[], Registry], file: ReplicaFile, tell: Callable[[Report], None],
@@ -60,7 +55,6 @@ class Follower:
         self._age_ms_max = 0
 
     def build_report(self) -> Report:
-        """How far it has come."""
         file = self._file
         shown = None if not file.id else file.id if file.is_live and not file.is_corrupt else ""
         unreadable = UNREADABLE.list_topics()
@@ -78,7 +72,6 @@ class Follower:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Until it is to stop."""
         again_s = _AGAIN_S
         while not self._closing.is_set():
             try:
@@ -202,7 +195,6 @@ class Follower:
         log.info("the replica is built")
 
     def _refresh_ends(self, admin: AdminClient) -> None:
-        """Ask where partitions end now."""
         now_ms = clock.wall_ms()
         ends = offset_ranges.find_stable_offsets(admin, self._begun)
         if len(ends) == len(self._begun):

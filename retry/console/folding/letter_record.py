@@ -75,7 +75,6 @@ class FoundFailure:
 
     @property
     def frames(self) -> str | None:
-        """The top frames of its root cause."""
         return top_frames(self._found.headers)
 
 

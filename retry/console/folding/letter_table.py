@@ -52,18 +52,13 @@ class Cells:
         return self._cache_cell(int(row[0]), cell)
 
     def cell_of(self, number: int) -> Cell:
-        """The cell of a number."""
         if (found := self._cells.get(number)) is None:
             found = Cell(*self._connection.execute(f"{_SELECT_CELL} WHERE id = ?", (number,)).fetchone()[1:])
             self._cache_cell(number, found)
         return found
 
     def count(self, number: int, by: int, due_ms: int | None, times: Iterable[int | None] = ()) -> None:
-        """A letter comes (1) or goes (-1).
-
-        Args:
-          times: of its failures, where it comes.
-        """
+        """Count a letter that comes (`by` is 1), with the times of its failures, or goes (-1)."""
         self._letters[number] += by
         known = [at for at in times if at is not None]
         if known:

@@ -42,7 +42,6 @@ class ReturnedLetters:
         self._bitmaps: dict[bytes, bytes] = dict(connection.execute("SELECT block, bitmap FROM returned"))
 
     def is_letter_returned(self, topic_hash: bytes, partition: int, offset: int) -> bool:
-        """Whether the letter there was returned."""
         return returned_offsets.is_offset_returned(self._bitmaps.get(ParkedPlace(topic_hash, partition, offset).block()), offset)
 
     def mark(self, block: bytes, bitmap: bytes | None) -> Iterator[str]:
@@ -79,7 +78,6 @@ class RestingFold:
         self._number, self._hash, self._registry, self._is_discarded = number, topic_hash, registry, is_discarded
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
         changes = {}
         for message in messages:
             offset = message.offset() or 0
@@ -98,11 +96,7 @@ class RestingFold:
 # Records of the changelog → letters that wait, pauses and actions, and which parked letters were returned.
 
 class _Ended(NamedTuple):
-    """A null on the changelog: the entry of this key waits no more.
-
-    Attributes:
-      record: the letter that it ends, where that came earlier in the same batch; else None.
-    """
+    """A null on the changelog: the entry of this key waits no more. `record` is its letter, if that came earlier in the batch."""
 
     key: bytes
     at_ms: int
@@ -115,8 +109,6 @@ class ChangelogFold:
     Args:
       log: the number of the changelog's topic.
       resting: topics where letters rest: what went there was not sent.
-      registry: returns the newest registry of policies.
-      codec: reads envelopes.
     """
 
     def __init__(
@@ -129,7 +121,6 @@ class ChangelogFold:
         self._log, self._registry, self._codec = log, registry, codec
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
         changes: dict[str, LetterRecord | None] = {}
         ended: dict[str, _Ended] = {}
         for message in messages:

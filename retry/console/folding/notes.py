@@ -47,7 +47,6 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
     def is_for(self, scope: Scope) -> bool:
-        """Whether a viewer of this scope is one of those for whom it was written."""
         return scope is None or not self.teams or not scope.isdisjoint(self.teams)
 
 
@@ -116,7 +115,6 @@ class NotesFold:
         self._connection, self._grouping, self._regroup = connection, grouping, regroup
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
         # Of each key the last that can be read.
         newest: dict[str, bytes | None] = {}
         for message in messages:

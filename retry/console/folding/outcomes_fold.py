@@ -63,7 +63,6 @@ class OutcomesFold:
         self._times: dict[int, tuple[int, int]] = {}
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
         # What is not heard of for long is pruned.
         self._ids.clear()
         self._failed.clear()
@@ -86,13 +85,11 @@ class OutcomesFold:
         self._write()
 
     def regroup(self) -> None:
-        """Merges or splits have changed."""
         cells = self._connection.execute(f"SELECT id, {_COLUMNS} FROM outcome_cells").fetchall()
         groups = [(self._grouping.group_of(OutcomeCell(*cell[1:])), cell[0]) for cell in cells]
         self._connection.executemany("UPDATE outcome_cells SET group_id = ?1 WHERE id = ?2 AND group_id IS NOT ?1", groups)
 
     def prune(self) -> None:
-        """Forget what is not shown any more."""
         now_ms = clock.wall_ms()
         self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - KEPT_MS) // HOUR_MS,))
         self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
@@ -146,11 +143,7 @@ class OutcomesFold:
 
 
 def _read(value: bytes) -> OutcomeRecord:
-    """The letters of a record.
-
-    Raises:
-      ValueError: no version of this service wrote it, or a newer one did.
-    """
+    """Read a record; raises ValueError where no version of this service wrote it, or a newer one did."""
     record = outcomes.read_record(value)
     if format_versions.OUTCOME.newer(record.v):
         raise ValueError(format_versions.OUTCOME.describe_version(record.v))

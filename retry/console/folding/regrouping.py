@@ -33,12 +33,7 @@ class Alike(Protocol):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A merge or a split.
-
-    Attributes:
-      into: of a merge: the group that `groups` count in.
-      by_what: of a split of the only one of `groups`: one of `SPLIT_BY`.
-    """
+    """A merge of `groups` into the group `into`, or a split of the only one of them by `by_what`, which is one of `SPLIT_BY`."""
 
     groups: tuple[str, ...]
     by: str
@@ -64,11 +59,9 @@ class Regrouping:
 
     @classmethod
     def read_notes(cls, connection: sqlite3.Connection) -> Regrouping:
-        """Read the merges and splits from the notes in the replica."""
         return cls(changes(connection))
 
     def replace(self, changes: dict[str, Change]) -> None:
-        """From now on these stand."""
         for each in (self._of_group, self._first_split, self._last_split, self._last_merge):
             each.clear()
         for n, change in enumerate(sorted(changes.values(), key=lambda each: each.at_ms)):
@@ -140,6 +133,5 @@ def split_id(group: str, by_what: str, found: str | None) -> str:
 
 
 def changes(connection: sqlite3.Connection) -> dict[str, Change]:
-    """Merges and splits by id."""
     rows = connection.execute("SELECT key, value FROM notes WHERE key >= ? AND key < ?", (CHANGE, CHANGE[:-1] + "0"))
     return {key.removeprefix(CHANGE): decode_change(value) for key, value in rows}

@@ -121,11 +121,8 @@ TOPIC = "topic "
 class ReplicaFile:
     """One connection that writes; see `ReplicaReaders` for those that read.
 
-    Args:
-      path: its folder is made where it is missing.
-      corrupt: id of a file that is not to be gone on with.
-
     Attributes:
+      corrupt: id of a file that is not to be gone on with.
       id: of the file that is open; empty before the first one is.
       current_at_ms: when it was last known to be all that could be read; of a new one, when it was begun.
       is_live: whether all was there once, so that it can be shown.
@@ -139,7 +136,6 @@ class ReplicaFile:
 
     @property
     def is_corrupt(self) -> bool:
-        """Whether the file that is open is of no use."""
         return bool(self.id) and self.id == self.corrupt
 
     def open(self, identity: Mapping[str, str], age_ms_max: int) -> sqlite3.Connection:
@@ -165,16 +161,12 @@ class ReplicaFile:
         return found
 
     def discard(self) -> None:
-        """The file is of no use any more."""
         self.close()
         self._delete_files()
         self.id = ""
 
     def finish_rebuild(self, indexed: Callable[[], None]) -> None:
-        """All that was there at the start of a rebuild is in: build the indexes, and let readers in.
-
-        Args:
-          indexed: is called in between.
+        """All that was there at the start of a rebuild is in: build the indexes, call `indexed`, and let readers in.
 
         Raises:
           DataDirUnusable: the disk does not take it.
@@ -193,17 +185,12 @@ class ReplicaFile:
         self.is_live = True
 
     def note_current(self, at_ms: int) -> None:
-        """Note that at that time the file was all that could be read.
-
-        Raises:
-          sqlite3.Error: the disk does not take it.
-        """
+        """Note that at that time the file was all that could be read; raises sqlite3.Error where the disk does not take it."""
         if self._writer is not None and at_ms > self.current_at_ms:
             self._writer.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (_CURRENT, str(at_ms)))
             self.current_at_ms = at_ms
 
     def close(self) -> None:
-        """Let go of the file."""
         self.is_live = False
         if self._writer is not None:
             self._writer.close()

@@ -19,7 +19,6 @@ class Begin(msgspec.Struct, frozen=True):
     """The first message to the process that folds. Secrets of the settings go this way, and are in no argument of its command.
 
     Attributes:
-      path: of the file to fold into.
       corrupt: id of a file that is of no use and is built anew; empty where there is none.
       has_policies: whether the policy file that the console goes by has teams or tasks: one without any is not begun with then.
     """
@@ -50,8 +49,7 @@ class Report(msgspec.Struct, frozen=True):
       as_of_ms: up to when all is folded that there was.
       answered_s: when something was heard of brokers last, by the monotonic clock of this machine.
       trouble: why it does not go on, or what it passed over; empty where all is well.
-      is_stopped: whether it does not go on.
-      retention_ms: how long Kafka keeps what rests, by topic.
+      retention_ms: how long Kafka keeps what rests, by topic; without those that it keeps for ever.
       unreadable: records that it passed over since it was started.
     """
 

@@ -36,7 +36,6 @@ def own_glob(parts: Sequence[str]) -> str:
 
 
 def register_functions(connection: sqlite3.Connection) -> None:
-    """Make the functions known to a connection."""
     connection.create_function("like_glob", 2, _like_glob, deterministic=True)
     connection.create_function("has_glob", 2, _has_glob, deterministic=True)
 
@@ -71,12 +70,7 @@ def _has_glob(glob: str, text: str | None) -> bool:
 def select_rows(
     connection: sqlite3.Connection, columns: Sequence[str], rest: str, parameters: Sequence[object] = ()
 ) -> list[Any]:
-    """Return the rows of `SELECT columns rest`, each as a list; none of the columns may be a BLOB.
-
-    Args:
-      columns: expressions of SQL.
-      rest: from `FROM` on.
-    """
+    """Return the rows of `SELECT columns rest`, each as a list; columns are SQL expressions, and none may be a BLOB."""
     names = [f"c{n}" for n in range(len(columns))]
     inner = ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))
     statement = f"SELECT json_group_array(json_array({', '.join(names)})) FROM (SELECT {inner} {rest})"

@@ -93,7 +93,6 @@ def _is_due_range(letter_filter: Filter) -> bool:
 
 
 def terms(letter_filter: Filter) -> list[Term]:
-    """All terms of a filter."""
     if isinstance(letter_filter, Term):
         return [letter_filter]
     return (

@@ -27,8 +27,6 @@ _OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'
 
 
 class Counted(NamedTuple):
-    """How many letters of a group are meant."""
-
     group: str
     waiting: int
     parked: int
@@ -69,7 +67,6 @@ def list_groups(
 
 
 def find_group(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
-    """See `Replica.find_group`; one that was split is all that it was split into."""
     wanted = current_id(connection, group_id)
     found = _of_cells(connection, _cells_of(connection, scope, wanted))
     counted = Counted(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
@@ -213,11 +210,7 @@ def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: in
 # Whoever asks again and again pays for what is new alone, however many kinds there are.
 
 class GroupsCursor(NamedTuple):
-    """Up to where somebody has looked; of another file all is looked at again.
-
-    Attributes:
-      cell, outcome_cell: numbers of the last ones.
-    """
+    """Up to which numbers of cells somebody has looked; of another file all is looked at again."""
 
     file_id: str = ""
     cell: int = 0
@@ -225,8 +218,6 @@ class GroupsCursor(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Failures with one fingerprint, and the group that they count in."""
-
     fingerprint: str
     group: str
 

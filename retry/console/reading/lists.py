@@ -27,7 +27,6 @@ AUDIT_FIELDS = {
 
 
 def list_filter_names(connection: sqlite3.Connection, scope: Scope) -> Names:
-    """List the names in a viewer's letters that can complete a filter; see `Replica.list_filter_names`."""
     columns = ("team", "topic", "exception", "target", "consumer_group")
     condition, teams = _of_teams("", scope)
     return Names(*(
@@ -121,9 +120,5 @@ def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]
 
 
 def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[ActionOverview]:
-    """The actions of the last 30 days that may be seen in a scope, those that were asked for last first.
-
-    Args:
-      standing: see `controls`.
-    """
+    """List the actions of the last 30 days in these controls that a scope may see, the newest first."""
     return [each for each in overview.overviews(CopiedControls(standing)) if sees_action(scope, each.action)]

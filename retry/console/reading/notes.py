@@ -40,11 +40,7 @@ class Notes:
     def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
         """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
 
-        Args:
-          teams: who may read it; none is everybody who sees letters of this kind.
-
-        Raises:
-          ActionRefused: one is too long, or the link is none.
+        Without teams everybody may read it who sees letters of this kind. Raises ActionRefused where one is too long, or no link.
         """
         _demand_short(owner=owner, note=note, link=link)
         if link and not link.startswith(("https://", "http://")):
@@ -53,24 +49,16 @@ class Notes:
         self._write(NOTE + group, record)
 
     def merge(self, groups: Collection[str], into: str, by: str) -> str:
-        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`.
-
-        Raises:
-          ActionRefused: there is nothing to merge.
-        """
+        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`. Raises ActionRefused
+        where there is nothing to merge."""
         others = tuple(sorted(set(groups) - {into}))
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
         return self._write_change(Change(others, by, clock.wall_ms(), into=into))
 
     def split(self, group: str, by_what: str, by: str) -> str:
-        """Make kinds of their own of a group's letters: by `frames`, `topic`, `consumer-group` or `attempt`.
-
-        Returns an id for `undo_regrouping`.
-
-        Raises:
-          ActionRefused: it is split by something else.
-        """
+        """Make kinds of their own of a group's letters, by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises
+        ActionRefused where it is another."""
         if by_what not in SPLIT_BY:
             raise ActionRefused(f"a group is split by one of {', '.join(SPLIT_BY)}")
         return self._write_change(Change((group,), by, clock.wall_ms(), by_what=by_what))
@@ -96,16 +84,11 @@ class Notes:
         self._write(RESOLVED + group, Resolved(by, clock.wall_ms()))
 
     def reopen(self, group: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
-        """Something is to be done about it after all."""
         self._write(RESOLVED + group, None)
 
     def save_filter(self, name: str, text: str, team: str, by: str) -> None:
-        """Keep a filter for a team; an empty team is everybody. The text is parsed first.
-
-        Raises:
-          FilterInvalid: it is none.
-          ActionRefused: the name is empty or too long.
-        """
+        """Keep a filter for a team; an empty team is everybody. Raises FilterInvalid where the text is none, and ActionRefused
+        where the name is empty or too long."""
         parse(text, groups=True)
         _demand_short(name=name)
         if not name.strip():
@@ -113,11 +96,9 @@ class Notes:
         self._write(f"{FILTER}{team}/{name}", KeptFilter(text, by, clock.wall_ms()))
 
     def delete_filter(self, name: str, team: str, by: str) -> None:  # noqa: ARG002 as `undo_regrouping`
-        """Keep it no more."""
         self._write(f"{FILTER}{team}/{name}", None)
 
     def filters(self, scope: Scope) -> list[SavedFilter]:
-        """The filters that a viewer may use, by name."""
         with self._reading() as connection:
             rows = notes.list_notes(connection, FILTER)
         found = []
@@ -129,7 +110,6 @@ class Notes:
         return sorted(found, key=lambda each: (each.name, each.team))
 
     def close(self) -> None:
-        """Let go of the client."""
         if "_records" in self.__dict__:
             self._records.close()
 

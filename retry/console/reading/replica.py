@@ -135,13 +135,8 @@ def _is_of(connection: sqlite3.Connection, file_id: str) -> bool:
 class Replica:
     """Safe to be asked from any thread: a few connections that only read are shared.
 
-    Args:
-      settings: of the process that folds, too, which reads the policy file that they name.
-      registry: gives the newest registry of that file.
-      path: of the SQLite file; what it holds is deleted where it is of no use.
-
     Every question but `freshness` raises RebuildInProgress while the replica is built. Pages raise CursorStale where a cursor
-    is of another page or another replica.
+    is of another page or another replica. What the file at `path` holds is deleted where it is of no use.
     """
 
     def __init__(self, settings: Settings, registry: Callable[[], Registry], path: Path) -> None:
@@ -156,14 +151,12 @@ class Replica:
         self._follower.start()
 
     def close(self) -> None:
-        """Stop, and let go of the clients and the file."""
         self._follower.close()
         self._readers.switch_file("")
         self.notes.close()
         self.payloads.close()
 
     def freshness(self) -> Freshness:
-        """How old the data is; never raises."""
         return self._follower.freshness()
 
     def unreadable(self) -> Sequence[UnreadableTopic]:
@@ -230,11 +223,8 @@ class Replica:
             return groups.find_reopened(connection)
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        """Letters, soonest first, then those that rest, newest first.
-
-        Raises:
-          FilterInvalid: it asks for what stays in Kafka; see `retry.console.reading.payloads`.
-        """
+        """Letters, soonest first, then those that rest, newest first. Raises FilterInvalid where the filter asks for what stays
+        in Kafka; see `retry.console.reading.payloads`."""
         with self._reading() as connection:
             return letters.list_letters(connection, self._readers.file_id, scope, letter_filter, after, limit, clock.wall_ms())
 

@@ -80,7 +80,6 @@ _REBUILD_S = 2
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that could not be done."""
     detail = told_of(request, error)
     if isinstance(error, HTTPException):
         return _render_error(request, HTTPStatus(error.status_code), detail, error.headers)
@@ -114,16 +113,11 @@ def describe_error(error: Exception) -> str:
 
 
 def is_api(request: Request) -> bool:
-    """Whether a program asks."""
     return request.url.path.startswith("/api/")
 
 
 def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -> Response:
-    """A refusal for programs.
-
-    Args:
-      more: fields besides `type`, `title`, `status` and `detail`.
-    """
+    """Build a refusal for programs, with `more` fields besides `type`, `title`, `status` and `detail`."""
     fields = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail, **more}
     return Response(orjson.dumps(fields), status, headers, "application/problem+json")
 

@@ -56,8 +56,7 @@ class Console:
     Attributes:
       registry: gives the newest registry of the policy file.
       audit: writes what viewers did, before they see that it is done.
-      previews: actions that were looked at and not started yet.
-      live: pushes parts of pages to who looks at them; a module registers its parts in `routes`.
+      live: pushes parts of pages to who looks at them; a module registers its parts in `build_routes`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
@@ -77,11 +76,7 @@ class Console:
         self._connecting = threading.Lock()
 
     def cluster(self) -> Cluster:
-        """The brokers, connected to when they are asked for first.
-
-        Raises:
-          BrokersUnreachable: nobody answered.
-        """
+        """Connect to the brokers where that is not done yet; raises BrokersUnreachable."""
         with self._connecting:
             return self._cluster
 
@@ -91,7 +86,6 @@ class Console:
 
 
 def console_of(request: Request) -> Console:
-    """The console that answers a request."""
     console: Console = request.app.state.console
     return console
 
@@ -109,7 +103,6 @@ def session_of(request: Request) -> Session | None:
 
 
 def form_of(request: Request) -> FormData:
-    """The fields of a form that was posted."""
     form: FormData = request.state.form
     return form
 
@@ -121,7 +114,6 @@ def body_of(request: Request) -> bytes:
 
 
 def query_of(request: Request) -> dict[str, str]:
-    """The fields of the address: of those that the endpoint knows."""
     return dict(request.query_params)
 
 

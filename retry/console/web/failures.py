@@ -27,8 +27,6 @@ ROWS = 50
 
 
 def build_routes(console: Console) -> list[Route]:
-    """Register the live part of the list of failures, and return its route."""
-
     def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
         letter_filter = parse(given.get("q", ""), groups=True)
@@ -47,7 +45,6 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER, "q", "after", "show")
 def render_failures(request: Request) -> Response:
-    """The kinds of failures that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request)
     shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _wants_resolved(given)}
@@ -89,8 +86,6 @@ BY = ("frames", "topic", "consumer-group", "attempt")
 
 
 def build_group_routes(console: Console) -> list[Route]:
-    """The page of one group."""
-
     def make_fragment(sight: Sight, argument: str) -> str:
         shown = _build_group_page(console, sight, argument)
         return console.templates.get_template("group_live.html").render(now_ms=console.clock_ms(), **shown)
@@ -101,7 +96,6 @@ def build_group_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER)
 def render_group(request: Request) -> Response:
-    """One kind of failures."""
     wanted = request.path_params["id"]
     console, sight = console_of(request), viewer_of(request).sight()
     parts = _build_group_page(console, sight, wanted)
@@ -110,11 +104,7 @@ def render_group(request: Request) -> Response:
 
 
 def _build_group_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
-    """Collect the template variables for the page of one group.
-
-    Raises:
-      HTTPException: 404, there is no such group.
-    """
+    """Collect the template variables for the page of one group; raises HTTPException 404 where there is none."""
     replica, scope = console.replica, sight.scope
     group = replica.find_group(scope, wanted)
     if group is None:
@@ -131,7 +121,6 @@ def _build_group_page(console: Console, sight: Sight, wanted: str) -> dict[str, 
 
 
 def _format_filter(group: Group) -> str:
-    """The filter of its letters."""
     return filters.exactly("group", group.id)
 
 

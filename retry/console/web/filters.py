@@ -21,12 +21,8 @@ COMPLETIONS_MAX = 12
 
 
 def read(text: str, viewer: Viewer) -> Filter:
-    """The filter that a text means.
-
-    Raises:
-      FilterInvalid: it is none.
-      HTTPException: 403, it asks for payloads that this viewer may not see.
-    """
+    """Parse the filter that a text means; raises FilterInvalid where it is none, and HTTPException 403 where it asks for payloads
+    that this viewer may not see."""
     letter_filter = parse(text, groups=True)
     if asks_payload(letter_filter) and not viewer.reveals_all():
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"

@@ -40,11 +40,7 @@ Endpoint = Callable[[Request], Response | Awaitable[Response]]
 
 
 def guard_route(route: Route) -> Route:
-    """Copy a route, so that each request is checked before its endpoint runs.
-
-    Raises:
-      TypeError: the endpoint does not say which role it needs.
-    """
+    """Copy a route, so that each request is checked before its endpoint runs; raises TypeError where that names no role."""
     endpoint: Any = route.endpoint
     if not hasattr(endpoint, "needs"):
         raise TypeError(f"{route.path}: its endpoint has no @needs(…)")

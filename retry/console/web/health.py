@@ -40,12 +40,10 @@ class Health:
         return self._replica.freshness().state != "rebuilding"
 
     def build_routes(self) -> list[Route]:
-        """Return the routes that are open to everybody, without a sign-in."""
         return [Route("/health/live", self.live), Route("/health/ready", self.answer_readiness), Route("/metrics", self.metrics)]
 
     @needs(None, ANY_FIELD)
     async def live(self, _request: Request) -> Response:
-        """Answers while the process does."""
         return _build_health_response({"live": True})
 
     @needs(None, ANY_FIELD)
@@ -62,7 +60,6 @@ class Health:
 
     @needs(None, ANY_FIELD)
     async def metrics(self, _request: Request) -> Response:
-        """Answer with all metrics in the text format of Prometheus."""
         return Response(prometheus.render_metrics(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def count_answers(self, app: ASGIApp) -> ASGIApp:

@@ -130,7 +130,6 @@ _FIRST, _SENTENCES = ("now", "due", "next", "policy", "letter"), 5
 
 
 def build_routes(console: Console) -> list[Route]:
-    """The page of one letter, and its payload."""
     framed = FramedValues(console.settings.registry) if console.settings.registry else None
 
     @needs(Role.VIEWER)

@@ -36,8 +36,6 @@ _FOLLOWS = "<!-- what was found -->"
 
 
 def build_routes(console: Console) -> list[Route]:
-    """The list, and what completes its filter."""
-
     def make_fragment(sight: Sight, argument: str) -> str:
         given = dict(parse_qsl(argument))
         letter_filter = parse(given.get("q", ""), groups=True)
@@ -54,7 +52,6 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(Role.VIEWER, "q", "after")
 def render_letters(request: Request) -> Response:
-    """The letters that a filter means."""
     console, viewer = console_of(request), viewer_of(request)
     given = query_of(request)
     text = given.get("q", "")
@@ -123,11 +120,8 @@ def _room() -> Iterator[None]:
 
 
 def scan(request: Request, letter_filter: Filter, after: str | None, limit: int) -> Scanned:
-    """Scan payloads in Kafka for a viewer who may see them; the audit gets the letters found before they are shown.
-
-    Raises:
-      HTTPException: 503, as many are looked for as may be at once.
-    """
+    """Scan payloads in Kafka for a viewer who may see them; the audit gets the letters found before they are shown. Raises
+    HTTPException 503 where as many are looked for as may be at once."""
     console, viewer = console_of(request), viewer_of(request)
 
     def is_cancelled() -> bool:
@@ -152,7 +146,6 @@ def _teams_to_save_for(request: Request) -> list[str]:
 
 @needs(Role.VIEWER, "q")
 def complete(request: Request) -> Response:
-    """Answer with completions of a filter that somebody is typing, as HTML."""
     console, text = console_of(request), query_of(request).get("q", "")
     if len(text) > 2_000:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "a filter has at most 1,024 bytes")

@@ -42,12 +42,7 @@ Render = Callable[[Sight, str], str]
 
 
 class PartRequest(NamedTuple):
-    """One part, as several viewers may look at it.
-
-    Attributes:
-      name: as it was registered.
-      argument: of the page, as `q=state:parked`.
-    """
+    """One part, by the name under which it was registered, with an argument of its page such as `q=state:parked`."""
 
     name: str
     argument: str
@@ -117,7 +112,6 @@ class Live:
 
     @property
     def streams(self) -> int:
-        """How many look now."""
         return len(self._streams)
 
     def register(self, name: str, render: Render) -> None:
@@ -138,12 +132,10 @@ class Live:
         stream.changed.set()
 
     def build_routes(self) -> list[Route]:
-        """The route of the streams."""
         return [Route("/live", self.stream)]
 
     @needs(Role.VIEWER, "part", "of")
     async def stream(self, request: Request) -> Response:
-        """Sends a page its part whenever that changes."""
         query, session = query_of(request), session_of(request)
         name, argument = query.get("part", ""), query.get("of", "")
         if name == FRESHNESS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:

@@ -92,7 +92,6 @@ class OverdueLane(NamedTuple):
     why: str | None
 
     def is_in(self, scope: Scope) -> bool:
-        """Whether a viewer of these teams may see it."""
         return scope is None or self.team in scope
 
 
@@ -137,11 +136,7 @@ class Workers(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """Something to be told of workers.
-
-    Attributes:
-      since_ms: when one was heard of last; None where nobody knows.
-    """
+    """A message about workers that are silent, and when one was heard of last; None where nobody knows."""
 
     text: str
     since_ms: int | None
@@ -159,11 +154,7 @@ def silent_workers(console: Console) -> LookedUp[Workers]:
 
 
 def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
-    """List the messages of a page about silent workers; empty while all workers are heard.
-
-    Args:
-      said: what workers say of themselves.
-    """
+    """List the messages of a page about silent workers, from what workers say of themselves; empty while all are heard."""
     silent = [each for each in said if each.is_silent]
     heard = any(not each.is_silent and not each.has_ended for each in said)
     if group.running == 0 or (group.running is None and said and not heard):
@@ -181,12 +172,10 @@ PART = "now"
 
 
 def build_routes(console: Console) -> list[Route]:
-    """Register the live part of the first page, and return its route."""
     seen = _LookedUp(silent_workers(console), overdue_lanes(console))
 
     @needs(Role.VIEWER)
     def render_home_page(request: Request) -> Response:
-        """Show the first page: what waits, what is new, what is held, and whether retries help."""
         console, scope = console_of(request), viewer_of(request).scope()
         return render_page(request, "now.html", live=(PART, ""), **_build_page(console, scope, seen))
 

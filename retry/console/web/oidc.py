@@ -44,12 +44,7 @@ class SignInFailed(Exception):
 
 
 class Client(NamedTuple):
-    """The console as a client of the OpenID Connect provider.
-
-    Attributes:
-      issuer: the provider, as its tokens name it.
-      redirect_uri: where the provider sends the browser back to.
-    """
+    """The console as a client of the provider `issuer`, as its tokens name it, which sends browsers back to `redirect_uri`."""
 
     issuer: str
     client_id: str
@@ -64,17 +59,13 @@ class _Pending(NamedTuple):
 
 
 class RolesOfClaims:
-    """Which roles values of a claim give: lines such as `payments-oncall payments:operator reveal:payments`.
-
-    Raises:
-      SettingsInvalid: the file cannot be used. Later such a file is logged, not used.
-    """
+    """Which roles values of a claim give: lines such as `payments-oncall payments:operator reveal:payments`. Raises
+    SettingsInvalid where the file cannot be used; later such a file is logged, not used."""
 
     def __init__(self, path: Path, claim: str) -> None:
         self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_parse_roles, path)), claim
 
     def find_grants(self, claims: Mapping[str, Any]) -> Granted:
-        """Find the roles that the file gives now to a person with these claims."""
         said = claims.get(self._claim)
         values = said if isinstance(said, list) else [said]
         lines = self._file.current()
@@ -82,11 +73,7 @@ class RolesOfClaims:
 
 
 class Provider:
-    """One provider. Its own description is fetched when somebody signs in first.
-
-    Args:
-      roles: what its claims allow.
-    """
+    """One provider, of whose claims `roles` says what they allow. Its own description is fetched when somebody signs in first."""
 
     def __init__(self, client: Client, roles: RolesOfClaims, clock_ms: Callable[[], int]) -> None:
         self._client, self._roles, self._clock_ms = client, roles, clock_ms
@@ -95,11 +82,7 @@ class Provider:
         self._described: dict[str, Any] | None = None
 
     def begin_sign_in(self) -> tuple[str, str]:
-        """Return the URL to send the browser to, and the state that the browser brings back.
-
-        Raises:
-          SignInFailed: the provider does not answer.
-        """
+        """Return the URL to send the browser to, and the state that it brings back; raises SignInFailed where nobody answers."""
         nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
         with self._session() as session:
             url, state = session.create_authorization_url(
@@ -112,11 +95,7 @@ class Provider:
         return url, state
 
     def finish_sign_in(self, state: str, code: str) -> Callable[[], Viewer | None]:
-        """Who the browser has come back as; gives them with the rights that the file says at that time.
-
-        Raises:
-          SignInFailed: it is not known who.
-        """
+        """Return who the browser has come back as, each time with the rights that the file gives then; raises SignInFailed."""
         with self._lock:
             pending = self._pending.pop(state, None)
         if pending is None or self._clock_ms() - pending.since_ms > _PENDING_MS:

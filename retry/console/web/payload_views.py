@@ -17,22 +17,14 @@ _LINES_MAX, _DEPTH_MAX, _BYTES_MAX = 200, 12, 1 << 20
 
 
 class ShapeLine(NamedTuple):
-    """One part of a value.
-
-    Attributes:
-      path: `$.order.id`; `$` is all of it.
-      says: its type, and how long it is.
-    """
+    """One part of a value: its path, such as `$.order.id`, where `$` is all of it, and its type and length."""
 
     path: str
     says: str
 
 
 def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine]:
-    """The parts of a value, at most 200.
-
-    Args:
-      json_text: what a framed value reads as.
+    """List the parts of a value, at most 200; of a framed value those of the JSON that it reads as.
 
     >>> [tuple(line) for line in shape(b'{"id": 4711, "to": ["a", null]}')]
     [('$', 'object of 2'), ('$.id', 'number'), ('$.to', 'list of 2'), ('$.to[]', 'text of 1, null')]
@@ -114,11 +106,7 @@ class PayloadView(NamedTuple):
 
 
 def views(value: bytes | None, framed_json: bytes | None = None) -> list[PayloadView]:
-    """The ways in which a value can be read, the best first.
-
-    Args:
-      framed_json: what the schema of a framed value makes of it.
-    """
+    """List the ways in which a value can be read, the best first; `framed_json` is what its schema makes of a framed one."""
     if value is None:
         return []
     found = [PayloadView("Avro", _pretty(framed_json) or "")] if framed_json is not None else []

@@ -33,7 +33,6 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def covers(self, other: Role) -> bool:
-        """Whether who has this role may do what the other may."""
         return _RANKS[self] >= _RANKS[other]
 
 
@@ -52,7 +51,6 @@ class Sight(NamedTuple):
     acts: Scope
 
     def may_act(self) -> bool:
-        """Whether they may act for one team at least."""
         return self.acts is None or bool(self.acts)
 
     def may_act_for(self, teams: Collection[str]) -> bool:
@@ -79,7 +77,6 @@ class Viewer:
         return None if EVERY_TEAM in self.roles else frozenset(self.roles)
 
     def sight(self) -> Sight:
-        """Return the teams that this viewer may see, and those that this viewer may act for."""
         if self.may(Role.OPERATOR, EVERY_TEAM):
             return Sight(self.scope(), None)
         acts = frozenset(team for team, role in self.roles.items() if team != EVERY_TEAM and role.covers(Role.OPERATOR))
@@ -91,7 +88,6 @@ class Viewer:
         return any(each.covers(role) for each in held)
 
     def may_anywhere(self, role: Role) -> bool:
-        """Whether this viewer may do so for one team at least."""
         return any(held.covers(role) for held in self.roles.values())
 
     def may_reveal(self, team: str | None) -> bool:
@@ -110,12 +106,9 @@ LOCAL = Viewer("local", {EVERY_TEAM: Role.ADMIN}, frozenset({EVERY_TEAM}))
 def needs(role: Role | None, *fields: str, repeated: Collection[str] = ()) -> Callable[[_Endpoint], _Endpoint]:
     """Say of an endpoint which role in any team it takes, and which fields it knows; None is open to who has not signed in.
 
-    An endpoint without this does not start: `retry.console.web.application` refuses it.
-
-    Args:
-      fields: of the address, or of the form where one is posted; any other is refused, so that what is misspelt does not show or
-        do more than was meant. `ANY_FIELD` is for what others call with fields of their own.
-      repeated: those that may stand there several times.
+    An endpoint without this does not start. Fields are of the address, or of the form where one is posted: each once, but for
+    those that are `repeated`. Any other is refused, so that what is misspelt does not show or do more than was meant;
+    `ANY_FIELD` is for what others call with fields of their own.
     """
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
@@ -126,11 +119,7 @@ def needs(role: Role | None, *fields: str, repeated: Collection[str] = ()) -> Ca
 
 
 def demand_role(viewer: Viewer, role: Role, team: str | None) -> None:
-    """Go on only where a viewer has a role in a team.
-
-    Raises:
-      HTTPException: 404 where the viewer may see nothing of that team, 403 where seeing is all that is allowed.
-    """
+    """Raise HTTPException where a viewer lacks a role in a team: 404 where nothing of it may be seen, 403 where seeing is all."""
     if not viewer.may(Role.VIEWER, team):
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such thing, or it is no more")
     if not viewer.may(role, team):
@@ -197,11 +186,7 @@ TOKEN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,100}")
 
 
 def _parse_grants(words: list[str]) -> Granted:
-    """The roles that a line gives.
-
-    Raises:
-      ValueError: they are none.
-    """
+    """Read the roles that a line gives; raises ValueError where they are none."""
     if (found := read_roles(words)) is None:
         raise ValueError(words)
     return found
@@ -218,10 +203,8 @@ class Tokens(TokenFile[Granted]):
 
 
 def viewer_of(token: Token[Granted]) -> Viewer:
-    """Who has a token."""
     return Viewer(token.name, token.granted.roles, token.granted.reveal)
 
 
 def make_token(name: str, granted: Granted, until_ms: int | None = None) -> tuple[str, str]:
-    """Make a token, for ever or until a time; the token, and its line for the file."""
     return token_file.make_token(name, granted.format_grant().split(), until_ms)

@@ -83,11 +83,7 @@ class Session:
 
 
 class Sessions:
-    """All sign-ins of this process, at most 10,000: one more ends the one that was not seen for longest. Safe from any thread.
-
-    Args:
-      lasts_ms: how long each lasts.
-    """
+    """All sign-ins of this process, at most 10,000: one more ends the one that was not seen for longest. Safe from any thread."""
 
     def __init__(self, lasts_ms: int, clock_ms: Callable[[], int], sessions_max: int = SESSIONS_MAX) -> None:
         self._lasts_ms, self._clock_ms, self._max = lasts_ms, clock_ms, sessions_max
@@ -95,7 +91,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def begin_session(self, viewer: Callable[[], Viewer | None]) -> tuple[str, Session]:
-        """Sign somebody in; the secret of the cookie, and the sign-in."""
+        """Sign somebody in; returns the secret of the cookie, and the sign-in."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         session = Session(viewer, self._clock_ms() + self._lasts_ms)
         with self._lock:
@@ -156,11 +152,9 @@ class SignIn:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to sign in."""
         return self.tokens is None and self.provider is None
 
     def find_session(self, request: Request) -> tuple[Session, Viewer] | None:
-        """The sign-in that a request's cookie names."""
         secret = request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE)
         return self.sessions.find(secret) if secret else None
 
@@ -191,19 +185,15 @@ class SignIn:
         return None if token is None or token.has_ended(self._clock_ms()) else viewer_of(token)
 
     def local(self) -> tuple[str, Session]:
-        """Sign in whoever is on this machine."""
         return self.sessions.begin_session(lambda: LOCAL)
 
     def sign_out(self, request: Request) -> None:
-        """End the sign-in that the request's cookie names."""
         if secret := request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE):
             self.sessions.end_session(secret)
 
     def may_try(self, request: Request) -> bool:
-        """Whether this address may try to sign in now: ten attempts may fail at once, then one each six seconds.
-
-        It counts as one that failed until `note_success` is called.
-        """
+        """Whether this address may try to sign in now: ten attempts may fail at once, then one each six seconds. An attempt
+        counts as one that failed until `note_success` is called."""
         with self._lock:
             bucket = self._failed.setdefault(self.origin.asker(request), Bucket(_FAILED))
             self._failed.move_to_end(self.origin.asker(request))

@@ -34,7 +34,6 @@ def build_routes(console: Console) -> list[Route]:
 
 @needs(None, "next")
 def render_sign_in(request: Request) -> Response:
-    """Asks who it is."""
     return _form(request, _find_next_page(query_of(request).get("next", "/")))
 
 
@@ -48,7 +47,6 @@ def _form(request: Request, wanted: str, trouble: str = "", status: HTTPStatus =
 
 @needs(None, "token", "next")
 def by_token(request: Request) -> Response:
-    """Signs in whoever has a token."""
     sign_in, form = console_of(request).sign_in, form_of(request)
     wanted = _find_next_page(str(form.get("next", "/")))
     if not sign_in.may_try(request):
@@ -69,7 +67,6 @@ def by_token(request: Request) -> Response:
 
 @needs(None)
 def to_provider(request: Request) -> Response:
-    """Sends the browser to the company's provider."""
     sign_in = console_of(request).sign_in
     if sign_in.provider is None or not sign_in.may_try(request):
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many attempts; try again in some seconds", {"Retry-After": "6"})
@@ -84,7 +81,6 @@ def to_provider(request: Request) -> Response:
 
 @needs(None, ANY_FIELD)
 def from_provider(request: Request) -> Response:
-    """Signs in whoever comes back from there."""
     sign_in, query = console_of(request).sign_in, query_of(request)
     state = query.get("state", "")
     if sign_in.provider is None or not state or not hmac.compare_digest(state.encode(), sign_in.state_of(request).encode()):
