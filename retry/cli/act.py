@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from retry import clock
 from retry.cli import act_output, options
 from retry.cli.options import TERMS, Moment
-from retry.cli.output import say
+from retry.cli.output import REFUSED, exit_where_refused, say
 from retry.cli.policies import Duration
+from retry.errors import ActionRefused
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.act.options import ActOptions
@@ -21,12 +26,11 @@ if TYPE_CHECKING:
     from retry.operations.act.request import Request, SchemaFrames
     from retry.operations.act.selection import Selection
     from retry.operations.control_requests import ShardNumbers
-    from retry.policies.registry import Registry
 
 # Options → what is asked for; see `retry.operations.act.options`.
 
 _NAMES = {"set_headers": "--set-header", "removed": "--remove-header", "value": "--value-file"}
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 def kind_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,7 +51,7 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--settle", type=Duration(), help="ramp: wait so long once consumers have read a step. By default 10s."),
         click.option("--silence", type=Duration(), help="ramp: wait so long where no consumer group is named. By default 2m."),
         click.option("--to", metavar="TOPIC", help="redirect: the topic; the policy of each letter must allow it."),
-        click.option("--value-file", type=_FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
+        click.option("--value-file", type=FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
         click.option(
             "--header", "--set-header", "set_headers", multiple=True, metavar="NAME=VALUE", help="edit, patch: set a header.",
         ),
@@ -73,7 +77,7 @@ def parse_options(options: dict[str, Any]) -> ActOptions:
 
     same = {name: value for name, value in options.items() if name not in ("value_file", "set_headers", "removed")}
     file, headers = options["value_file"], _parse_header_options(options["set_headers"])
-    value = None if file is None else _read(file)
+    value = None if file is None else read_file(file)
     return ActOptions(**same, value=value, set_headers=headers, removed=list(options["removed"]))
 
 
@@ -91,12 +95,12 @@ def _parse_header_options(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _read(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
     return click.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
 
 
 KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
-NOT_YET, REFUSED, HELD = 1, 3, 4
+NOT_YET, HELD = 1, 4
 
 
 @click.command(context_settings=TERMS)
@@ -119,6 +123,7 @@ NOT_YET, REFUSED, HELD = 1, 3, 4
     help="Parked records that are looked at: the newest of each partition.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@exit_where_refused()
 def act(
     kind: str, words: tuple[str, ...], letters: tuple[str, ...], dry_run: bool, yes: bool, expect: int | None, reason: str,
     by: str, wait_ms: int, policies: str | None, newest: int, as_json: bool, **options: Any,
@@ -138,9 +143,6 @@ def act(
         raise click.UsageError("give --dry-run or --yes")
     if not words and not letters:
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
-    from retry import clock
-    from retry import settings as environment
-    from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.choose import AllLetters
     from retry.operations.act.options import add_ramp
@@ -150,29 +152,26 @@ def act(
     from retry.operations.listing import Listing
     from retry.scheduling.tasks.framed_values import FramedValues
 
-    settings = environment.from_environment()
+    settings = from_environment()
     shown = " ".join((*words, *(f"--letter {each}" for each in letters)))
-    try:
-        registry = registry_of(policies)
-        given = parse_options(options)
-        framing = partial(FramedValues, settings.registry)
-        asked = request(kind, given, framing, by=by, reason=reason, filter=shown, policies=registry.digest)
-        shards = ShardNumbers(settings)
-        start.demand_readiness(shards.admin, settings.app_id)
-        # A dry run writes nothing, and brokers tell their time where something is written.
-        now_ms = shards.now_ms() if yes else clock.wall_ms()
-        selection = _parse_selection(words, letters, now_ms)
-        where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
-        source = AllLetters(shards, where if selection.rests else None, waits="waiting" in selection.states)
-        found = preview(settings, registry, asked, selection.selects, now_ms, source)
-        found = add_ramp(found, given, registry)
-        if not as_json or not yes:
-            act_output.print_preview(found, as_json=as_json)
-        _check_expected_count(found, expect)
-        sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _print_preview(found))
-    except ActionRefused as refused:
-        say(str(refused), err=True)
-        sys.exit(REFUSED)
+    registry = registry_of(policies)
+    given = parse_options(options)
+    framing = partial(FramedValues, settings.registry)
+    asked = request(kind, given, framing, by=by, reason=reason, filter=shown, policies=registry.digest)
+    shards = ShardNumbers(settings)
+    start.demand_readiness(shards.admin, settings.app_id)
+    # A dry run writes nothing, and brokers tell their time where something is written.
+    now_ms = shards.now_ms() if yes else clock.wall_ms()
+    selection = _parse_selection(words, letters, now_ms)
+    where = Listing(Cluster(settings), registry, newest, lambda line: say(line, err=True))
+    source = AllLetters(shards, where if selection.rests else None, waits="waiting" in selection.states)
+    found = preview(settings, registry, asked, selection.selects, now_ms, source)
+    found = add_ramp(found, given, registry)
+    if not as_json or not yes:
+        act_output.print_preview(found, as_json=as_json)
+    if expect is not None and found.chosen.count != expect:
+        raise ActionRefused(f"{found.chosen.count:,} letters are like this, not {expect:,}; nothing was done")
+    sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _print_preview(found))
 
 
 def registry_of(policies: str | None) -> Registry:
@@ -182,9 +181,6 @@ def registry_of(policies: str | None) -> Registry:
       ActionRefused: no file is given.
       PolicyFileInvalid: it cannot be used.
     """
-    from retry.errors import ActionRefused
-    from retry.policies.policy_file import load
-
     if not policies:
         raise ActionRefused("say which policy file the workers have, with RETRY_POLICIES or --file; nothing was done")
     return load(policies)
@@ -198,13 +194,6 @@ def _parse_selection(words: tuple[str, ...], letters: tuple[str, ...], now_ms: i
     except ValueError as wrong:
         forms = "take TOPIC/PARTITION/OFFSET or DUE/TOPIC/PARTITION/OFFSET from `retry letters --json` or `retry explain`"
         raise click.BadParameter(f"{wrong.args[0]!r} names no letter; {forms}", param_hint="--letter") from None
-
-
-def _check_expected_count(found: Preview, expect: int | None) -> None:
-    from retry.errors import ActionRefused
-
-    if expect is not None and found.chosen.count != expect:
-        raise ActionRefused(f"{found.chosen.count:,} letters are like this, not {expect:,}; nothing was done")
 
 
 def _print_preview(found: Preview) -> int:
@@ -245,8 +234,6 @@ def start_action(shards: ShardNumbers, found: Preview, wait_ms: int, *, as_json:
 
 
 def confirm_count(count: int) -> None:
-    from retry.errors import ActionRefused
-
     if not sys.stdin.isatty():
         raise ActionRefused(f"these are {count:,} letters: give --expect {count}, or type the number at a terminal")
     if click.prompt("How many letters are these?", type=int, err=True) != count:

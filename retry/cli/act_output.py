@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from retry import clock
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
 from retry.clock import iso
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def print_preview(found: Preview, *, as_json: bool) -> None:
         # Of what waits there is no reason to be told.
         if groups.keys() - {""} or (groups and name != "reason"):
             say(f"  by {name}: {_format_counts(groups)}")
-    for line in _orders(chosen, action.kind):
-        say(line)
+    say_lines(_orders(chosen, action.kind))
     if action.ramp is not None:
         say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")
         if found.silent:
@@ -43,10 +42,8 @@ def print_preview(found: Preview, *, as_json: bool) -> None:
             say(f"  no consumer group is named for {', '.join(found.silent)}: their steps have passed after {silence} of silence")
     for change in found.examples:
         say(f"  {change.letter} → due {iso(change.due_at_ms)} to {change.target}")
-        for line in change.diff:
-            say(f"    {line}")
-    for reason, number in chosen.refused.most_common():
-        say(f"{number:,} more are left alone: {describe_reason(reason)}")
+        say_lines(f"    {line}" for line in change.diff)
+    say_lines(f"{n:,} more are left alone: {describe_reason(reason)}" for reason, n in chosen.refused.most_common())
 
 
 def _orders(chosen: Chosen, kind: str) -> Iterator[str]:

@@ -13,19 +13,20 @@ import click
 import msgspec
 import orjson
 
+from retry import clock
 from retry.cli import options
-from retry.cli.act import REFUSED, start_action
+from retry.cli.act import start_action
 from retry.cli.act_output import told_tally
 from retry.cli.options import NEWEST, POLICIES, Moment, listing
-from retry.cli.output import say, say_json
+from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
+from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
     from retry.operations.act.audit import AuditRecord
     from retry.operations.act.overview import ActionOverview
     from retry.operations.control_requests import ShardNumbers
-    from retry.settings import Settings
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
@@ -33,9 +34,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--by", default=options.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
-        click.option("--reason", default="", help="Why, in your words."),
-        click.argument("action", metavar="ID"),
-    ):
+        click.option("--reason", default="", help="Why, in your words."), click.argument("action", metavar="ID"),
+    ):  # fmt: skip
         command = option(command)
     return command
 
@@ -69,7 +69,6 @@ def show(action: str, policies: str | None, newest: int) -> None:
     how many letters like these wait or are parked that failed for the first time since: it leaves them alone.
     """
     _, shards, about = _find_action(action)
-    from retry import clock
     from retry.operations.act.action_report import action_object, count_arrived, ramp_object
     from retry.operations.act.overview import with_failed
 
@@ -123,6 +122,7 @@ def cancel(action: str, by: str, reason: str) -> None:
 @_add_order_options
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @_JSON
+@exit_where_refused()
 def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None:
     """Undo a discard: letters that were discarded less than ten minutes ago go back to where they were, due as before.
 
@@ -130,56 +130,39 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     be done instead. Ends as `retry act`.
     """
     settings, shards, about = _find_action(action)
-    from retry.errors import ActionRefused
     from retry.operations.act import start
     from retry.operations.act.audit import Audit
 
-    try:
-        start.demand_readiness(shards.admin, settings.app_id)
-        found, too_late = start.undoing(Audit(settings, shards.admin), about, by, reason).preview(shards)
-        if too_late:
-            say(too_late, err=True)
-        sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
-    except ActionRefused as refused:
-        _exit_with_reason(refused)
+    start.demand_readiness(shards.admin, settings.app_id)
+    found, too_late = start.undoing(Audit(settings, shards.admin), about, by, reason).preview(shards)
+    if too_late:
+        say(too_late, err=True)
+    sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
 
 
 def _connect() -> tuple[Settings, ShardNumbers]:
-    from retry import settings as environment
     from retry.operations.control_requests import ShardNumbers
 
-    settings = environment.from_environment()
+    settings = from_environment()
     return settings, ShardNumbers(settings)
 
 
+@exit_where_refused()
 def _find_action(text: str) -> tuple[Settings, ShardNumbers, ActionOverview]:
     """The action that is meant; ends the process where there is none."""
     settings, shards = _connect()
-    from retry.errors import ActionRefused
     from retry.operations.act.overview import find, overviews
 
-    try:
-        return settings, shards, find(overviews(shards), text)
-    except ActionRefused as refused:
-        _exit_with_reason(refused)
-        raise
+    return settings, shards, find(overviews(shards), text)
 
 
+@exit_where_refused()
 def _send_order(what: str, text: str, by: str, reason: str) -> None:
     _, shards, about = _find_action(text)
-    from retry.errors import ActionRefused
     from retry.operations.act import overview
 
-    try:
-        overview.ORDERS[what](shards, about, by, reason)
-    except ActionRefused as refused:
-        _exit_with_reason(refused)
+    overview.ORDERS[what](shards, about, by, reason)
     say(f"asked of {len(about.left)} shards that are not done: {what} {about.id.hex()}")
-
-
-def _exit_with_reason(refused: Exception) -> None:
-    say(str(refused), err=True)
-    sys.exit(REFUSED)
 
 
 def _format_action(about: ActionOverview) -> str:
@@ -203,11 +186,10 @@ def _csv(row: tuple[object, ...]) -> str:
 def audit(action: str, since: int, as_json: bool) -> None:
     """Print what workers did for actions, a line for each transaction, who held, resumed or cancelled one, and what people did in
     the console: who was shown which payload, and who paused what. All of it as the audit topic has it: kept for a year."""
-    from retry import settings as environment
     from retry.kafka import client_config
     from retry.operations.act.audit import Audit
 
-    settings, count = environment.from_environment(), 0
+    settings, count = from_environment(), 0
     for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
         count += 1
         say_json(msgspec.json.encode(record)) if as_json else say(_format_record(record))

@@ -15,12 +15,14 @@ import click
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.errors import RetryError
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import Settings, from_environment, is_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from retry.analytics.datasets import Recorded
-    from retry.settings import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -158,8 +160,6 @@ def demand_right_to_outcomes(settings: Settings) -> None:
       RightMissing: not the outcomes.
     """
     from retry.kafka import client_config
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
     from retry.process import acls
 
     registry = load(settings.policies) if settings.policies else Registry()
@@ -167,9 +167,7 @@ def demand_right_to_outcomes(settings: Settings) -> None:
 
 
 @contextmanager
-def spark(
-    name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = True
-) -> Iterator[tuple[SparkSession, Settings]]:
+def spark(name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = True) -> Iterator[tuple[SparkSession, Settings]]:
     """A Spark session, and the settings of the environment.
 
     Raises:
@@ -180,9 +178,8 @@ def spark(
         from retry.analytics.spark_session import session
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from None
-    from retry import settings as environment
 
-    settings = environment.from_environment()
+    settings = from_environment()
     with session(name, memory=memory, quick=quick, kafka=kafka) as started:
         yield started, settings
 
@@ -205,6 +202,4 @@ def is_large(data: str | None) -> bool:
 
 def absolute(data: str) -> str:
     """A folder as Spark's own process finds it, whose working directory is another; on a cluster, as it was told."""
-    from retry.settings import is_submitted
-
     return data if is_submitted() or "://" in data else str(Path(data).absolute())

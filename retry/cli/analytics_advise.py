@@ -10,20 +10,10 @@ from typing import Any
 
 import click
 
-from retry.cli.analytics_options import (
-    JSON,
-    PeriodOptions,
-    causes,
-    cells_of,
-    count_by_kind,
-    count_each,
-    decisions_of,
-    older_and_newer,
-    period,
-    starts,
-    write,
-)  # fmt: skip
-from retry.cli.output import say, say_json
+from retry.cli import analytics_options
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period
+from retry.cli.output import say, say_json, say_lines
+from retry.policies.policy_file import load, parse
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
 _WRITE = click.option(
@@ -36,12 +26,9 @@ _WRITE = click.option(
 @_FILE
 @_WRITE
 @click.option(
-    "--keep",
-    type=click.FloatRange(0.5, 1),
-    default=0.99,
-    show_default=True,
+    "--keep", type=click.FloatRange(0.5, 1), default=0.99, show_default=True,
     help="Share of the recoveries of each kind of failure that must be kept.",
-)
+)  # fmt: skip
 @click.option(
     "--enough", type=click.IntRange(30), default=100, show_default=True, help="Letters of a kind needed for advice on it."
 )
@@ -50,9 +37,7 @@ _WRITE = click.option(
     help="Advise from the older two thirds of the period, and show what that would have kept in the newest third.",
 )  # fmt: skip
 @JSON
-def advise(
-    now: str, new: Path | None, keep: float, enough: int, as_backtest: bool, as_json: bool, **options: Any
-) -> None:  # fmt: skip
+def advise(now: str, new: Path | None, keep: float, enough: int, as_backtest: bool, as_json: bool, **options: Any) -> None:
     """Say for each team and exception how many attempts are worth making, and after which delays.
 
     The rules that this makes are shown as a difference of the policy file, or written to another one with --write.
@@ -66,7 +51,6 @@ def advise(
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import add_rules, difference, list_advice
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
-    from retry.policies.policy_file import parse
 
     text = _read(now)
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
@@ -78,9 +62,7 @@ def advise(
     diff = difference(text, now, rules)
     result = {"advice": worth(kinds, advice), "saving": saving(advice, keep), "rules": added, "diff": diff}
     _say(result, (*_format_advice(result), *(["", *diff] if diff and new is None else [])), as_json)
-    if new is not None:
-        write(new, changed)
-        say(str(new.absolute()), err=as_json)
+    _write(new, changed, as_json)
 
 
 @click.command("what-if")
@@ -97,30 +79,26 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
     With --write the file is written again, with these figures as a comment at its head.
     """
     from retry.analytics.advice.compare import compare_policies, format_comparison
-    from retry.policies.policy_file import parse
 
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
     with decisions_of("retry-what-if", PeriodOptions(**options)) as (_, decisions):
-        result = compare_policies(*registries, starts(decisions), count_by_kind(cells_of(decisions)))
+        result = compare_policies(*registries, analytics_options.starts(decisions), count_by_kind(cells_of(decisions)))
     table = format_comparison(result)
     _say(result, table, as_json)
-    if new is not None:
-        write(new, "".join(f"# {line}\n" for line in table) + text)
-        say(str(new.absolute()), err=as_json)
+    _write(new, "".join(f"# {line}\n" for line in table) + text, as_json)
 
 
 def _run_backtest(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
     from retry.analytics.advice.compare import backtest
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.summary import advice_by_kind
-    from retry.policies.policy_file import parse
 
-    with older_and_newer("retry-backtest", options) as (older, newer):
+    with analytics_options.older_and_newer("retry-backtest", options) as (older, newer):
         cells = cells_of(older)
         kinds = count_by_kind(cells)
         advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(cells)), keep=keep, enough=enough)
-        found = backtest(advice, count_each(cells_of(newer)))
+        found = backtest(advice, analytics_options.count_each(cells_of(newer)))
     fitted = sum(each.letters for each in kinds.values())
     period = {"since_ms": older.since_ms, "cut_ms": older.until_ms, "until_ms": newer.until_ms}
     return {"period": period, "fitted": fitted, "keep": keep, **found}
@@ -138,17 +116,17 @@ def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _say(result: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    if as_json:
-        say_json(json.dumps(result))
-        return
-    for line in lines:
-        say(line)
+    say_json(json.dumps(result)) if as_json else say_lines(lines)
+
+
+def _write(new: Path | None, text: str, as_json: bool) -> None:
+    if new is not None:
+        analytics_options.write(new, text)
+        say(str(new.absolute()), err=as_json)
 
 
 def _read(file: str) -> str:
     """The text of a policy file that can be used."""
-    from retry.policies.policy_file import load
-
     load(file)
     return Path(file).read_text(encoding="utf-8-sig")
 

@@ -45,9 +45,8 @@ def period(command: _Command) -> _Command:
         help="Only letters whose first failure is since: ISO time, epoch ms, or 7d for seven days ago.",
     )  # fmt: skip
     until = click.option(
-        "--until", "until_ms", type=Moment(ago=True),
-        help="What was known then: nothing that was recorded later. As --since.",
-    )  # fmt: skip
+        "--until", "until_ms", type=Moment(ago=True), help="What was known then: nothing that was recorded later. As --since."
+    )
     return dataset_options(since(until(command)))
 
 

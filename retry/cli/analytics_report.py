@@ -12,9 +12,11 @@ import click
 
 from backoff import PolicyInvalid, duration_ms
 from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period, write
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
 from retry.cli.policies import Duration
 from retry.errors import RetryError
+from retry.policies.policy_file import load
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.analytics.decisions import Decisions
@@ -34,11 +36,9 @@ _PAGE = Path("retry-report.html")
 )  # fmt: skip
 @click.option("--text", "as_text", is_flag=True, help="Print tables for a terminal. With --html the page is written as well.")
 @click.option(
-    "--retention",
-    metavar="TOPIC=7d",
-    multiple=True,
+    "--retention", metavar="TOPIC=7d", multiple=True,
     help="How long a topic keeps its records. By default Kafka is asked, unless --data is given.",
-)
+)  # fmt: skip
 @click.option(
     "--cost-per-retry", type=click.FloatRange(0), help="What a retry costs, in any currency: the page says what actions save."
 )
@@ -67,8 +67,7 @@ def report(
     if as_text:
         from retry.analytics.text_report import format_report
 
-        for line in format_report(answers):
-            say(line)
+        say_lines(format_report(answers))
     if drawing is not None and file is not None:
         drawing.result()
         from retry.analytics.html.render import render_report
@@ -89,7 +88,6 @@ def _compute_answers(
     from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import list_advice
     from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
-    from retry.policies.policy_file import load
 
     retentions = _parse_retentions(retention)
     registry = None if now is None else load(now)
@@ -109,27 +107,22 @@ def _compute_answers(
     advice = advice_by_kind(kinds, None if registry is None else plan_delays(registry, kinds, is_cause))
     totals = answers["totals"]
     per_retry = PerRetry(totals["bytes"] / totals["retries"] if totals["retries"] else 0.0, *told)
-    return answers | {
-        "about": _describe_report(options),
-        **{
-            name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
-            for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))
-        },
-        "actions": choose_actions(
-            list_advice(advice, is_cause), per_retry=per_retry, file=None if text is None or now is None else (text, now)
-        ),
-        "worth": worth(kinds, advice),
-        "saving": saving(advice),
+    costs = {
+        name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
+        for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))
     }
+    file = None if text is None or now is None else (text, now)
+    actions = choose_actions(list_advice(advice, is_cause), per_retry=per_retry, file=file)
+    about = {"about": _describe_report(options), **costs, "actions": actions}
+    return answers | about | {"worth": worth(kinds, advice), "saving": saving(advice)}
 
 
 def _describe_report(options: PeriodOptions) -> dict[str, Any]:
     from importlib.metadata import version
 
-    from retry import settings as environment
     from retry.kafka.topics import build_topic_names
 
-    app_id = environment.from_environment().app_id
+    app_id = from_environment().app_id
     source = build_topic_names(app_id).outcomes if options.data is None else options.data
     return {"app": app_id, "source": source, "settle_ms": options.settle_ms, "version": version("dead-letter-retry")}
 
@@ -148,11 +141,10 @@ def _parse_retentions(options: Sequence[str]) -> dict[str, int]:
 
 def _retentions_on_kafka(decisions: Decisions) -> dict[str, int]:
     """Ask Kafka how many milliseconds it keeps records of each topic that letters went to; below 0 for ever."""
-    from retry import settings as environment
     from retry.kafka import client_config, topics
 
     targets = decisions.attempts.select("target").union(decisions.parked.select("target")).distinct()
-    admin, names = client_config.admin(environment.from_environment()), [row["target"] for row in targets.collect()]
+    admin, names = client_config.admin(from_environment()), [row["target"] for row in targets.collect()]
     # A topic that is compacted alone keeps what is newest for ever.
     return {
         topic: int(about.config["retention.ms"]) if "delete" in about.config["cleanup.policy"] else -1

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.discover.policy_text import Discovery
@@ -38,14 +39,13 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
     second, how old they are and what fails, and asks where it cannot know. Nothing is changed: no group is joined, nothing
     committed, sent or created.
     """
-    from retry import settings as environment
     from retry.kafka import topics
     from retry.operations.cluster import Cluster
     from retry.operations.discover.policy_text import discover as discovered
 
     if out is not None and out.exists() and not overwrite:
         raise click.UsageError(f"{out} is there; give --overwrite to write over it, or another name")
-    cluster = Cluster(environment.from_environment())
+    cluster = Cluster(from_environment())
     found = discovered(cluster, topics.cluster_id(cluster.admin), globs, newest, lambda line: say(line, err=True))
     if found.unreadable:
         say(f"not looked at, for want of the right to read: {', '.join(found.unreadable)}; retry acls --for discover", err=True)
@@ -56,7 +56,7 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
     if as_json:
         _print_json(found)
     elif out is None:
-        _print_text(found.text)
+        say_lines(found.text.removesuffix("\n").split("\n"))
     else:
         _print_lines(found, out)
 
@@ -69,11 +69,6 @@ def _write(out: Path, text: str) -> None:
         sys.exit(1)
 
 
-def _print_text(text: str) -> None:
-    for line in text.removesuffix("\n").split("\n"):
-        say(line)
-
-
 def _group_by_topic(found: Discovery) -> dict[str, tuple[str, ProposedTopic]]:
     return {each.found.topic: (team, each) for team, topics in found.teams.items() for each in topics}
 
@@ -84,9 +79,8 @@ def _print_json(found: Discovery) -> None:
     attached = _group_by_topic(found)
     for topic in found.topics:
         team, proposed = attached.get(topic.topic, (None, None))
-        target = {"team": team, "retry_to": proposed.retry_to if proposed else None,
-                  "questions": proposed.questions if proposed else topic.questions}  # fmt: skip
-        say_json(orjson.dumps({**msgspec.to_builtins(topic), **target}))
+        to, questions = (proposed.retry_to, proposed.questions) if proposed else (None, topic.questions)
+        say_json(orjson.dumps({**msgspec.to_builtins(topic), "team": team, "retry_to": to, "questions": questions}))
 
 
 def _print_lines(found: Discovery, out: Path) -> None:

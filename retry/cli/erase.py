@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
+from retry import clock
 from retry.cli import options
-from retry.cli.act import NOT_YET, REFUSED, confirm_count, registry_of, start_action
-from retry.cli.output import say, say_json
+from retry.cli.act import FILE, NOT_YET, confirm_count, read_file, registry_of, start_action
+from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
+from retry.errors import ActionRefused
+from retry.policies.registry import Registry
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.act.erase import Erasing, Remnant
     from retry.operations.act.preview import Preview
     from retry.operations.control_requests import ShardNumbers
-    from retry.policies.registry import Registry
 
 # All of them: it is a person's right, and takes as long as it takes.
 _NEWEST = 1 << 60
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command()
 @click.option("--key", metavar="K", help="The record key, as text.")
-@click.option("--key-file", type=_FILE, metavar="FILE", help="The record key, byte by byte; - reads standard input.")
+@click.option("--key-file", type=FILE, metavar="FILE", help="The record key, byte by byte; - reads standard input.")
 @click.option("--topic", metavar="T", help="Only letters from this dead-letter topic.")
 @click.option("--dry-run", is_flag=True, help="Only say what would happen. The default.")
 @click.option("--yes", is_flag=True, help="Have the workers do it.")
@@ -38,6 +40,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: what would be erased and what stays, then what was done.")
+@exit_where_refused()
 def erase(
     key: str | None, key_file: Path | None, topic: str | None, dry_run: bool, yes: bool, expect: int | None, reason: str, by: str,
     wait_ms: int, policies: str | None, as_json: bool,
@@ -55,33 +58,24 @@ def erase(
         raise click.UsageError("give one of --key and --key-file")
     if dry_run and yes:
         raise click.UsageError("give --dry-run or --yes")
-    wanted = _read(key_file) if key_file is not None else (key or "").encode()
-    from retry import settings as environment
-    from retry.errors import ActionRefused
+    wanted = read_file(key_file) if key_file is not None else (key or "").encode()
     from retry.operations.act import start
     from retry.operations.act.erase import Erasing, find_remnants
     from retry.operations.control_requests import ShardNumbers
 
-    settings, erasing = environment.from_environment(), Erasing(wanted, topic)
-    try:
-        registry = registry_of(policies)
-        shards = ShardNumbers(settings)
-        start.demand_readiness(shards.admin, settings.app_id)
-        found = _preview(shards, erasing, by, reason, registry, asked=yes)
-        sealed = erasing.sealed + found.chosen.refused["sealed"]
-        _print_erasure(found, find_remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
-        _demand_expected(found.chosen.count, expect, asked=yes)
-        sys.exit(_do(shards, erasing, found, wait_ms, registry, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
-    except ActionRefused as refused:
-        say(str(refused), err=True)
-        sys.exit(REFUSED)
+    settings, erasing = from_environment(), Erasing(wanted, topic)
+    registry = registry_of(policies)
+    shards = ShardNumbers(settings)
+    start.demand_readiness(shards.admin, settings.app_id)
+    found = _preview(shards, erasing, by, reason, registry, asked=yes)
+    sealed = erasing.sealed + found.chosen.refused["sealed"]
+    _print_erasure(found, find_remnants(settings, shards, erasing, found.at_ms), sealed, as_json=as_json)
+    _demand_expected(found.chosen.count, expect, asked=yes)
+    sys.exit(_do(shards, erasing, found, wait_ms, registry, as_json=as_json) if yes else 0 if found.chosen.count else REFUSED)
 
 
-def _preview(
-    shards: ShardNumbers, erasing: Erasing, by: str, reason: str, registry: Registry, *, asked: bool
-) -> Preview:
+def _preview(shards: ShardNumbers, erasing: Erasing, by: str, reason: str, registry: Registry, *, asked: bool) -> Preview:
     """Preview the letters to erase; the time is the brokers' if `asked`, which writes a record, else this machine's."""
-    from retry import clock
     from retry.operations.act.choose import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
@@ -93,9 +87,7 @@ def _preview(
     return preview(shards.settings, registry, request, erasing.matches, now_ms, AllLetters(shards, where))
 
 
-def _do(
-    shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, registry: Registry, *, as_json: bool
-) -> int:
+def _do(shards: ShardNumbers, erasing: Erasing, found: Preview, wait_ms: int, registry: Registry, *, as_json: bool) -> int:
     from retry.operations.act.erase import Erasing, list_compacted, write_nulls
 
     code = start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED
@@ -113,7 +105,6 @@ def _do(
 
 
 def _demand_expected(count: int, expect: int | None, *, asked: bool) -> None:
-    from retry.errors import ActionRefused
     from retry.operations.act.options import UNASKED_MAX
 
     if expect is not None and count != expect:
@@ -149,7 +140,3 @@ def _print_erasure(found: Preview, remains: list[Remnant], sealed: int, *, as_js
 
 def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else iso(at_ms)
-
-
-def _read(file: Path) -> bytes:
-    return click.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()

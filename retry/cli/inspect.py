@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 import orjson
 
 from backoff import duration_text
-from retry.cli.output import discard_output, say, say_json
-from retry.clock import iso
-from retry.printable import visible_json
+from retry.cli.output import discard_output, say, say_json, say_lines
+from retry.clock import iso, wall_ms
+from retry.errors import RetryError
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.printable import escape_unprintable, visible_json
+from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
     from retry.operations.cluster import LetterRange
     from retry.operations.inspect import InspectedLetter
     from retry.operations.try_letters import OutcomeKey, Tried
-    from retry.policies.registry import Registry
-    from retry.settings import Settings
 
 
 @click.command()
@@ -28,35 +31,24 @@ if TYPE_CHECKING:
 @click.option("--partition", type=click.IntRange(0), help="Only this partition of --topic.")
 @click.option("--from-offset", type=click.IntRange(0), help="Begin at this offset in every partition of --topic.")
 @click.option(
-    "--limit",
-    type=click.IntRange(1),
+    "--limit", type=click.IntRange(1),
     help="Most letters: the first of a file; of --topic the newest of each partition, or the first from --from-offset on.",
-)
+)  # fmt: skip
 @click.option("--now", "now_ms", type=int, metavar="MS", help="Decide as of this time, in epoch ms, instead of now.")
 @click.option("--cluster-id", help="Cluster id that lineages are made from. By default that of the brokers, with --topic.")
 @click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file; without it all are parked.")
 def inspect(
-    file: BinaryIO | None,
-    topic: str | None,
-    partition: int | None,
-    from_offset: int | None,
-    limit: int | None,
-    now_ms: int | None,
-    cluster_id: str | None,
-    policies: str | None,
-) -> None:
+    file: BinaryIO | None, topic: str | None, partition: int | None, from_offset: int | None, limit: int | None,
+    now_ms: int | None, cluster_id: str | None, policies: str | None,
+) -> None:  # fmt: skip
     """Say of each letter who wrote it, what failed, and what a worker would do with it, as JSON lines without payloads.
 
     Letters come from --topic or from FILE (- for standard input), one JSON object a line: topic, partition, offset,
     timestamp, key, value, headers. Key, value and the headers' values are base64 or null; all but the topic may be left
     out. Nothing is changed: no group is joined, nothing committed, nothing sent.
     """
-    from retry import settings as environment
-    from retry.errors import RetryError
     from retry.kafka.interface import KafkaException
     from retry.operations.cluster import LetterRange
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
 
     if (file is None) == (topic is None):
         raise click.UsageError("give either FILE (- for standard input) or --topic")
@@ -64,7 +56,7 @@ def inspect(
         raise click.UsageError("--partition and --from-offset are for --topic")
     faults = _Faults()
     try:
-        settings, registry = environment.from_environment(), load(policies) if policies else Registry()
+        settings, registry = from_environment(), load(policies) if policies else Registry()
         if topic is not None:
             part = LetterRange(topic, partition, from_offset, limit)
             _print(_of_topic(settings, registry, part, now_ms, cluster_id))
@@ -89,7 +81,6 @@ class _Faults:
 def _of_topic(
     settings: Settings, registry: Registry, part: LetterRange, now_ms: int | None, cluster_id: str | None
 ) -> Iterator[InspectedLetter]:
-    from retry.clock import wall_ms
     from retry.operations.cluster import Cluster
 
     cluster = Cluster(settings)
@@ -99,17 +90,9 @@ def _of_topic(
 
 
 def _of_file(
-    settings: Settings,
-    registry: Registry,
-    file: BinaryIO,
-    limit: int | None,
-    now_ms: int | None,
-    cluster_id: str,
+    settings: Settings, registry: Registry, file: BinaryIO, limit: int | None, now_ms: int | None, cluster_id: str,
     faults: _Faults,
-) -> Iterator[InspectedLetter]:
-    from itertools import islice
-
-    from retry.clock import wall_ms
+) -> Iterator[InspectedLetter]:  # fmt: skip
     from retry.operations.inspect import Inspector
     from retry.operations.json_lines import parse_records
 
@@ -150,35 +133,24 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
     that came back without its retry-id counts as a first failure. Nothing is changed: no group is joined, nothing committed,
     nothing sent.
     """
-    from retry import settings as environment
     from retry.operations.cluster import Cluster
     from retry.operations.try_letters import try_newest
-    from retry.policies.policy_file import load
 
     registry = load(policies)
-    cluster = Cluster(environment.from_environment())
-    result = try_newest(cluster, registry, topics, newest, lambda line: say(line, err=True))
-    if as_json:
-        say_json(orjson.dumps(tried_object(result)))
-        return
-    for line in tried_lines(result, limit):
-        say(line)
+    result = try_newest(Cluster(from_environment()), registry, topics, newest, lambda line: say(line, err=True))
+    say_json(orjson.dumps(tried_object(result))) if as_json else say_lines(tried_lines(result, limit))
 
 
 def tried_object(result: Tried) -> dict[str, object]:
     return {
-        "letters": result.letters,
-        "retried": result.retried,
-        "parked": result.letters - result.retried,
+        "letters": result.letters, "retried": result.retried, "parked": result.letters - result.retried,
         "by_policy": [_outcome(result, key, count) for key, count in result.counts.most_common()],
         "by_exception": [
             {"exception": name, "letters": of.total(), "retried": of[None],
              "parked": {reason: count for reason, count in of.items() if reason is not None}}
             for name, of in sorted(result.exceptions.items(), key=lambda each: -each[1].total())
         ],
-        "topics": dict(result.topics),
-        "families": dict(result.families),
-        "now": result.now,
+        "topics": dict(result.topics), "families": dict(result.families), "now": result.now,
     }  # fmt: skip
 
 
@@ -231,8 +203,6 @@ def _format_parked(reasons: dict[str, int]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    from retry.printable import escape_unprintable
-
     shown = [[escape_unprintable(cell, 80) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *shown, strict=True)]
     for row in (head, *shown):

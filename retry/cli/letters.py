@@ -12,8 +12,11 @@ import click
 import orjson
 
 from retry.cli.options import TERMS, letter_options, listing
-from retry.cli.output import say, say_json
-from retry.clock import iso
+from retry.cli.output import say, say_json, say_lines
+from retry.clock import iso, wall_ms
+from retry.errors import RetryError
+from retry.policies.policy_file import load
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.delay_queue.envelope_codec import EnvelopeCodec
@@ -33,13 +36,7 @@ if TYPE_CHECKING:
 @click.option("--show", metavar="NAME", help="Only the letter with this name, in full, payload included, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def letters(
-    words: tuple[str, ...],
-    policies: str | None,
-    newest: int,
-    limit: int,
-    after: str | None,
-    show: str | None,
-    as_json: bool,
+    words: tuple[str, ...], policies: str | None, newest: int, limit: int, after: str | None, show: str | None, as_json: bool
 ) -> None:
     """List letters that wait, soonest first, then those that are parked, oldest first. No worker needs to run.
 
@@ -93,25 +90,13 @@ def _print_letter(where: Listing, key: str) -> None:
 def _build_row(letter: FoundLetter) -> dict[str, object]:
     failure = letter.failure
     return {
-        "name": letter.name,
-        "state": letter.state,
-        "letter": str(letter.source) if letter.source else None,
-        "due": iso(letter.due_ms) if letter.due_ms is not None else None,
-        "target": letter.target,
-        "team": letter.team,
-        "attempt": letter.attempt,
-        "policy": letter.policy,
-        "reason": letter.reason,
-        "mark": letter.mark,
-        "action": letter.action,
-        "id": letter.lineage,
-        "exception": failure.exception,
-        "cause": failure.cause,
-        "fingerprint": letter.fingerprint,
-        "first_failed": iso(letter.first_failed_ms) if letter.first_failed_ms is not None else None,
-        "bytes": None if letter.sealed else len(letter.value or b""),
+        "name": letter.name, "state": letter.state, "letter": str(letter.source) if letter.source else None,
+        "due": _iso(letter.due_ms), "target": letter.target, "team": letter.team, "attempt": letter.attempt,
+        "policy": letter.policy, "reason": letter.reason, "mark": letter.mark, "action": letter.action, "id": letter.lineage,
+        "exception": failure.exception, "cause": failure.cause, "fingerprint": letter.fingerprint,
+        "first_failed": _iso(letter.first_failed_ms), "bytes": None if letter.sealed else len(letter.value or b""),
         "sealed": letter.sealed,
-    }
+    }  # fmt: skip
 
 
 def _format_letter(letter: FoundLetter) -> str:
@@ -178,11 +163,7 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     letter_filter = parse(" ".join(words))
     found = group_failures(listing(policies, newest).find_letters(letter_filter, Cursor()))
     for group in found.groups[:limit]:
-        if as_json:
-            say_json(orjson.dumps(_describe_group(group)))
-        else:
-            for line in _format_group(group):
-                say(line)
+        say_json(orjson.dumps(_describe_group(group))) if as_json else say_lines(_format_group(group))
     if len(found.groups) > limit:
         say(f"{len(found.groups) - limit:,} more kinds; --limit shows them", err=True)
     if found.unknown:
@@ -193,17 +174,10 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
 
 def _describe_group(group: FailureGroup) -> dict[str, object]:
     return {
-        "fingerprint": group.fingerprint,
-        "cause": group.cause,
-        "message": group.message,
-        "count": group.count,
-        "waiting": group.waiting,
-        "parked": group.parked,
-        "first_seen": _iso(group.first_ms),
-        "last_seen": _iso(group.last_ms),
-        "topics": sorted(group.topics),
-        "teams": sorted(group.teams),
-    }
+        "fingerprint": group.fingerprint, "cause": group.cause, "message": group.message, "count": group.count,
+        "waiting": group.waiting, "parked": group.parked, "first_seen": _iso(group.first_ms), "last_seen": _iso(group.last_ms),
+        "topics": sorted(group.topics), "teams": sorted(group.teams),
+    }  # fmt: skip
 
 
 def _format_group(group: FailureGroup) -> list[str]:
@@ -229,20 +203,16 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
     The letter is named as the header retry-source names it, or by its name of `retry letters`. Payloads are not printed. No
     worker needs to run.
     """
-    from retry import settings as environment
-    from retry.clock import wall_ms
-    from retry.errors import RetryError
     from retry.kafka.interface import KafkaException
     from retry.operations.cluster import Cluster
     from retry.operations.explain.evidence import evidence_of
     from retry.operations.explain.explanation import explain_evidence
     from retry.operations.explain.search import named_place
-    from retry.policies.policy_file import load
 
     try:
         location = named_place(letter)
         registry = load(policies) if policies else None
-        cluster = Cluster(environment.from_environment())
+        cluster = Cluster(from_environment())
         evidence = evidence_of(cluster, location, registry)
         forecast = None
         if evidence.record is not None and registry is not None:
@@ -252,12 +222,9 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
         say(str(error), err=True)
         sys.exit(1)
     if as_json:
-        import orjson
-
         say_json(orjson.dumps(_object(evidence, explanation), option=orjson.OPT_INDENT_2))
     else:
-        for line in (line for section in explanation.sentences.values() for line in section):
-            say(line)
+        say_lines(line for section in explanation.sentences.values() for line in section)
 
 
 def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, object]:
@@ -265,17 +232,13 @@ def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, objec
 
     failure = evidence.letter.failure if evidence.letter else None
     return {
-        **evidence.location._asdict(),
-        "state": explanation.state.name.lower(),
-        "family": failure.family if failure else None,
-        "exception": failure.exception if failure else None,
-        "cause": failure.cause if failure else None,
+        **evidence.location._asdict(), "state": explanation.state.name.lower(), "family": failure.family if failure else None,
+        "exception": failure.exception if failure else None, "cause": failure.cause if failure else None,
         "decision": explanation.decision._asdict() if explanation.decision else None,
         "name": str(source(evidence.waiting.key)) if evidence.waiting else None,
         "behind": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
-        "blocked": evidence.blocked,
-        "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
+        "blocked": evidence.blocked, "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
         "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
         "former": [{"at": str(each.place), "action": each.action} for each in evidence.former],
         "sentences": explanation.sentences,
-    }
+    }  # fmt: skip

@@ -9,7 +9,11 @@ import click
 import orjson
 
 from retry.cli.inspect import tried_lines, tried_object
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
+from retry.clock import wall_ms
+from retry.errors import MigrationStopped
+from retry.policies.policy_file import load
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.cluster import Cluster
@@ -36,16 +40,15 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
     Settings come from the environment, as those of retry scheduler do. What is no schedule stays where it is. The way back is
     the same command with the topics the other way round.
     """
-    from retry.clock import wall_ms
     from retry.operations.cluster import Cluster
     from retry.operations.migrate.move import await_empty
     from retry.scheduling.messages import migrate as schedules
+    from retry.scheduling.messages import settings as environment
     from retry.scheduling.messages.composition import rules_of
-    from retry.scheduling.messages.settings import from_environment
 
     if yes and target is None:
         raise click.UsageError("give --to with --yes: without another topic there is nothing to move")
-    settings = from_environment()
+    settings = environment.from_environment()
     group = group or settings.worker.app_id
     cluster, rules = Cluster(settings.worker), rules_of(settings, wall_ms())
 
@@ -64,11 +67,7 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
         told |= {**moved._asdict(), "after": _object(after)}
         ended = f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:"
         lines += [ended, *_format_counts(after)]
-    if as_json:
-        say_json(orjson.dumps(told))
-        return
-    for line in lines:
-        say(line)
+    say_json(orjson.dumps(told)) if as_json else say_lines(lines)
 
 
 def _list_scheduler_groups(app_id: str) -> tuple[str, ...]:
@@ -142,7 +141,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--to", "target", metavar="TOPIC", required=True, help="The dead-letter topic that they move to."),
         click.option(
-            "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'."
+            "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -177,44 +176,39 @@ def _migrate(
     convert: LetterHeaders, globs: tuple[str, ...], target: str, group: str | None, policies: str, others: str | None, *,
     yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from retry import settings as environment
     from retry.operations.cluster import Cluster
     from retry.operations.migrate import waiting
     from retry.operations.migrate.plan import Conversion, plan_migration
-    from retry.policies.policy_file import load
 
-    registry, cluster = load(policies), Cluster(environment.from_environment())
+    registry, cluster = load(policies), Cluster(from_environment())
     waiting.demand_target(cluster, registry, target)
     found = waiting.find(cluster, registry, globs, group, target)
     conversion = Conversion(convert, target, others=others == "move")
     plan = plan_migration(cluster, registry, found, conversion)
-    told: dict[str, object] = {"before": _summarize_topics(found, plan), **_describe_plan(plan)}
-    told["unread"] = [topic for each in found for topic in each.unread]
+    before = {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
+    told: dict[str, object] = {
+        "before": before, "would": tried_object(plan.tried), "other_times": plan.other_times, "others": dict(plan.others),
+        "places": plan.places, "unread": [topic for each in found for topic in each.unread],
+    }  # fmt: skip
     lines = list(_plan_lines(found, plan))
     if not yes:
         lines += _advice(cluster, found, plan, others, target)
     if not as_json:
-        _print(lines)
+        say_lines(lines)
     if yes:
         moved, left = _move_records(cluster, found, plan, conversion, others)
         after = waiting.count(cluster, waiting.find(cluster, registry, globs, group, target))
         told |= {"moved": moved, "left": left, "after": {topic: after[topic] for topic in plan.topics}}
         if not as_json:
-            _print(_describe_result(moved, left, after.total(), target))
+            say_lines(_describe_result(moved, left, after.total(), target))
     if as_json:
         say_json(orjson.dumps(told))
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        say(line)
 
 
 def _move_records(
     cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, conversion: Conversion, others: str | None
 ) -> tuple[int, int]:
     """Move it; how many records became letters, and how many were passed over."""
-    from retry.errors import MigrationStopped
     from retry.operations.migrate.move import Move, await_empty
 
     if (plan.others and others is None) or (plan.unreadable and others == "move"):
@@ -231,15 +225,6 @@ def _describe_result(moved: int, left: int, waits: int, target: str) -> Iterator
     yield f"moved {moved:,} to {target}, passed over {left:,}; {waits:,} wait now where they were"
     if waits:
         yield "what waits now came meanwhile: see that nobody writes there any more, then give the command again"
-
-
-def _summarize_topics(found: Sequence[UnreadRecords], plan: Plan) -> dict[str, dict[str, object]]:
-    return {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
-
-
-def _describe_plan(plan: Plan) -> dict[str, object]:
-    others = {"others": dict(plan.others), "places": plan.places}
-    return {"would": tried_object(plan.tried), "other_times": plan.other_times, **others}
 
 
 def _plan_lines(found: Sequence[UnreadRecords], plan: Plan) -> Iterator[str]:
@@ -273,9 +258,9 @@ def _advice(cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, others
 
 
 def _others(plan: Plan, others: str | None) -> str:
-    count, places = plan.others.total(), ", ".join(plan.places[:5])
-    more = ", …" if count > len(plan.places[:5]) else ""
-    told = f"{count:,} records are not of the other service, or cannot be read: {places}{more}"
+    count, places = plan.others.total(), plan.places[:_PLACES_MAX]
+    shown = ", ".join([*places, "…"] if count > len(places) else places)
+    told = f"{count:,} records are not of the other service, or cannot be read: {shown}"
     if others == "leave":
         return f"{told}; they are passed over, and stay where they are"
     unreadable = f", but not the {plan.unreadable:,} whose headers cannot be read" if plan.unreadable else ""

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retry.cli.output import say
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.listing import Listing
@@ -61,11 +64,8 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def listing(policies: str | None, newest: int) -> Listing:
     """Build the listing that searches for letters; it reports on standard error what it leaves out."""
-    from retry import settings as environment
     from retry.operations.cluster import Cluster
     from retry.operations.listing import Listing
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
 
     registry = load(policies) if policies else Registry()
-    return Listing(Cluster(environment.from_environment()), registry, newest, lambda line: say(line, err=True))
+    return Listing(Cluster(from_environment()), registry, newest, lambda line: say(line, err=True))

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
+from retry.errors import ActionRefused
 from retry.printable import escape_unprintable, visible_json
+
+REFUSED = 3
 
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line for people, to standard output or to standard error."""
     click.echo(escape_unprintable(line), err=err)
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
+
+
+@contextmanager
+def exit_where_refused() -> Iterator[None]:
+    """End the process with exit code 3, and the reason on standard error, where an action is refused in between."""
+    try:
+        yield
+    except ActionRefused as refused:
+        say(str(refused), err=True)
+        sys.exit(REFUSED)
 
 
 def discard_output() -> None:

@@ -13,19 +13,20 @@ import orjson
 from retry import clock
 from retry.cli import options
 from retry.cli.options import Moment
-from retry.cli.output import say, say_json
+from retry.cli.output import exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause, Reschedule
 from retry.errors import PolicyFileInvalid, SettingsInvalid
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
     from retry.delivery.redecide import Move
     from retry.operations.control_requests import Answers
     from retry.operations.reschedule_dry_run import Example, Rehearsed
-    from retry.policies.registry import Registry
-    from retry.settings import Settings
 
 
 def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) -> None:
@@ -35,7 +36,6 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
       PolicyFileInvalid: the file cannot be read, and `force` is not given.
     """
     from retry.operations.pauses import describe_unknown
-    from retry.policies.policy_file import load
 
     if settings.policies is None:
         return
@@ -54,10 +54,6 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
                 sys.exit(1)
 
 
-NamedPause = tuple[str, str]
-_REFUSED = 3
-
-
 def _scope(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--target", help="All that goes to this topic; of timers, to this origin."),
@@ -69,7 +65,7 @@ def _scope(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _find_scope(everything: bool, scopes: dict[str, str | None]) -> NamedPause:
+def _find_scope(everything: bool, scopes: dict[str, str | None]) -> tuple[str, str]:
     given = [("all", "")] * everything + [(scope, name) for scope, name in scopes.items() if name]
     if len(given) != 1:
         raise click.UsageError("give one of --all, --team, --topic and --target")
@@ -108,10 +104,9 @@ def resume(everything: bool, force: bool, **scopes: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def pauses(as_json: bool) -> None:
     """List what is paused, since when, until when, why and by whom, as the changelog has it. No worker needs to run."""
-    from retry import settings as environment
     from retry.operations import waiting_entries
 
-    with waiting_entries.open_changelog_table(environment.from_environment()) as table:
+    with waiting_entries.open_changelog_table(from_environment()) as table:
         standing = control_records.pauses(table.controls, clock.wall_ms())
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         since = iso(paused.since_ms)
@@ -125,20 +120,15 @@ def pauses(as_json: bool) -> None:
         say(f"{len(standing)} paused", err=True)
 
 
+@exit_where_refused()
 def _change_pause(scope: str, name: str, asked: Pause | None, force: bool) -> int:
-    from retry import settings as environment
-    from retry.errors import ActionRefused
     from retry.operations import pauses
     from retry.operations.control_requests import ShardNumbers
 
-    settings = environment.from_environment()
+    settings = from_environment()
     check_name(settings, [(scope, name)] if name else [], force=force)
     shards = ShardNumbers(settings)
-    try:
-        pauses.resume(shards, scope, name) if asked is None else pauses.pause(shards, scope, name, asked)
-    except ActionRefused as refused:
-        say(str(refused), err=True)
-        sys.exit(_REFUSED)
+    pauses.resume(shards, scope, name) if asked is None else pauses.pause(shards, scope, name, asked)
     return shards.count
 
 
@@ -168,10 +158,9 @@ def reschedule(
     """
     if dry_run and yes:
         raise click.UsageError("give --dry-run or --yes")
-    from retry import settings as environment
     from retry.process.policy_reload import load_policies
 
-    settings = environment.from_environment()
+    settings = from_environment()
     if settings.policies is None:
         raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
     check_name(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
@@ -215,8 +204,7 @@ def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) ->
         answers.close()
     done, missing = len(answers.done), sorted(set(range(shards.count)) - answers.done)
     if as_json:
-        summary: dict[str, Any] = {"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}
-        say_json(orjson.dumps(summary))
+        say_json(orjson.dumps({"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}))
     elif not missing:
         say(f"rescheduled in {done} shards")
     if missing:

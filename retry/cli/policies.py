@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,10 @@ import click
 import orjson
 
 from backoff import PolicyInvalid, duration_ms, duration_text
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
 from retry.dead_letters.failure import Failure
-from retry.errors import PolicyFileInvalid
 from retry.policies.explain import explain as explain_lines
 from retry.policies.policy_file import load
-from retry.policies.registry import Registry
 from retry.policies.route import MatchInput
 from retry.record import Header
 
@@ -32,7 +29,7 @@ def policies() -> None:
 @click.argument("file")
 def check(file: str) -> None:
     """Say whether FILE can be used. If not, print its first mistake with the line, and end with exit code 1."""
-    registry = _load_policies(file)
+    registry = load(file)
     routes = registry.list_routes()
     teams, topics = len({route.team for route in routes}), len(routes)
     tasks = f", {_count(len(registry.tasks.topics), 'topic')} of tasks" if registry.tasks else ""
@@ -70,32 +67,13 @@ class _Header(click.ParamType):
 @click.option("--stage", help="Stage of its framework at which the record failed.")
 @click.option("--age", type=Duration(), default="0s", help="Time since the first failure, like 2h30m.")
 @click.option("--header", "headers", type=_Header(), multiple=True, help="A header of the letter.")
-@click.option("--group", help="The consumer group that failed.")
-@click.option("--origin", help="The topic that the record first came from.")
+@click.option("--group", "consumer_group", help="The consumer group that failed.")
+@click.option("--origin", "origin_topic", help="The topic that the record first came from.")
 @click.option("--null-value", is_flag=True, help="The letter has no value.")
 @click.option("--file", envvar="RETRY_POLICIES", required=True, help="The policy file.", show_envvar=True)
-def explain(
-    topic: str, attempt: int, age: int, headers: tuple[Header, ...], null_value: bool, file: str, **options: str | None
-) -> None:
+def explain(topic: str, attempt: int, age: int, headers: tuple[Header, ...], null_value: bool, file: str, **failure: Any) -> None:
     """Say in words what happens to a letter, by which rule and why, and how long this retry and the next ones wait."""
-    failure = Failure(
-        origin_topic=options["origin"],
-        consumer_group=options["group"],
-        exception=options["exception"],
-        cause=options["cause"],
-        message=options["message"],
-        stage=options["stage"],
-    )
-    for line in explain_lines(_load_policies(file), topic, MatchInput(failure, attempt, age, headers, null_value)):
-        say(line)
-
-
-def _load_policies(file: str) -> Registry:
-    try:
-        return load(file)
-    except PolicyFileInvalid as invalid:
-        say(str(invalid), err=True)
-        sys.exit(1)
+    say_lines(explain_lines(load(file), topic, MatchInput(Failure(**failure), attempt, age, headers, null_value)))
 
 
 def _count(number: int, noun: str) -> str:
@@ -113,9 +91,7 @@ def _count(number: int, noun: str) -> str:
 @click.option("--copies", type=click.IntRange(1, 10), default=3, show_default=True, help="Copies of a partition on the brokers.")
 @click.option("--standby", type=click.IntRange(0, 100), default=0, show_default=True, help="Workers with RETRY_STANDBY=1.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def size(
-    rate: float, delay_ms: int, peak: float | None, letter_bytes: int, copies: int, standby: int, *, as_json: bool
-) -> None:
+def size(rate: float, delay_ms: int, peak: float | None, letter_bytes: int, copies: int, standby: int, *, as_json: bool) -> None:
     """Work out what so many letters take: workers, shards, memory, disk, network. Works without a broker.
 
     What was measured is in docs/evidence/benchmarks.md; docs/explanation/sizing.md tells how this follows from it, and what
@@ -134,8 +110,7 @@ def size(
     if as_json:
         say_json(orjson.dumps({"asked": msgspec.to_builtins(asked), **msgspec.to_builtins(result)}))
         return
-    for line in _format_size(asked, result):
-        say(line)
+    say_lines(_format_size(asked, result))
 
 
 def _format_size(asked: SizeRequest, size: Size) -> Iterator[str]:

@@ -9,7 +9,10 @@ import orjson
 
 from retry.cli import options
 from retry.cli.options import Moment
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.waiting_entries import KeyUse
@@ -48,13 +51,12 @@ def reread(topic: str, since: int | None, from_offset: int | None, partition: in
     where they are. Without --from and --from-offset it is from the beginning. Workers follow within some seconds, or when they
     are started.
     """
-    from retry import settings as environment
     from retry.operations.cluster import Cluster, LetterRange
     from retry.operations.read_positions import find_read_offsets, request_reread
 
     if from_offset is not None and (since is not None or partition is None):
         raise click.UsageError("give --from-offset with --partition, and without --from")
-    cluster = Cluster(environment.from_environment())
+    cluster = Cluster(from_environment())
     spans = cluster.spans(LetterRange(topic, partition, from_offset))
     if since is not None:
         spans = cluster.cut_spans(spans, since)
@@ -69,14 +71,13 @@ def reread(topic: str, since: int | None, from_offset: int | None, partition: in
 
 
 def _run(*, make: bool) -> None:
-    from retry import settings as environment
     from retry.kafka import client_config
     from retry.kafka import topics as kafka
     from retry.operations.cluster import Cluster
     from retry.operations.read_positions import check_positions
     from retry.process.policy_reload import load_policies
 
-    settings = environment.from_environment()
+    settings = from_environment()
     registry = load_policies(settings)
     parking = sorted(registry.parking())
     admin = client_config.admin(settings)
@@ -116,15 +117,12 @@ def acls(
 
     No right on the cluster itself is needed. Grant each part to a user of its own, or all parts to one.
     """
-    from retry import settings as environment
     from retry.kafka import authorization
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
     from retry.process import acls as needed
 
     apart = (needed.SCHEDULER, needed.MIGRATE, needed.MIGRATE_SCHEDULER)
     wanted = parts or tuple(part for part in _PARTS if part not in (*apart, needed.DISCOVER))
-    settings = environment.from_environment()
+    settings = from_environment()
     registry = load(settings.policies) if settings.policies else Registry()
     lines = [*needed.list_rights([p for p in wanted if p not in apart], needed.resolve_names(settings.app_id, registry))]
     lines += _of_scheduler() if needed.SCHEDULER in wanted else []
@@ -133,8 +131,7 @@ def acls(
             lines += _of_migration(part, settings.app_id, globs, target, group)
     if as_commands:
         principal = principal or f"User:{settings.kafka.get('sasl.username', 'retry')}"
-        for command in authorization.command([line.right for line in lines], principal, settings.bootstrap_servers):
-            say(command)
+        say_lines(authorization.command([line.right for line in lines], principal, settings.bootstrap_servers))
         return
     rows = [
         (line.who, r.resource, "prefixed" if r.prefixed else "literal", r.name, r.operation, line.without)
@@ -151,7 +148,6 @@ def acls(
 
 def _of_scheduler() -> list[AclLine]:
     """List the rights that a scheduler with the variables of this environment needs."""
-    from retry.policies.registry import Registry
     from retry.process import acls as needed
     from retry.scheduling.messages import settings as environment
 
@@ -172,7 +168,6 @@ def _of_scheduler() -> list[AclLine]:
 def _of_migration(part: str, app_id: str, globs: tuple[str, ...], target: str | None, group: str | None) -> list[AclLine]:
     """List the rights that `retry migrate`, or `retry migrate scheduler`, needs with the same options."""
     from retry.kafka import topics
-    from retry.policies.registry import Registry
     from retry.process import acls as needed
     from retry.scheduling.messages import settings as environment
 
@@ -216,11 +211,10 @@ def list_keys(as_json: bool) -> None:
     A key under which nothing waits can be taken out of the file, once no process writes with it: each has read the file anew
     within six seconds. What waits is read from the changelog, and no key is needed for that.
     """
-    from retry import settings as environment
     from retry.operations.waiting_entries import KeyUse, keys_in_use
     from retry.sealing.key_file import Keys, read
 
-    settings = environment.from_environment()
+    settings = from_environment()
     held = read(settings.encryption_keys) if settings.encryption_keys else Keys(None, {})
     used = keys_in_use(settings)
     for key_id in (*held.by_id, *sorted(key for key in used if key is not None and key not in held.by_id), None):

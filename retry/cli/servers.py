@@ -9,19 +9,17 @@ import click
 
 from retry.cli.options import Moment
 from retry.cli.output import say
+from retry.clock import wall_ms
 from retry.errors import SettingsInvalid
+from retry.settings import from_environment
 
 # What the commands that make tokens have in common: until when one is valid, and how it is said.
 
-UNTIL = click.option(
-    "--until", type=Moment(), help="Until when it is valid: a time, or so long from now, as 90d; else for ever."
-)
+UNTIL = click.option("--until", type=Moment(), help="Until when it is valid: a time, or so long from now, as 90d; else for ever.")
 
 
 def check_name_and_end(pattern: re.Pattern[str], name: str, hint: str, until: int | None) -> None:
     """Go on only with a name that is one, and an end that is not past; raises BadParameter otherwise."""
-    from retry.clock import wall_ms
-
     if not pattern.fullmatch(name):
         others = "@ " if "@" in pattern.pattern else ""
         raise click.BadParameter(f"{name!r} is no name; use letters, digits, . _ {others}-", param_hint=hint)
@@ -45,12 +43,11 @@ def api(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry import settings as environment
     from retry.process.logs import LOGGING
     from retry.process.start import claim_directory
     from retry.scheduling.timers import server
 
-    settings = environment.from_environment()
+    settings = from_environment()
     logging.config.dictConfig(LOGGING)
     claim_directory(settings.data_dir / "api")
     server.run(settings)
@@ -80,7 +77,6 @@ def console(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry import settings as environment
     from retry.process.logs import LOGGING
     from retry.process.start import claim_directory
 
@@ -88,7 +84,7 @@ def console(ctx: click.Context) -> None:
         from retry.console import server
     except ModuleNotFoundError as missing:
         raise SettingsInvalid("retry console", f"{_EXTRA} ({missing})") from None
-    settings = environment.from_environment()
+    settings = from_environment()
     logging.config.dictConfig(LOGGING)
     claim_directory(settings.data_dir / "console")
     server.run(settings)
@@ -102,11 +98,10 @@ def console(ctx: click.Context) -> None:
 def console_token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...], until: int | None) -> None:
     """Make a token for NAME. The token goes to standard error, its line for RETRY_CONSOLE_TOKENS to standard output."""
     from retry.console.web import rights
-    from retry.console.web.rights import TOKEN_NAME, make_token
 
-    check_name_and_end(TOKEN_NAME, name, "NAME", until)
+    check_name_and_end(rights.TOKEN_NAME, name, "NAME", until)
     words = [",".join(roles), *([f"reveal:{','.join(reveal)}"] if reveal else [])]
     granted = rights.read_roles(words)
     if granted is None:
         raise click.UsageError("give roles as --role payments:operator, teams of payloads as --reveal payments")
-    say_token(make_token(name, granted, until))
+    say_token(rights.make_token(name, granted, until))

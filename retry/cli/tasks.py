@@ -11,6 +11,7 @@ import orjson
 
 from retry.cli.output import say, say_json
 from retry.clock import iso
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.scheduling.tasks.waiting_tasks import SentRun, Task
@@ -27,12 +28,11 @@ def tasks() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
     """List tasks by their next run, soonest first, as the changelog has them. No worker needs to run."""
-    from retry import settings as environment
     from retry.delay_queue.envelope_codec import make_codec
     from retry.operations import waiting_entries
     from retry.scheduling.tasks.waiting_tasks import Definitions
 
-    settings = environment.from_environment()
+    settings = from_environment()
     with waiting_entries.open_changelog_table(settings) as table:
         waiting = Definitions(settings).tasks(waiting_entries.entries(table, make_codec(settings)))
         waits = (t for t in waiting if customer is None or (t.name or "").startswith(f"{customer}/"))
@@ -47,12 +47,11 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def show(name: str, *, as_json: bool) -> None:
     """Show a task: its definition, its next run, the key of the entry that waits, and its last runs on the output topic."""
-    from retry import settings as environment
     from retry.delay_queue.envelope_codec import make_codec
     from retry.operations import waiting_entries
     from retry.scheduling.tasks import waiting_tasks
 
-    settings = environment.from_environment()
+    settings = from_environment()
     definitions = waiting_tasks.Definitions(settings)
     with waiting_entries.open_changelog_table(settings) as table:
         # Topics of definitions have names of their own.
@@ -72,14 +71,9 @@ def _describe_task(task: Task) -> dict[str, object]:
     cron = {"cron": plan.cron, "zone": plan.zone} if plan.cron else {"once": True}
     period = {"every_ms": plan.every_ms} if plan.every_ms else cron
     return {
-        "task": task.name or (task.entry.key or b"").hex(),
-        "next_run": iso(task.defined_at.due_at_ms),
-        "run": plan.run,
-        **period,
-        "target": task.entry.destination,
-        "topic": task.defined_at.topic,
-        "name": str(task.defined_at),
-    }
+        "task": task.name or (task.entry.key or b"").hex(), "next_run": iso(task.defined_at.due_at_ms), "run": plan.run, **period,
+        "target": task.entry.destination, "topic": task.defined_at.topic, "name": str(task.defined_at),
+    }  # fmt: skip
 
 
 def _details(task: Task, definition: dict[str, Any] | None, shard: int, runs: list[SentRun]) -> dict[str, object]:
@@ -106,8 +100,7 @@ def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, 
         for each in definitions:
             say_json(orjson.dumps(each.definition))
         return
-    from retry import settings as environment
     from retry.kafka.record_producer import send_records
 
-    send_records(environment.from_environment(), topic, [made.encode_sample(each, form) for each in definitions])
+    send_records(from_environment(), topic, [made.encode_sample(each, form) for each in definitions])
     say(f"sent {count} definitions to {topic}")

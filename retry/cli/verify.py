@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import orjson
 
 from retry.cli.options import Moment
-from retry.cli.output import say, say_json
+from retry.cli.output import say, say_json, say_lines
 from retry.cli.policies import Duration
+from retry.errors import RetryError, SettingsInvalid
+from retry.policies.policy_file import load
+from retry.policies.registry import Registry
+from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.verify.context import Findings
@@ -46,12 +51,8 @@ def verify(
     Nothing is changed: no group is joined, nothing committed, nothing sent; workers may run. Exit code 0: all is well; 1:
     something was found, or it could not be read.
     """
-    from retry import settings as environment
-    from retry.errors import RetryError, SettingsInvalid
     from retry.kafka.interface import KafkaException
     from retry.operations.verify.run import VerifyRequest, verify_deployment
-    from retry.policies.policy_file import load
-    from retry.policies.registry import Registry
     from retry.process import start
 
     try:
@@ -62,11 +63,11 @@ def verify(
         start.calm_collector()
         request = VerifyRequest(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
         registry = load(policies) if policies else Registry()
-        findings = verify_deployment(environment.from_environment(), registry, request, _bar)
+        findings = verify_deployment(from_environment(), registry, request, _bar)
     except (RetryError, KafkaException) as error:
         say(str(error), err=True)
         sys.exit(1)
-    _print(findings, as_json)
+    say_json(orjson.dumps(_object(findings))) if as_json else say_lines(_format_findings(findings))
     sys.exit(0 if findings.clean() else 1)
 
 
@@ -80,30 +81,15 @@ def _bar(label: str, length: int) -> Iterator[Callable[[int], object]]:
         yield bar.update
 
 
-def _print(findings: Findings, as_json: bool) -> None:
-    if as_json:
-        import orjson
-
-        say_json(orjson.dumps(_object(findings)))
-        return
-    for line in _format_findings(findings):
-        say(line)
-
-
 def _object(findings: Findings) -> dict[str, object]:
     from retry.operations.verify.context import KINDS
 
     tables = {"checked": findings.tables, "differing": len(findings.differing), "uncompared": findings.uncompared}
     return {
-        "letters": findings.letters,
-        **{kind: findings.counts[kind] for kind in KINDS},
-        "aborted": findings.aborted,
-        "waiting": findings.waiting,
-        "not_taken_in": findings.not_taken_in,
-        "tables": tables,
-        "unchecked": dict(findings.unchecked),
-        "findings": findings.examples,
-    }
+        "letters": findings.letters, **{kind: findings.counts[kind] for kind in KINDS}, "aborted": findings.aborted,
+        "waiting": findings.waiting, "not_taken_in": findings.not_taken_in, "tables": tables,
+        "unchecked": dict(findings.unchecked), "findings": findings.examples,
+    }  # fmt: skip
 
 
 def _format_findings(findings: Findings) -> Iterator[str]:

@@ -16,24 +16,20 @@ from pathlib import Path
 import click
 
 from retry.cli.output import say
-from retry.errors import BrokerNotStarted
+from retry.errors import BrokerNotStarted, SettingsInvalid
+from retry.settings import environments, from_environment
 
 _PROCESSES_MAX = 64
 _ADOPT = click.option(
-    "--adopt-empty-changelog",
-    "adopt",
-    is_flag=True,
+    "--adopt-empty-changelog", "adopt", is_flag=True,
     help="Start although the changelog was deleted and created again: what waited in the old one is lost. Give it once.",
-)
+)  # fmt: skip
 
 
 @click.command()
 @_ADOPT
 @click.option(
-    "--processes",
-    type=click.IntRange(1, _PROCESSES_MAX),
-    default=1,
-    show_default=True,
+    "--processes", type=click.IntRange(1, _PROCESSES_MAX), default=1, show_default=True,
     help="Number of workers on this machine under one supervisor, one for each core or two. Each has a directory of its own "
     "in RETRY_DATA_DIR; health and metrics of all are served at RETRY_HTTP_ADDR.",
 )
@@ -55,15 +51,13 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool,
 
 
 def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int | None) -> None:
-    from retry import settings as environment
-    from retry.errors import SettingsInvalid
     from retry.process import start
     from retry.process.certificates import register_gauges, renew_on_change
     from retry.scheduling.entry_sources import entry_source_factory
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
-    settings = environment.from_environment()
+    settings = from_environment()
     if listening is not None:
         end_with_supervisor()
     start.tune_process()
@@ -87,15 +81,14 @@ def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int 
 
 
 def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
-    from retry import settings as environment
     from retry.process.logs import LOGGING
     from retry.process.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
-    settings = environment.from_environment()
+    settings = from_environment()
     logging.config.dictConfig(LOGGING)
     options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
-    supervisor = Supervisor(environment.environments(settings, processes), options, [ONCE] * adopt)
+    supervisor = Supervisor(environments(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))
 
 
@@ -110,9 +103,9 @@ def scheduler(*, adopt: bool, mini: bool) -> None:
     from retry.process import start
     from retry.scheduling.messages import mini as without_kafka
     from retry.scheduling.messages import run
-    from retry.scheduling.messages.settings import from_environment
+    from retry.scheduling.messages import settings as environment
 
-    settings = from_environment()
+    settings = environment.from_environment()
     if mini:
         without_kafka.run(settings)
     else:

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retry.__main__ import main
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.policy_rewrite import Advised, add_rules
-from retry.cli.policies import policies
 from retry.dead_letters.failure import Failure
 from retry.errors import PolicyFileInvalid
 from retry.policies.policy_file import parse
@@ -155,5 +155,5 @@ def test_the_check_command_takes_what_was_written(tmp_path) -> None:
     )
     file = tmp_path / "advised.yaml"
     file.write_text(text)
-    result = CliRunner().invoke(policies, ["check", str(file)])
+    result = CliRunner().invoke(main, ["policies", "check", str(file)])
     assert (result.exit_code, result.output) == (0, f"{file}: 2 teams, 3 topics: OK\n")

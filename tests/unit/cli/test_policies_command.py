@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
-from retry.cli.policies import policies
+from retry.__main__ import main
 
 TEXT = """
 defaults:
@@ -32,7 +32,7 @@ def file(tmp_path):
 
 
 def run(*args: str, **env: str) -> Result:
-    return CliRunner(env={"RETRY_POLICIES": None} | env).invoke(policies, args)
+    return CliRunner(env={"RETRY_POLICIES": None} | env).invoke(main, ["policies", *args])
 
 
 def explained(file: str, *args: str) -> list[str]:
