@@ -197,9 +197,7 @@ class FakeReplica:
         seen = self._seen(scope)
         return Names(tuple(sorted({row.team for row in seen if row.team})), ("orders.DLT",), ("a.GatewayTimeout",))
 
-    def named_entries(
-        self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
-    ) -> Page[LetterRow]:
+    def named_entries(self, scope: Scope, kind: str, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         return Page([row for row in self._seen(scope) if row.kind == kind])
 
     def list_audit_rows(

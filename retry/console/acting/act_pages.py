@@ -81,13 +81,10 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     merge_patch: dict[str, Any] | None = None
 
 
-_decode = msgspec.json.Decoder(ActBody).decode
-
-
 def parse_body(body: bytes) -> Ask:
     """Parse the JSON body of a request to the API for a preview; raises OptionsInvalid, which names the field."""
     try:
-        given = _decode(body)
+        given = msgspec.json.decode(body, type=ActBody)
     except msgspec.MsgspecError as error:
         raise OptionsInvalid(str(error)) from None
     except RecursionError:

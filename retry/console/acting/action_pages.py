@@ -42,8 +42,8 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def build_routes(console: Console) -> list[Route]:
-    console.live.register("actions", partial(_list_html, console))
-    console.live.register("action", partial(_action_html, console))
+    console.keep_fresh("actions", "actions-live.html", lambda sight, after: _list(console, sight.scope, after))
+    console.keep_fresh("action", "action-live.html", partial(_find_action, console))
     return [
         Route("/actions", list_), Route("/actions/{id}", render_action), Route("/actions/{id}/members.csv", download_members),
         Route("/actions/{id}/undo", preview_undo, methods=["POST"]),
@@ -137,13 +137,8 @@ def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
     return {"actions": shown, "after": following, "after_what": after}
 
 
-def _list_html(console: Console, sight: Sight, after: str) -> str:
-    return console.templates.get_template("actions-live.html").render(**_list(console, sight.scope, after))
-
-
-def _action_html(console: Console, sight: Sight, found: str) -> str:
-    shown = _action(console, sight, _find_overview(console, sight.scope, found))
-    return console.templates.get_template("action-live.html").render(**shown)
+def _find_action(console: Console, sight: Sight, found: str) -> dict[str, Any]:
+    return _action(console, sight, _find_overview(console, sight.scope, found))
 
 
 def _action(console: Console, sight: Sight, about: ActionOverview) -> dict[str, Any]:

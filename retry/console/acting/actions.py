@@ -15,6 +15,7 @@ from retry.console.acting import standing_actions
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
 from retry.console.acting.standing_actions import load_shard_numbers as shards_of
+from retry.console.reading import lists
 from retry.console.reading.selected_letters import SelectedLetters
 from retry.console.web import filters
 from retry.console.web.app import Console
@@ -83,13 +84,11 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
 def _make_preview(
     console: Console, viewer: Viewer, asked: Ask, request: Request, registry: Registry, kept: KeptPreview
 ) -> Preview:
-    settings = console.settings
-    shards = shards_of(console)
+    settings, shards, scope = console.settings, shards_of(console), viewer.sight().acts
     start.demand_readiness(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
-    selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(viewer.sight().acts)
+    selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(scope)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
-    scope = viewer.sight().acts
     letters = SelectedLetters(console.replica.payloads, listing, selection, scope, shards.count, kept.note_progress)
     if behind := console.replica.freshness().lag_records:
         kept.notes.append(f"What this page shows is {behind:,} records behind: letters among those are left alone")
@@ -190,7 +189,7 @@ def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOvervi
 
 
 def _find_visible_action(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
-    mine = (each for each in found if standing_actions.sees_action(viewer.scope(), each.action))
+    mine = (each for each in found if lists.sees_action(viewer.scope(), each.action))
     return next((each for each in mine if each.id.hex() == action_id), None)
 
 

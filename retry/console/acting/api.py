@@ -46,21 +46,6 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Words = ""
 
 
-_decode_start = msgspec.json.Decoder(StartBody).decode
-_decode_order = msgspec.json.Decoder(OrderBody).decode
-
-
-def build_action_routes() -> list[Route]:
-    post = ["POST"]
-    return [
-        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=post),
-        Route("/api/actions/{id}", action),
-        Route("/api/actions/{id}/members", stream_members), Route("/api/actions/{id}/start", start, methods=post),
-        Route("/api/actions/{id}/undo", preview_undo, methods=post),
-        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=post, name=f"api-{what}") for what in actions.ORDERS),
-    ]  # fmt: skip
-
-
 @needs(Role.VIEWER, "after", "limit")
 def list_actions(request: Request) -> Response:
     given, console = query_of(request), console_of(request)
@@ -101,7 +86,7 @@ def stream_members(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def start(request: Request) -> Response:
     """Have the workers do what was previewed; the second time nothing is done."""
-    found, body = action_id(request), read(request, _decode_start)
+    found, body = action_id(request), read(request, StartBody)
     actions.start_action(console_of(request), viewer_of(request), found, body.expect)
     return respond_json({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
 
@@ -109,13 +94,13 @@ def start(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def accept_order(request: Request) -> Response:
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
+    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, OrderBody).reason)
     return respond_json({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
 
 
 @needs(Role.OPERATOR)
 def preview_undo(request: Request) -> Response:
-    reason = read(request, _decode_order).reason
+    reason = read(request, OrderBody).reason
     return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
 
 
@@ -141,14 +126,15 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
-_decode_pause = msgspec.json.Decoder(PauseBody).decode
-
-
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     return [
         Route("/api/now", answer_now), Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
         Route("/api/groups", answer_groups), Route("/api/groups/{id}", get_group), Route("/api/audit", answer_audit),
-        *build_action_routes(),
+        Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=["POST"]),
+        Route("/api/actions/{id}", action), Route("/api/actions/{id}/members", stream_members),
+        Route("/api/actions/{id}/start", start, methods=["POST"]),
+        Route("/api/actions/{id}/undo", preview_undo, methods=["POST"]),
+        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=["POST"], name=f"api-{what}") for what in actions.ORDERS),
         Route("/api/pauses", list_pauses), Route("/api/pauses", pause, methods=["POST"]),
         Route("/api/pauses", resume, methods=["DELETE"]), Route("/api/openapi.json", document),
     ]  # fmt: skip
@@ -229,15 +215,14 @@ def answer_audit(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
-    console = console_of(request)
-    found = pauses.list_visible_pauses(console, console.replica.controls(), viewer_of(request).scope())
+    found = pauses.list_visible_pauses(console_of(request), viewer_of(request).scope())
     return respond_json({"pauses": api_answers.pause_objects(found)})
 
 
 @needs(Role.OPERATOR)
 def pause(request: Request) -> Response:
     """Hold back what is named; takes the place of a former pause of the same."""
-    body = read(request, _decode_pause)
+    body = read(request, PauseBody)
     try:
         until_ms = None if body.until is None else moment_ms(body.until)
     except ValueError as wrong:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +18,6 @@ from retry.clock import iso
 from retry.console.acting.previews import KeptPreview
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.console.web.app import body_of
-from retry.delay_queue import control_records
 from retry.delay_queue.action_records import UNDO
 from retry.delay_queue.control_records import Pause
 from retry.delivery.acted_entry import UNDO_MS
@@ -37,10 +37,10 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
-def read(request: Request, decode: Callable[[bytes], Body]) -> Body:
+def read(request: Request, kind: type[Body]) -> Body:
     """Decode the JSON that was sent, an empty object where nothing was; raises HTTPException 400 where it is something else."""
     try:
-        return decode(body_of(request) or b"{}")
+        return msgspec.json.decode(body_of(request) or b"{}", type=kind)
     except msgspec.MsgspecError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
 
@@ -114,14 +114,7 @@ def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, An
         "discarded": found.discarded, "named": found.named, "new_groups": found.new_groups, "overdue": found.overdue,
         "lateness_ms": found.lateness_ms, "near_retention": found.near_retention, "held": held,
         "due": [{"from": iso(bar.from_ms), "to": iso(bar.to_ms), "letters": bar.count} for bar in found.due],
-        "recovery": [
-            {"attempt": each.attempt, "sent": each.sent, "came_back": each.came_back, "pending": each.pending}
-            for each in found.recovery
-        ],
-        "shards": [
-            {"shard": each.shard, "next_offset": each.next_offset, "end_offset": each.end_offset}
-            for each in found.shards
-        ],
+        "recovery": [asdict(each) for each in found.recovery], "shards": [asdict(each) for each in found.shards],
         "workers": [
             {"name": each.name or None, "host": each.host or None, "shards": each.shards, "began": iso(each.began_ms),
              "heard": iso(each.at_ms), "silent": each.is_silent, "ended": each.has_ended}
@@ -187,7 +180,7 @@ def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:
         can.append("undo")
     return {
         **action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can,
-        "undo_until": None if until_ms is None else iso(until_ms),
+        "undo_until": _iso(until_ms),
     }  # fmt: skip
 
 
@@ -196,13 +189,6 @@ def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, A
     rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
     return [
         {"scope": scope, "name": name or None, "told": pauses.describe_scope(scope, name), "since": iso(pause.since_ms),
-         "until": None if pause.until_ms is None else iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
+         "until": _iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
         for (scope, name), pause in rows
     ]  # fmt: skip
-
-
-def list_pauses(controls: Iterable[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
-    found: dict[tuple[str, str], Pause] = {}
-    for shard in controls:
-        found |= control_records.pauses(shard, now_ms)
-    return found

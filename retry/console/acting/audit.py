@@ -83,10 +83,7 @@ _KINDS = (*KINDS, REVEAL, "cancel", "hold", "pause", "resume")
 
 
 def build_routes(console: Console) -> list[Route]:
-    def make_fragment(sight: Sight, argument: str) -> str:
-        return console.templates.get_template("audit-live.html").render(**_build_page(console, sight, dict(parse_qsl(argument))))
-
-    console.live.register(PART, make_fragment)
+    console.keep_fresh(PART, "audit-live.html", lambda sight, argument: _build_page(console, sight, dict(parse_qsl(argument))))
     return [Route("/audit", render_audit)]
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -92,11 +93,8 @@ def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> No
     if record is None:
         raise ActionRefused("this one cannot be cancelled here: it only waits to be parked")
     console.audit.write("cancel", viewer.name, reason, [name], [found.team or ""])
-    records = Records(client_config.records_config(console.settings))
-    try:
+    with closing(Records(client_config.records_config(console.settings))) as records:
         records.write(record.topic, record.partition, record.key, record.value).result(_WITHIN_S)
-    finally:
-        records.close()
 
 
 _MOMENTS = {"epoch-from", "epoch-to"}
@@ -183,7 +181,7 @@ def _list_named_entries(console: Console, scope: Scope, kind: str) -> Iterator[d
     """Yield the named entries of a kind that wait, soonest first, in the form that `search` takes."""
     after: str | None = None
     while True:
-        found = console.replica.named_entries(scope, kind, "", after, _BATCH)
+        found = console.replica.named_entries(scope, kind, after, _BATCH)
         yield from map(_describe_schedule, found.rows)
         if (after := found.after) is None:
             return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -14,12 +13,12 @@ from starlette.routing import Route
 
 from retry.console.acting import api_answers, standing_actions
 from retry.console.acting.action_pages import reason
-from retry.console.acting.api_answers import list_pauses
 from retry.console.acting.standing_actions import demand_each
 from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
+from retry.delay_queue import control_records
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
 from retry.operations import pauses
@@ -40,16 +39,18 @@ def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
     return set()
 
 
-def select_visible(found: StandingPauses, registry: Registry, scope: Scope) -> StandingPauses:
-    """The pauses that hold back deliveries of teams in a scope; what holds back everything concerns everybody."""
-    if scope is None:
-        return found
-    return {named: pause for named, pause in found.items() if named[0] == "all" or teams_of(registry, *named) & scope}
+def list_standing_pauses(console: Console) -> StandingPauses:
+    """List the pauses of all shards that are not over."""
+    of_shards = (control_records.pauses(shard, console.clock_ms()) for shard in console.replica.controls())
+    return {named: pause for shard in of_shards for named, pause in shard.items()}
 
 
-def list_visible_pauses(console: Console, controls: Iterable[Mapping[bytes, bytes]], scope: Scope) -> StandingPauses:
-    """Select the pauses of this moment that a viewer of the teams in `scope` may see."""
-    return select_visible(list_pauses(controls, console.clock_ms()), console.registry(), scope)
+def list_visible_pauses(console: Console, scope: Scope) -> StandingPauses:
+    """List the pauses that hold back deliveries of teams in a scope; what holds back everything concerns everybody."""
+    found, registry = list_standing_pauses(console), console.registry()
+    return {
+        named: pause for named, pause in found.items() if scope is None or named[0] == "all" or teams_of(registry, *named) & scope
+    }
 
 
 def pause_scope(
@@ -103,7 +104,7 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
 # | `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
 
 def build_routes(console: Console) -> list[Route]:
-    console.live.register("pauses", partial(_html, console))
+    console.keep_fresh("pauses", "pauses-live.html", lambda sight, _argument: _build_page(console, sight))
     return [
         Route("/pauses", render_pauses), Route("/pauses", pause, methods=["POST"]),
         Route("/pauses/resume", resume, methods=["POST"]),
@@ -125,7 +126,7 @@ def pause(request: Request) -> Response:
         pause_scope(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
     except (ActionRefused, ValueError) as refused:
         return _render_pauses(request, given, str(refused), HTTPStatus.BAD_REQUEST)
-    standing_actions.await_shown(lambda: (scope, name) in api_answers.list_pauses(console.replica.controls(), console.clock_ms()))
+    standing_actions.await_shown(lambda: (scope, name) in list_standing_pauses(console))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
@@ -134,8 +135,7 @@ def resume(request: Request) -> Response:
     scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
     resume_scope(console, viewer_of(request), scope, name, reason(request))
-    replica = console.replica
-    standing_actions.await_shown(lambda: (scope, name) not in api_answers.list_pauses(replica.controls(), console.clock_ms()))
+    standing_actions.await_shown(lambda: (scope, name) not in list_standing_pauses(console))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
@@ -151,11 +151,7 @@ def _render_pauses(request: Request, given: dict[str, str], fault: str = "", sta
 
 def _build_page(console: Console, sight: Sight) -> dict[str, Any]:
     registry = console.registry()
-    found = list_visible_pauses(console, console.replica.controls(), sight.scope)
+    found = list_visible_pauses(console, sight.scope)
     # What holds back everything is everybody's, and its name is of no team.
     resumable = {named for named in found if sight.may_act_for(teams_of(registry, *named))}
     return {"pauses": api_answers.pause_objects(found), "may": sight.may_act(), "resumable": resumable}
-
-
-def _html(console: Console, sight: Sight, _argument: str) -> str:
-    return console.templates.get_template("pauses-live.html").render(**_build_page(console, sight))

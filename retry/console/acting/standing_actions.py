@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 
 from retry import clock
 from retry.console.reading import lists
-from retry.console.reading.lists import sees_action as sees_action
 from retry.console.reading.replica import Replica
 from retry.console.rows import LetterRow, Page, Scope
 from retry.console.web.app import Console

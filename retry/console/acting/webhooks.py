@@ -86,18 +86,14 @@ class Happenings:
         return self._event(kind, of, f"/failures/{quote(group.id, safe='')}", about)
 
     def _new_holds(self) -> Iterator[Event]:
-        found = {}
-        for about in standing_actions.list_recent_actions(self._console.replica, None):
-            if about.held is not None:
-                found[about.id.hex(), about.held.at_ms] = about
+        actions = standing_actions.list_recent_actions(self._console.replica, None)
+        found = {(about.id.hex(), about.held.at_ms): (about, about.held) for about in actions if about.held is not None}
         known, self._held = self._held, (self._held or set()) | found.keys()
         for action_id, at_ms in found.keys() - known if known is not None else ():
-            about = found[action_id, at_ms]
-            held = about.held
+            about, held = found[action_id, at_ms]
             told = {
-                "action": action_id, "kind": about.action.kind, "teams": about.action.teams, "by": held.by if held else "",
-                "reason": held.reason if held else "", "held": iso(at_ms), "letters": about.action.members,
-                "done": about.tally.done,
+                "action": action_id, "kind": about.action.kind, "teams": about.action.teams, "by": held.by,
+                "reason": held.reason, "held": iso(at_ms), "letters": about.action.members, "done": about.tally.done,
             }  # fmt: skip
             yield self._event("action.held", f"{action_id}-{at_ms}", f"/actions/{action_id}", told)
 
@@ -117,7 +113,7 @@ class Notifier:
         self._receiver = urlsplit(self._settings.console_webhook).hostname
         self._waiting: list[tuple[Event, int]] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="console webhooks", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._look_and_call()), name="console webhooks", daemon=True)
 
     def start(self) -> None:
         """Begin, in a thread; does nothing where no webhook is set."""
@@ -128,9 +124,6 @@ class Notifier:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.run(self._look_and_call())
 
     async def _look_and_call(self) -> None:
         client = WebhookClient(SsrfGuard(parse_allowlist(self._settings.webhook_allow)), _secrets(self._settings))

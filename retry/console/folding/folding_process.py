@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,14 +16,13 @@ from msgspec.structs import replace
 
 from retry import clock
 from retry.clock import monotonic_s
-from retry.console.folding.reports import CLOSE, Begin, Report, decode_report, send_begin
+from retry.console.folding.reports import CLOSE, Begin, Report, decode_report, encode_begin
 from retry.console.rows import Freshness
 from retry.kafka import topics
 from retry.kafka.child_process import Tethered
 from retry.policies.registry import Registry
 from retry.process.policy_reload import is_empty
 from retry.settings import Settings
-from retry.telemetry.unreadable_records import UnreadableTopic
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +43,10 @@ class FoldingProcess:
       path: of the SQLite file that the process folds into.
       show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
       registry: gives the registry that the console goes by.
+
+    Attributes:
+      report: the newest, as far as it is known which file may be shown.
+      generation: a number that grows whenever something that pages show has changed.
     """
 
     def __init__(
@@ -51,9 +54,8 @@ class FoldingProcess:
     ) -> None:
         self._settings, self._path, self._show, self._registry = settings, path.absolute(), show, registry
         self._changelog = topics.build_topic_names(settings.app_id).changelog
-        self._report, self._generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
+        self.report, self.generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
         self._fault, self._pace = "", _Pace()
-        self.unreadable: Sequence[UnreadableTopic] = ()
         self._told = threading.Condition()
         self._closing, self._talking = threading.Event(), threading.Lock()
         self._process: Tethered | None = None
@@ -82,30 +84,15 @@ class FoldingProcess:
         self._say(file_id.encode())
 
     @property
-    def generation(self) -> int:
-        """A number that grows whenever something that pages show has changed."""
-        return self._generation
-
-    @property
-    def as_of_ms(self) -> int | None:
-        """Up to when all is in the replica that there was."""
-        return self._report.as_of_ms
-
-    @property
-    def retention_ms(self) -> dict[str, int]:
-        """How long Kafka keeps what rests, by topic; without those that it keeps for ever."""
-        return self._report.retention_ms
-
-    @property
     def progress(self) -> float:
         """How much of a rebuild is done, from 0 to 1."""
-        report = self._report
+        report = self.report
         total = sum(place.end - place.begun for place in report.places)
         done = sum(place.next_offset - place.begun for place in report.places)
         return 1.0 if report.file_id else min(_READ, max(0.0, done / total)) if total else 0.0
 
     def freshness(self) -> Freshness:
-        report, progress = self._report, self.progress
+        report, progress = self.report, self.progress
         silent = monotonic_s() - report.answered_s > _OLD_S and progress != _READ
         is_old = silent or report.is_stopped or bool(self._fault)
         lag = report.lag_records
@@ -117,7 +104,7 @@ class FoldingProcess:
 
     def list_shard_positions(self) -> list[tuple[int, int, int]]:
         """Return (partition, next offset to fold, last known end offset) for each partition of the changelog, in order."""
-        of_changelog = (place for place in self._report.places if place.topic == self._changelog)
+        of_changelog = (place for place in self.report.places if place.topic == self._changelog)
         return sorted((place.partition, place.next_offset, place.end) for place in of_changelog)
 
     def has_folded(self, topic: str, partition: int, offset: int, within_s: float) -> bool:
@@ -125,7 +112,7 @@ class FoldingProcess:
         deadline = clock.Deadline(within_s)
 
         def is_there() -> bool:
-            places = self._report.places
+            places = self.report.places
             return any(each.next_offset > offset for each in places if (each.topic, each.partition) == (topic, partition))
 
         with self._told:
@@ -167,25 +154,24 @@ class FoldingProcess:
     def _begin_folding(self, connection: Connection) -> None:
         begin = Begin(self._settings, self._path, self._corrupt, has_policies=not is_empty(self._registry()))
         with self._talking:
-            send_begin(connection, begin)
+            connection.send_bytes(encode_begin(begin))
             self._connection = connection
         # Whoever closed before found nobody to tell.
         if self._closing.is_set():
             self._say(CLOSE)
 
     def _accept_report(self, report: Report) -> None:
-        before, self._fault = self._report, ""
-        self.unreadable = report.unreadable
+        before, self._fault = self.report, ""
         if report.file_id is None:
-            report = replace(before, trouble=report.trouble, is_stopped=report.is_stopped)
+            report = replace(before, trouble=report.trouble, is_stopped=report.is_stopped, unreadable=report.unreadable)
         if report.file_id and report.file_id == self._corrupt:
             report = replace(report, file_id="")
         self._show(report.file_id or "")
         self._pace.note_lag(report.lag_records)
         with self._told:
-            self._report = report
+            self.report = report
             # One that was started again counts from nothing.
-            self._generation += (report.generation, report.file_id) != (before.generation, before.file_id)
+            self.generation += (report.generation, report.file_id) != (before.generation, before.file_id)
             self._told.notify_all()
 
     def _say(self, word: bytes) -> None:

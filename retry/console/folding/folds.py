@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import orjson
 
@@ -55,10 +56,9 @@ class Sources(NamedTuple):
     def spans(self, admin: AdminClient) -> list[Span]:
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
-            if topic == self.own.outcomes:
-                found += _trim_spans(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _OUTCOMES_MS))
-            elif topic == self.own.audit:
-                found += _trim_spans(offset_ranges.since(admin, topic, range(about.partitions), now_ms - _AUDIT_MS))
+            if (kept_ms := {self.own.outcomes: _OUTCOMES_MS, self.own.audit: _AUDIT_MS}.get(topic)) is not None:
+                recent = offset_ranges.since(admin, topic, range(about.partitions), now_ms - kept_ms)
+                found += [span._replace(start=max(span.start, span.stop - _NEWEST_MAX)) for span in recent]
             else:
                 found += offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
         return found
@@ -71,10 +71,6 @@ def find_sources(admin: AdminClient, own: TopicNames, registry: Registry) -> Sou
     if own.changelog not in described:
         raise TopicsInvalid([f"{own.changelog} is missing, or this user may not see it"], "retry topics create; retry acls")
     return Sources(own, described, frozenset(resting & described.keys()))
-
-
-def _trim_spans(spans: Collection[Span]) -> list[Span]:
-    return [span._replace(start=max(span.start, span.stop - _NEWEST_MAX)) for span in spans]
 
 
 # Records of the audit → what was done for each team, with some of its letters.
@@ -128,14 +124,7 @@ class AuditFold:
 
 
 _PRUNE_EVERY = 200
-
-
-class Fold(Protocol):
-    """The fold of one topic into the replica."""
-
-    def project_records(self, partition: int, messages: Sequence[Message]) -> None:
-        """Take in the next records of a partition."""
-        ...
+_Fold = ChangelogFold | RestingFold | OutcomesFold | NotesFold | AuditFold
 
 
 class Folds:
@@ -174,15 +163,14 @@ class Folds:
         }
         notes = NotesFold(connection, grouping, [cells.regroup, outcomes.regroup])
         self._prunes = [attempts.prune, lambda: settled.prune(clock.wall_ms()), outcomes.prune, cells.prune]
-        self._of_topic: dict[str, Fold] = {
+        self._of_topic: dict[str, _Fold] = {
             own.changelog: changelog, own.outcomes: outcomes, own.notes: notes,
             own.audit: AuditFold(connection, registry), **self.resting,
         }  # fmt: skip
 
     def project_partitions(self, of_partition: dict[Partition, list[Message]], next_offsets: dict[Partition, int]) -> None:
         """Take in records, and how far their partitions are read with them, in one transaction."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _writing(self._connection):
             for (topic, partition), messages in of_partition.items():
                 known = self.positions.get((topic, partition), 0)
                 if fresh := [each for each in messages if (each.offset() or 0) >= known]:
@@ -196,31 +184,35 @@ class Folds:
             self._connection.executemany(
                 "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", ((*place, offset) for place, offset in next_offsets.items())
             )
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
         self.positions.update(next_offsets)
 
     def drop_deleted(self, starts: dict[Partition, int]) -> None:
         """Kafka has deleted what rests before these offsets."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        for (topic, partition), first in starts.items():
-            self.resting[topic].drop_before(partition, first)
-        self._cells.write()
-        self._connection.execute("COMMIT")
+        with _writing(self._connection):
+            for (topic, partition), first in starts.items():
+                self.resting[topic].drop_before(partition, first)
+            self._cells.write()
 
     def count_recoveries(self, now_ms: int) -> bool:
         """Count of which retries it is known by now whether they recovered; says whether there are more than before."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        moved = self._settled.roll_up_slots(now_ms)
-        self._connection.execute("COMMIT")
-        return moved
+        with _writing(self._connection):
+            return self._settled.roll_up_slots(now_ms)
 
     def count_indexed(self) -> None:
         """The indexes were built: from now on they are kept up to date, and what retries came to is counted."""
         self._letters.is_indexed = True
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._attempts.count_indexed()
-        self._settled.roll_up_slots(clock.wall_ms())
-        self._connection.execute("COMMIT")
+        with _writing(self._connection):
+            self._attempts.count_indexed()
+            self._settled.roll_up_slots(clock.wall_ms())
+
+
+@contextmanager
+def _writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction; undone where something goes wrong in it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

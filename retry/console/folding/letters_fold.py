@@ -174,19 +174,13 @@ class ChangelogFold:
             return None
         _, topic, partition, offset = entry_keys.source(ended.key)
         lane = ended.key[1:LANE_BYTES].hex()
+        left = LeftLetter(topic, partition, offset, ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None)
         if ended.record is not None:
             cell, lineage = ended.record.cell, ended.record.lineage
         elif gone is not None:
             cell, lineage = self._cells.cell_of(gone.cell), gone.lineage
         else:
             # The letter itself was compacted away. Of older ones nobody asks any more.
-            if ended.at_ms < clock.wall_ms() - KEPT_MS:
-                return None
-            return LeftLetter(
-                topic, partition, offset, left_ms=ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None
-            )
+            return None if ended.at_ms < clock.wall_ms() - KEPT_MS else left
         sent_to = None if cell.reason is not None or cell.target in self._resting else cell.target
-        return LeftLetter(
-            topic, partition, offset, left_ms=ended.at_ms, left_for=sent_to, lane=lane, lineage=lineage, attempt=cell.attempt,
-            team=cell.team,
-        )  # fmt: skip
+        return left._replace(left_for=sent_to, lineage=lineage, attempt=cell.attempt, team=cell.team)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 
 from retry.console.folding.follower import Follower
 from retry.console.folding.replica_file import ReplicaFile
-from retry.console.folding.reports import CLOSE, Begin, Report, encode_report, read_begin
+from retry.console.folding.reports import CLOSE, Begin, Report, decode_begin, encode_report
 from retry.errors import RetryError
 from retry.policies.registry import Registry
 from retry.process import start
@@ -37,7 +37,7 @@ def main() -> None:
     start.calm_collector()
     logging.config.dictConfig(LOGGING)
     connection, closing = Connection(int(sys.argv[1])), threading.Event()
-    begin = read_begin(connection)
+    begin = decode_begin(connection.recv_bytes())
     file = ReplicaFile(begin.path, begin.corrupt)
     threading.Thread(target=_listen, args=(connection, file, closing), name="console", daemon=True).start()
 

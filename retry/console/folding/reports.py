@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -69,20 +67,7 @@ class Report(msgspec.Struct, frozen=True):
         return sum(max(0, place.end - place.next_offset) for place in self.places)
 
 
-def send_begin(connection: Connection, begin: Begin) -> None:
-    """Say what is to be folded."""
-    connection.send_bytes(msgspec.json.encode(begin, enc_hook=str))
-
-
-def read_begin(connection: Connection) -> Begin:
-    """Wait until that is said."""
-    return _decode_begin(connection.recv_bytes())
-
-
-def _path(_type: type, text: Any) -> Path:
-    return Path(text)
-
-
+encode_begin = msgspec.json.Encoder(enc_hook=str).encode
+decode_begin = msgspec.json.Decoder(Begin, dec_hook=lambda kind, text: kind(text)).decode
 encode_report = msgspec.msgpack.Encoder().encode
-_decode_begin = msgspec.json.Decoder(Begin, dec_hook=_path).decode
 decode_report = msgspec.msgpack.Decoder(Report).decode

@@ -56,9 +56,8 @@ def condition(letter_filter: Filter, now_ms: int) -> Condition:
     if isinstance(letter_filter, Not):
         inner = condition(letter_filter.of, now_ms)
         return Condition(f"NOT {inner.sql}", inner.parameters)
-    return _join_conditions(
-        "AND" if isinstance(letter_filter, AllOf) else "OR", [condition(each, now_ms) for each in letter_filter.of]
-    )
+    word = "AND" if isinstance(letter_filter, AllOf) else "OR"
+    return _join_conditions(word, [condition(each, now_ms) for each in letter_filter.of])
 
 
 def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
@@ -95,9 +94,8 @@ def _is_due_range(letter_filter: Filter) -> bool:
 def terms(letter_filter: Filter) -> list[Term]:
     if isinstance(letter_filter, Term):
         return [letter_filter]
-    return (
-        terms(letter_filter.of) if isinstance(letter_filter, Not) else [term for each in letter_filter.of for term in terms(each)]
-    )
+    parts = [letter_filter.of] if isinstance(letter_filter, Not) else letter_filter.of
+    return [term for each in parts for term in terms(each)]
 
 
 def conjuncts(letter_filter: Filter) -> Sequence[Filter]:
@@ -249,8 +247,7 @@ def _telling(connection: sqlite3.Connection, quoted: list[str]) -> list[str]:
 def _is_common(connection: sqlite3.Connection, trigram: str, begin: int) -> bool:
     """Whether half of some letters have a trigram."""
     statement = "SELECT count(*) FROM message_text WHERE message_text MATCH ? AND rowid BETWEEN ? AND ?"
-    count: int = connection.execute(statement, (trigram, begin, begin + _SAMPLE - 1)).fetchone()[0]
-    return count > _SAMPLE // 2
+    return connection.execute(statement, (trigram, begin, begin + _SAMPLE - 1)).fetchone()[0] > _SAMPLE // 2
 
 
 def _successor(prefix: str) -> str | None:

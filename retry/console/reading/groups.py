@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from retry.console.folding import notes
-from retry.console.folding import notes as folding_notes
 from retry.console.folding.attempts import HOUR_MS, SLOT_MS
 from retry.console.folding.regrouping import SPLIT_BY, Regrouping
-from retry.console.folding.sql import select_column, select_rows
+from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import letters
 from retry.console.reading.letter_search import LetterSearch
+from retry.console.reading.lists import select_teams
 from retry.console.rows import COUNT_MAX, Group, Page, Scope, Split
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
@@ -44,7 +42,8 @@ def list_groups(
     """Return one page of groups of failures, most letters first; see `Replica.list_groups`."""
     question = f"groups {letter_filter} {resolved} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after)
-    counted, is_partial = _count_groups(connection, scope, letter_filter, now_ms)
+    by_cell, is_partial = LetterSearch(connection, scope, letter_filter, now_ms).by_cell()
+    counted = _of_cells(connection, by_cell.items())
     if letter_filter == EVERYTHING:
         counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
     done = resolved_groups(connection)
@@ -82,7 +81,7 @@ def current_id(connection: sqlite3.Connection, group_id: str) -> str:
 def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
     """Count letters of a group by each of `SPLIT_BY`, at most 20 values of each, most letters first; see `Replica.splits`."""
     found: list[Split] = []
-    cells = _ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
+    cells = bind_ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
     for by in SPLIT_BY:
         values = select_rows(
             connection, (by.replace("-", "_"), "sum(letters)"),
@@ -94,60 +93,57 @@ def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[
 
 def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
-    found = {}
+    return {group: at_ms for group, at_ms, last_ms in _list_resolved(connection) if last_ms is None or last_ms <= at_ms}
+
+
+def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:
+    """Groups that somebody has resolved and that failed later, with the moment until which they were."""
+    return {group: at_ms for group, at_ms, last_ms in _list_resolved(connection) if last_ms is not None and last_ms > at_ms}
+
+
+def _list_resolved(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int | None]]:
+    """Yield groups that somebody has resolved, until when what failed in them needs nothing, and when it failed last."""
     for key, value in notes.list_notes(connection, notes.RESOLVED):
-        group, at_ms = key.removeprefix(notes.RESOLVED), notes.resolved(value).at_ms
-        last = connection.execute(
+        group = key.removeprefix(notes.RESOLVED)
+        (last_ms,) = connection.execute(
             "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1 UNION ALL"
             " SELECT last_ms FROM outcome_cells WHERE group_id = ?1)", (group,),
-        ).fetchone()[0]  # fmt: skip
-        if last is None or last <= at_ms:
-            found[group] = at_ms
-    return found
-
-
-def _count_groups(connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> tuple[list[Counted], bool]:
-    by_cell, is_partial = LetterSearch(connection, scope, letter_filter, now_ms).by_cell()
-    return _of_cells(connection, by_cell.items()), is_partial
+        ).fetchone()  # fmt: skip
+        yield group, notes.resolved(value).at_ms, last_ms
 
 
 def _without_letters(connection: sqlite3.Connection, scope: Scope, known: set[str], now_ms: int) -> list[Counted]:
     """Groups whose letters have all gone, and that failed within a day: whether they come back is seen there."""
-    rest = "FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL"
-    found = select_rows(connection, ("group_id", "team"), rest, (now_ms - HOURS * HOUR_MS,))
-    new = {group for group, team in found if group not in known and (scope is None or team in scope)}
-    return [Counted(group, 0, 0) for group in new]
+    in_scope, teams = select_teams(scope)
+    rest = f"FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL{in_scope}"
+    found = select_column(connection, "group_id", rest, (now_ms - HOURS * HOUR_MS, *teams))
+    return [Counted(group, 0, 0) for group in {*found} - known]
 
 
 def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) -> list[Counted]:
     counts = dict(cells)
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
-    for number, group, state in select_rows(connection, ("id", "group_id", "state"), of_groups, (_ids(counts),)):
+    for number, group, state in select_rows(connection, ("id", "group_id", "state"), of_groups, (bind_ids(counts),)):
         sums[group][state != "waiting"] += counts[number]
     return [Counted(group, *both) for group, both in sums.items()]
 
 
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
-    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0"
-    found = select_rows(connection, ("id", "letters", "team"), of_group, (group_id,))
-    return [(number, letters) for number, letters, team in found if scope is None or team in scope]
+    in_scope, teams = select_teams(scope)
+    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0{in_scope}"
+    return [(number, letters) for number, letters in select_rows(connection, ("id", "letters"), of_group, (group_id, *teams))]
 
 
 def _build_group(connection: sqlite3.Connection, scope: Scope, counted: Counted, now_ms: int, resolved: dict[str, int]) -> Group:
-    cells = [
-        row for row in select_rows(
-            connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
-            f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded') ORDER BY letters DESC",
-            (counted.group,),
-        ) if scope is None or row[0] in scope
-    ]  # fmt: skip
-    outcomes = [
-        row for row in select_rows(
-            connection, ("team", "topic", "id", "cause", "first_ms", "last_ms"), f"FROM outcome_cells WHERE {_OF_GROUP}",
-            (counted.group,),
-        ) if scope is None or row[0] in scope
-    ]  # fmt: skip
+    in_scope, teams = select_teams(scope)
+    cells = select_rows(
+        connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
+        f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded'){in_scope} ORDER BY letters DESC",
+        (counted.group, *teams),
+    )  # fmt: skip
+    columns = ("team", "topic", "id", "cause", "first_ms", "last_ms")
+    outcomes = select_rows(connection, columns, f"FROM outcome_cells WHERE {_OF_GROUP}{in_scope}", (counted.group, *teams))
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
     trend, sent, came_back, pending = _load_outcome_counts(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)
@@ -170,7 +166,7 @@ def _load_outcome_counts(
 ) -> tuple[tuple[int, ...], int | None, int | None, int]:
     """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
     trend, known, came_back = [0] * HOURS, 0, 0
-    first, wanted = now_ms // HOUR_MS - HOURS + 1, _ids(cells)
+    first, wanted = now_ms // HOUR_MS - HOURS + 1, bind_ids(cells)
     for hour, failed, sent, back in select_rows(
         connection, ("hour", "sum(failed)", "sum(sent)", "sum(came_back)"),
         "FROM outcome_hours WHERE cell IN (SELECT value FROM json_each(?)) AND hour >= ? AND hour < ? GROUP BY hour",
@@ -189,18 +185,14 @@ def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 
-def _ids(numbers: Iterable[int]) -> str:
-    return orjson.dumps(list(numbers)).decode()
-
-
 def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
     """How many open kinds of failures were first seen since a moment."""
     done = resolved_groups(connection)
-    teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
-    known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{teams}"
+    in_scope, teams = select_teams(scope)
+    known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{in_scope}"
     new = select_column(
         connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
-        f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*(2 * sorted(scope or ())), since_ms),
+        f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*teams, *teams, since_ms),
     )  # fmt: skip
     return sum(group not in done for group in new)
 
@@ -233,16 +225,3 @@ def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: GroupsCur
         numbers.append(max((row[0] for row in rows), default=last))
         found.update(Kind(fingerprint, group) for _, fingerprint, group in rows if fingerprint and group)
     return GroupsCursor(file_id, *numbers), sorted(found)
-
-
-def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:
-    """Groups that somebody has resolved and that failed later, with the moment until which they were."""
-    last_ms = (
-        "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1"
-        " UNION ALL SELECT last_ms FROM outcome_cells WHERE group_id = ?1)"
-    )
-    notes = {
-        key.removeprefix(folding_notes.RESOLVED): folding_notes.resolved(value).at_ms
-        for key, value in folding_notes.list_notes(connection, folding_notes.RESOLVED)
-    }
-    return {group: at_ms for group, at_ms in notes.items() if (connection.execute(last_ms, (group,)).fetchone()[0] or 0) > at_ms}

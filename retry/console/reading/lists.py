@@ -18,7 +18,6 @@ from retry.operations.act.overview import ActionOverview
 # Names to complete a filter with, entries that have a name, and the audit.
 
 _NAMES_MAX = 200
-_TEXT_CHARS_MAX = 200
 # What the audit can be asked for, and what holds of a row then.
 AUDIT_FIELDS = {
     "action": "action = ?", "by": "by = ?", "kind": "kind = ?", "team": "team = ?",
@@ -26,9 +25,16 @@ AUDIT_FIELDS = {
 }  # fmt: skip
 
 
+def select_teams(scope: Scope, column: str = "team") -> tuple[str, tuple[str, ...]]:
+    """Return a condition of SQL that begins with AND, and its parameters, for rows of the teams of a scope."""
+    if scope is None:
+        return "", ()
+    return f" AND {column} IN ({','.join('?' * len(scope))})", tuple(sorted(scope))
+
+
 def list_filter_names(connection: sqlite3.Connection, scope: Scope) -> Names:
     columns = ("team", "topic", "exception", "target", "consumer_group")
-    condition, teams = _of_teams("", scope)
+    condition, teams = select_teams(scope)
     return Names(*(
         tuple(name for (name,) in connection.execute(
             f"SELECT DISTINCT {column} FROM cells WHERE letters > 0 AND {column} IS NOT NULL AND {column} != ''"
@@ -39,18 +45,15 @@ def list_filter_names(connection: sqlite3.Connection, scope: Scope) -> Names:
 
 
 def list_named_entries(
-    connection: sqlite3.Connection, file_id: str, scope: Scope, kind: str, text: str, after: str | None, limit: int
+    connection: sqlite3.Connection, file_id: str, scope: Scope, kind: str, after: str | None, limit: int
 ) -> Page[LetterRow]:
     """Return one page of schedules, tasks or timers that wait, soonest first; see `Replica.named_entries`."""
-    question = f"named {kind} {text} {sorted(scope) if scope is not None else None}"
+    question = f"named {kind} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after) or (-(1 << 62), 0)
-    of_teams, teams = _of_teams("c.", scope)
+    of_teams, teams = select_teams(scope, "c.team")
     # What only waits to be parked is none; it says why.
     condition = f"l.named IS NOT NULL AND c.kind = ? AND c.state = 'waiting' AND c.reason IS NULL{of_teams}"
-    parameters: list[object] = [kind, *teams]
-    if text:
-        condition += " AND (instr(l.label, ?) OR instr(l.key, ?) OR instr(c.target, ?) OR instr(c.topic, ?))"
-        parameters += [text[:_TEXT_CHARS_MAX]] * 4
+    parameters = kind, *teams
     source = f"FROM letters l INDEXED BY letters_by_name CROSS JOIN cells c ON c.id = l.cell WHERE {condition}"
     page = f"SELECT l.sort, l.id {source} AND (l.sort, l.id) > (?, ?) ORDER BY l.sort, l.id LIMIT ?"
     found = connection.execute(page, (*parameters, *position, limit + 1)).fetchall()
@@ -66,7 +69,7 @@ def load_audit_page(
     """Return one page of the audit, newest first; see `Replica.list_audit_rows`."""
     question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
-    condition, parameters = _of_teams("", scope)
+    condition, parameters = select_teams(scope)
     for field, value in wanted.items():
         condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
     rows = connection.execute(
@@ -85,12 +88,6 @@ def load_audit_page(
     ]  # fmt: skip
     following = rows[limit - 1][:2] if len(rows) > limit else None
     return Page(shown, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
-
-
-def _of_teams(prefix: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
-    if scope is None:
-        return "", ()
-    return f" AND {prefix}team IN ({','.join('?' * len(scope))})", tuple(sorted(scope))
 
 
 # Actions as the replica has them, and who may see them: by the teams whose letters they are about.

@@ -40,8 +40,7 @@ class NowQuery:
         self._connection, self._scope, self._registry = connection, scope, registry
         self._as_of_ms = now_ms if as_of_ms is None else as_of_ms
         self._retention_ms, self._now_ms = retention_ms, now_ms
-        teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
-        self._in_scope, self._teams = teams, tuple(sorted(scope or ()))
+        self._in_scope, self._teams = lists.select_teams(scope)
 
     def load_now(self, shards: Sequence[tuple[int, int, int]]) -> Now:
         """Read all counts and states; `shards`, see `FoldingProcess.list_shard_positions`, only go to viewers of every team."""
@@ -137,9 +136,7 @@ class NowQuery:
     def _pause(self, scope: str, name: str, pause: Pause) -> Held | None:
         """A pause, where it concerns somebody whom the viewer may see."""
         column = {"team": " AND team = ?", "topic": " AND topic = ?", "target": " AND target = ?"}.get(scope, "")
-        letters = self._one(
-            f"SELECT sum(letters) FROM cells WHERE state = 'waiting'{column}{{}}", *((name,) if column else ())
-        )
+        letters = self._one(f"SELECT sum(letters) FROM cells WHERE state = 'waiting'{column}{{}}", *((name,) if column else ()))
         of_team = name if scope == "team" else self._registry.route(name).team if scope == "topic" else None
         if self._scope is not None and scope != "all" and of_team not in self._scope and not letters:
             return None
@@ -166,8 +163,7 @@ class NowQuery:
 
     def _select_visible(self, statement: str, *parameters: object) -> list[tuple]:  # type: ignore[type-arg]
         """Rows of what the viewer may see: `{}` stands for the condition on teams, the last with parameters."""
-        teams = self._in_scope
-        return self._connection.execute(statement.format(teams), (*parameters, *self._teams)).fetchall()
+        return self._connection.execute(statement.format(self._in_scope), (*parameters, *self._teams)).fetchall()
 
     def _one(self, statement: str, *parameters: object) -> int:
         return int(self._select_visible(statement, *parameters)[0][0] or 0)
@@ -235,15 +231,10 @@ def _list_team_targets(registry: Registry, scope: Scope) -> set[str]:
 
 def _count_waiting(connection: sqlite3.Connection, scope: Scope, targets: Iterable[str]) -> dict[str, int]:
     """How many letters of some teams wait for each of these targets."""
-    found = {}
-    teams = "" if scope is None else f" AND team IN ({','.join('?' * len(scope))})"
-    for target in targets:
-        count = connection.execute(
-            f"SELECT total(letters) FROM cells WHERE state = 'waiting' AND target = ?{teams}", (target, *sorted(scope or ()))
-        ).fetchone()[0]
-        if count:
-            found[target] = min(int(count), COUNT_MAX)
-    return found
+    in_scope, teams = lists.select_teams(scope)
+    statement = f"SELECT total(letters) FROM cells WHERE state = 'waiting' AND target = ?{in_scope}"
+    counts = {target: int(connection.execute(statement, (target, *teams)).fetchone()[0]) for target in targets}
+    return {target: min(count, COUNT_MAX) for target, count in counts.items() if count}
 
 
 def _is_silent(told: WorkerRecord, as_of_ms: int) -> bool:

@@ -161,7 +161,7 @@ class Replica:
 
     def unreadable(self) -> Sequence[UnreadableTopic]:
         """Records of the service's own topics that were passed over since the fold began."""
-        return self._follower.unreadable
+        return self._follower.report.unreadable
 
     def generation(self) -> int:
         """A number that grows whenever something that pages show has changed."""
@@ -170,15 +170,14 @@ class Replica:
     def load_now(self, scope: Scope) -> Now:
         """Return all that the console shows of this moment: counts, pauses, shards and workers."""
         with self._reading() as connection:
-            query = NowQuery(
-                connection, scope, self._registry(), self._follower.retention_ms, clock.wall_ms(), self._follower.as_of_ms
-            )
+            report = self._follower.report
+            query = NowQuery(connection, scope, self._registry(), report.retention_ms, clock.wall_ms(), report.as_of_ms)
             return query.load_now(self._follower.list_shard_positions())
 
     def open_breakers(self) -> Mapping[str, str]:
         """Return, by target, why its circuit breaker is not closed, as one worker says."""
         with self._reading() as connection:
-            found = now.list_open_breakers(connection, self._follower.as_of_ms or clock.wall_ms())
+            found = now.list_open_breakers(connection, self._follower.report.as_of_ms or clock.wall_ms())
         return {target: said[0].why for target, said in found.items()}
 
     def list_groups(
@@ -244,12 +243,10 @@ class Replica:
         with self._reading() as connection:
             return lists.list_filter_names(connection, scope)
 
-    def named_entries(
-        self, scope: Scope, kind: str, text: str = "", after: str | None = None, limit: int = 100
-    ) -> Page[LetterRow]:
-        """Schedules, tasks or timers that wait, soonest first; `text` is looked for in label, key, target and topic."""
+    def named_entries(self, scope: Scope, kind: str, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
+        """Schedules, tasks or timers that wait, soonest first."""
         with self._reading() as connection:
-            return lists.list_named_entries(connection, self._readers.file_id, scope, kind, text, after, limit)
+            return lists.list_named_entries(connection, self._readers.file_id, scope, kind, after, limit)
 
     def list_audit_rows(
         self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None

@@ -31,7 +31,7 @@ from starlette.routing import Route
 
 from retry import clock
 from retry.console.reading.replica import Replica
-from retry.console.web.rights import Viewer
+from retry.console.web.rights import Sight, Viewer
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
 from retry.settings import Settings
@@ -84,33 +84,37 @@ class Console:
     def _cluster(self) -> Cluster:
         return Cluster(self.settings)
 
+    def keep_fresh(self, part: str, template: str, build: Callable[[Sight, str], dict[str, Any] | None]) -> None:
+        """Register a part of pages, see `retry.console.web.live`: a template, and what makes its values; None leaves it empty."""
+
+        def render(sight: Sight, argument: str) -> str:
+            shown = build(sight, argument)
+            return "" if shown is None else self.templates.get_template(template).render(now_ms=self.clock_ms(), **shown)
+
+        self.live.register(part, render)
+
 
 def console_of(request: Request) -> Console:
-    console: Console = request.app.state.console
-    return console
+    return request.app.state.console
 
 
 def viewer_of(request: Request) -> Viewer:
     """Who asks. Only for endpoints that need a role: others may be asked by nobody known."""
-    viewer: Viewer = request.state.viewer
-    return viewer
+    return request.state.viewer
 
 
 def session_of(request: Request) -> Session | None:
     """The sign-in that a request belongs to; None of who came with a token of the API, or has not signed in."""
-    session: Session | None = getattr(request.state, "session", None)
-    return session
+    return getattr(request.state, "session", None)
 
 
 def form_of(request: Request) -> FormData:
-    form: FormData = request.state.form
-    return form
+    return request.state.form
 
 
 def body_of(request: Request) -> bytes:
     """Return the body that was posted, at most 1 MiB."""
-    body: bytes = request.state.body
-    return body
+    return request.state.body
 
 
 def query_of(request: Request) -> dict[str, str]:
@@ -132,9 +136,7 @@ def render_page(
     `freshness`, `nav`, `path`, `now_ms`, and `Role`. Filters: `visible` (every text that a record said goes through it),
     `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static file.
     """
-    console = console_of(request)
-    session = session_of(request)
-    viewer = getattr(request.state, "viewer", None)
+    console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
     freshness = console.replica.freshness()
     shared = {
         "viewer": viewer, "csrf": session.csrf if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -27,20 +28,20 @@ ROWS = 50
 
 
 def build_routes(console: Console) -> list[Route]:
-    def make_fragment(sight: Sight, argument: str) -> str:
-        given = dict(parse_qsl(argument))
-        letter_filter = parse(given.get("q", ""), groups=True)
-        if filters.asks_payload(letter_filter):
-            # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
-            return ""
-        groups = console.replica.list_groups(
-            sight.scope, letter_filter, given.get("after"), ROWS, resolved=_wants_resolved(given)
-        )
-        shown = _build_page(given, groups, sight)
-        return console.templates.get_template("failures_live.html").render(now_ms=console.clock_ms(), **shown)
-
-    console.live.register(PART, make_fragment)
+    console.keep_fresh(PART, "failures_live.html", partial(_build_live_page, console))
     return [Route("/failures", render_failures)]
+
+
+def _build_live_page(console: Console, sight: Sight, argument: str) -> dict[str, Any] | None:
+    given = dict(parse_qsl(argument))
+    letter_filter = parse(given.get("q", ""), groups=True)
+    if filters.asks_payload(letter_filter):
+        # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
+        return None
+    resolved = _wants_resolved(given)
+    return _build_page(
+        given, console.replica.list_groups(sight.scope, letter_filter, given.get("after"), ROWS, resolved=resolved), sight
+    )
 
 
 @needs(Role.VIEWER, "q", "after", "show")
@@ -52,16 +53,13 @@ def render_failures(request: Request) -> Response:
         letter_filter = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
         groups = console.replica.list_groups(viewer.scope(), letter_filter, given.get("after"), ROWS, resolved=shared["resolved"])
         if filters.asks_payload(letter_filter):
-            console.audit.write(REVEAL, viewer.name, f"filter {letter_filter}", teams=_teams(groups))
+            teams = {team for group in groups.rows for team in group.teams}
+            console.audit.write(REVEAL, viewer.name, f"filter {letter_filter}", teams=teams)
     except FilterInvalid as fault:
         return render_page(request, "failures.html", HTTPStatus.BAD_REQUEST, fault=fault, groups=None, **shared)
     # What payloads say is looked for once, by the one who asked.
     live = None if filters.asks_payload(letter_filter) else (PART, urlencode(given))
     return render_page(request, "failures.html", fault=None, live=live, **_build_page(given, groups, viewer.sight()))
-
-
-def _teams(groups: Page[Group]) -> set[str]:
-    return {team for group in groups.rows for team in group.teams}
 
 
 def _wants_resolved(given: dict[str, str]) -> bool:
@@ -86,11 +84,7 @@ BY = ("frames", "topic", "consumer-group", "attempt")
 
 
 def build_group_routes(console: Console) -> list[Route]:
-    def make_fragment(sight: Sight, argument: str) -> str:
-        shown = _build_group_page(console, sight, argument)
-        return console.templates.get_template("group_live.html").render(now_ms=console.clock_ms(), **shown)
-
-    console.live.register(GROUP_PART, make_fragment)
+    console.keep_fresh(GROUP_PART, "group_live.html", partial(_build_group_page, console))
     return [Route("/failures/{id}", render_group)]
 
 

@@ -8,11 +8,12 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
+from retry.console.reading.filter_sql import terms
 from retry.console.rows import Names
 from retry.console.web.rights import Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import Filter, Not, Term
+from retry.operations.letter_filter.syntax import Filter
 
 _PAYLOAD = frozenset({"value", "header"})
 _LAST = re.compile(r'(?:^|[\s(])(-?)([^\s()":=]*)(?:(:)("?)([^\s()"]*))?$')
@@ -32,11 +33,7 @@ def read(text: str, viewer: Viewer) -> Filter:
 
 def asks_payload(letter_filter: Filter) -> bool:
     """Whether headers and values have to be read to tell which letters a filter means."""
-    if isinstance(letter_filter, Term):
-        return letter_filter.field in _PAYLOAD
-    return (
-        asks_payload(letter_filter.of) if isinstance(letter_filter, Not) else any(asks_payload(each) for each in letter_filter.of)
-    )
+    return any(term.field in _PAYLOAD for term in terms(letter_filter))
 
 
 def completions(text: str, names: Names) -> list[str]:

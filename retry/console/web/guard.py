@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from functools import wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
@@ -27,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from retry.console.web.answers import answer_error, is_api
-from retry.console.web.app import Console, console_of
+from retry.console.web.app import Console, console_of, session_of
 from retry.console.web.rights import ANY_FIELD, Role, Viewer
 from retry.console.web.sign_in import names_loopback
 
@@ -36,7 +35,6 @@ CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _FIELDS_MAX = 12_000
-Endpoint = Callable[[Request], Response | Awaitable[Response]]
 
 
 def guard_route(route: Route) -> Route:
@@ -52,7 +50,7 @@ def guard_route(route: Route) -> Route:
             if isinstance(begun, Response):
                 return begun
             run = endpoint(request) if iscoroutinefunction(endpoint) else run_in_threadpool(endpoint, request)
-            answer: Response = await run
+            answer = await run
             if begun:
                 console_of(request).sign_in.set_cookie(answer, begun)
         except Exception as error:
@@ -68,17 +66,14 @@ async def _check_session(request: Request, endpoint: Any) -> Response | str:
     console, begun = console_of(request), ""
     role: Role | None = endpoint.needs
     if console.sign_in.is_open and not names_loopback(request):
-        reason = "without a sign-in this is for loopback: ask localhost or 127.0.0.1"
-        raise HTTPException(HTTPStatus.BAD_REQUEST, reason)
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "without a sign-in this is for loopback: ask localhost or 127.0.0.1")
     known = await run_in_threadpool(console.sign_in.find_session, request)
     if known is None and console.sign_in.is_open and role is not None and request.method in _SAFE:
         begun, session = console.sign_in.local()
         known = session, session.viewer() or Viewer("")
     if known is not None:
         request.state.session, request.state.viewer = known
-    by_token = False
-    if known is None and is_api(request):
-        by_token = await _signed_in_by_token(request, console)
+    by_token = known is None and is_api(request) and await _signed_in_by_token(request, console)
     if role is not None and not hasattr(request.state, "viewer"):
         return _answer_unknown(request)
     if role is not None and not request.state.viewer.may_anywhere(role):
@@ -121,9 +116,9 @@ def _answer_unknown(request: Request) -> Response:
 def _demand_own_page(request: Request, console: Console, *, needs_token: bool) -> None:
     if not console.sign_in.origin.is_own(request):
         raise HTTPException(HTTPStatus.FORBIDDEN, "no page of this console sent this, but another origin, or none")
-    session = getattr(request.state, "session", None)
     if not needs_token:
         return
+    session = session_of(request)
     said = request.headers.get(CSRF_HEADER) or request.state.form.get(CSRF_FIELD)
     if session is None or not isinstance(said, str) or not hmac.compare_digest(said.encode(), session.csrf.encode()):
         reason = "the token of your sign-in is missing or old; load the page again, then do it again"

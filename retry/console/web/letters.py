@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -36,18 +37,17 @@ _FOLLOWS = "<!-- what was found -->"
 
 
 def build_routes(console: Console) -> list[Route]:
-    def make_fragment(sight: Sight, argument: str) -> str:
-        given = dict(parse_qsl(argument))
-        letter_filter = parse(given.get("q", ""), groups=True)
-        if filters.asks_payload(letter_filter):
-            # Looked for once, by the one who asked.
-            return ""
-        rows = console.replica.list_letters(sight.scope, letter_filter, given.get("after"), ROWS)
-        shown = _build_page(given, rows, sight)
-        return console.templates.get_template("letters_live.html").render(now_ms=console.clock_ms(), **shown)
-
-    console.live.register(PART, make_fragment)
+    console.keep_fresh(PART, "letters_live.html", partial(_build_live_page, console))
     return [Route("/letters", render_letters), Route("/letters/complete", complete)]
+
+
+def _build_live_page(console: Console, sight: Sight, argument: str) -> dict[str, Any] | None:
+    given = dict(parse_qsl(argument))
+    letter_filter = parse(given.get("q", ""), groups=True)
+    if filters.asks_payload(letter_filter):
+        # Looked for once, by the one who asked.
+        return None
+    return _build_page(given, console.replica.list_letters(sight.scope, letter_filter, given.get("after"), ROWS), sight)
 
 
 @needs(Role.VIEWER, "q", "after")

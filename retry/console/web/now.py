@@ -17,7 +17,7 @@ from retry.console.rows import Held, LetterRow, Scope, WorkerState
 from retry.console.rows import Now as Snapshot
 from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.formats import format_count
-from retry.console.web.rights import Role, Sight, needs
+from retry.console.web.rights import Role, needs
 from retry.delay_queue.entry_keys import Lane
 from retry.errors import RetryError
 from retry.kafka import consumer_groups
@@ -179,11 +179,7 @@ def build_routes(console: Console) -> list[Route]:
         console, scope = console_of(request), viewer_of(request).scope()
         return render_page(request, "now.html", live=(PART, ""), **_build_page(console, scope, seen))
 
-    def make_fragment(sight: Sight, _argument: str) -> str:
-        shown = _build_page(console, sight.scope, seen)
-        return console.templates.get_template("now_live.html").render(now_ms=console.clock_ms(), **shown)
-
-    console.live.register(PART, make_fragment)
+    console.keep_fresh(PART, "now_live.html", lambda sight, _argument: _build_page(console, sight.scope, seen))
     return [Route("/", render_home_page)]
 
 

@@ -50,10 +50,6 @@ class Origin(NamedTuple):
         said = request.headers.get("origin", "")
         return bool(said) and said in {f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}", self.url}
 
-    def find_address(self, request: Request) -> str:
-        """The address that links begin with."""
-        return self.url or f"{'https' if self.secure else 'http'}://{request.headers.get('host', '')}"
-
 
 def names_loopback(request: Request) -> bool:
     """Whether it was asked for under a name of loopback: another site can make a name of its own point there."""
@@ -126,9 +122,6 @@ def _hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-# Browsers take a cookie with the prefix __Host- over TLS alone, and then no other host can set it.
-_COOKIE, _PLAIN_COOKIE = "__Host-retry-console", "retry-console"
-_STATE_COOKIE, _PLAIN_STATE_COOKIE = "__Host-retry-console-state", "retry-console-state"
 _STATE_S = 600
 _FAILED = Limit(10, 60_000)
 _ADDRESSES_MAX = 10_000
@@ -149,19 +142,21 @@ class SignIn:
         self._clock_ms = clock_ms
         self._failed: OrderedDict[str, Bucket] = OrderedDict()
         self._lock = threading.Lock()
+        # Browsers take a cookie with the prefix __Host- over TLS alone, and then no other host can set it.
+        self._cookie = "__Host-retry-console" if origin.secure else "retry-console"
+        self._state_cookie = f"{self._cookie}-state"
 
     @property
     def is_open(self) -> bool:
         return self.tokens is None and self.provider is None
 
     def find_session(self, request: Request) -> tuple[Session, Viewer] | None:
-        secret = request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE)
+        secret = request.cookies.get(self._cookie)
         return self.sessions.find(secret) if secret else None
 
     def bearer(self, token: str) -> Viewer | None:
         """Who has a token; ask `may_try` before."""
-        found = self.tokens.find(token) if self.tokens else None
-        return self._viewer(found)
+        return self._viewer(self.tokens.find(token) if self.tokens else None)
 
     def by_token(self, token: str) -> tuple[str, Session] | None:
         """Sign in with a token: the secret of the cookie, and the sign-in; None where it is not valid."""
@@ -188,7 +183,7 @@ class SignIn:
         return self.sessions.begin_session(lambda: LOCAL)
 
     def sign_out(self, request: Request) -> None:
-        if secret := request.cookies.get(_COOKIE if self.origin.secure else _PLAIN_COOKIE):
+        if secret := request.cookies.get(self._cookie):
             self.sessions.end_session(secret)
 
     def may_try(self, request: Request) -> bool:
@@ -210,14 +205,13 @@ class SignIn:
     def set_cookie(self, response: Response, secret: str) -> None:
         """Have the browser keep who it is until it is closed, or the sign-in ends here."""
         # Without TLS, which is on loopback alone, browsers would not keep a cookie that is Secure.
-        name = _COOKIE if self.origin.secure else _PLAIN_COOKIE
-        response.set_cookie(name, secret, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
+        response.set_cookie(self._cookie, secret, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
 
     def set_state(self, response: Response, state: str) -> None:
         """Have the browser keep that it is this one which went to the provider."""
-        name = _STATE_COOKIE if self.origin.secure else _PLAIN_STATE_COOKIE
-        response.set_cookie(name, state, _STATE_S, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
+        secure = self.origin.secure
+        response.set_cookie(self._state_cookie, state, _STATE_S, path="/", secure=secure, httponly=True, samesite="lax")
 
     def state_of(self, request: Request) -> str:
         """The state that this browser went to the provider with; empty where it did not."""
-        return request.cookies.get(_STATE_COOKIE if self.origin.secure else _PLAIN_STATE_COOKIE, "")
+        return request.cookies.get(self._state_cookie, "")

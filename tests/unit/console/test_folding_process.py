@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from retry import clock
 from retry.console.folding import folding_process
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.reports import Begin, Place, Report, read_begin, send_begin
+from retry.console.folding.reports import Begin, Place, Report, decode_begin, encode_begin
 from retry.kafka import topics
 from retry.policies.registry import Registry
 from retry.process.policy_reload import load_policies
@@ -29,9 +27,9 @@ OWN = topics.build_topic_names("retry")
 SAYS = f"""
 import sys
 from multiprocessing.connection import Connection
-from retry.console.folding.reports import Place, Report, encode_report, read_begin
+from retry.console.folding.reports import Place, Report, decode_begin, encode_report
 pipe = Connection(int(sys.argv[1]))
-begin = read_begin(pipe)
+begin = decode_begin(pipe.recv_bytes())
 again = begin.path.with_name("again")
 places = [Place("{OWN.changelog}", 1, 0, 7, 9), Place("{OWN.changelog}", 0, 0, 5, 5), Place("{OWN.audit}", 0, 0, 2, 2)]
 report = Report("second" if begin.corrupt else "first", 1, 17, 1e12, places=places, retention_ms={{"t": 1}})
@@ -71,12 +69,9 @@ def pid(process: FoldingProcess) -> int:
 
 
 def test_it_is_told_all_settings_and_no_argument_has_them() -> None:
-    ours, theirs = Pipe()
-    with closing(ours), closing(theirs):
-        settings = Settings(policies=Path("a/b.yaml"), kafka={"sasl.password": "secret"}, webhook_allow="10.0.0.0/8")
-        begin = Begin(settings, Path("/data/replica.sqlite"), "f00d")
-        send_begin(ours, begin)
-        assert read_begin(theirs) == begin
+    settings = Settings(policies=Path("a/b.yaml"), kafka={"sasl.password": "secret"}, webhook_allow="10.0.0.0/8")
+    begin = Begin(settings, Path("/data/replica.sqlite"), "f00d")
+    assert decode_begin(encode_begin(begin)) == begin
 
 
 def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it_dies_meanwhile(
@@ -85,7 +80,7 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     process, shown = made(SAYS)
     await_that("a file is shown", lambda: process.freshness().state == "catching_up")
     assert shown == ["first"]
-    assert (process.as_of_ms, process.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
+    assert (process.report.as_of_ms, process.report.retention_ms, process.progress) == (17, {"t": 1}, 1.0)
     assert process.list_shard_positions() == [(0, 5, 5), (1, 7, 9)]
     assert process.freshness().lag_records == 2
     assert process.has_folded(OWN.changelog, 1, 6, 0.0)
@@ -93,7 +88,7 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
     os.kill(pid(process), signal.SIGKILL)
     await_that("the next one waits", lambda: process.freshness().trouble == "another one folds")
     assert "the process that folds has ended with -9, and is started again" in caplog.text
-    assert (process.freshness().state, process.as_of_ms, shown[-1]) == ("old", 17, "first"), "what was known stays known"
+    assert (process.freshness().state, process.report.as_of_ms, shown[-1]) == ("old", 17, "first"), "what was known stays known"
     before = process.generation
     process.found_corrupt("first")
     await_that("another file is shown", lambda: process.freshness().state == "catching_up")

@@ -95,9 +95,9 @@ def test_of_a_name_the_newest_entry_waits_and_a_cancel_ends_it(replica: GivenRep
     (row,) = shown(replica).letters().rows
     assert (row.kind, row.label, row.due_at_ms) == ("schedule", "daily", NOW_MS + 2)
     with replica.readers.reading(0.0) as connection:
-        listed = lists.list_named_entries(connection, "", None, "schedule", "dail", None, 10)
+        listed = lists.list_named_entries(connection, "", None, "schedule", None, 10)
         assert ([each.label for each in listed.rows], listed.count) == (["daily"], 1)
-        assert lists.list_named_entries(connection, "", None, "timer", "", None, 10).rows == []
+        assert lists.list_named_entries(connection, "", None, "timer", None, 10).rows == []
     of, stem = entry_keys.hash_name("schedules", "s", b"daily"), entry_keys.key_stem("s", 0)
     replica.fold(OWN.changelog, envelopes.cancel(of, 3, stem, 3))
     assert shown(replica).names() == []
