@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from retry import clock
 from retry.cli.output import say, say_json, say_lines
-from retry.clock import iso
+from retry.clock import Deadline, iso
 
 if TYPE_CHECKING:
     from retry.delay_queue.action_records import Action, Tally
@@ -59,12 +58,12 @@ def _orders(chosen: Chosen, kind: str) -> Iterator[str]:
 
 def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
     """Follow until all is done, or held, or the time is over; shards that are not done."""
-    deadline, spoken = clock.Deadline(wait_ms / 1_000), clock.Deadline(_PROGRESS_S)
+    deadline, spoken = Deadline(wait_ms / 1_000), Deadline(_PROGRESS_S)
     while (left := following.list_left(action)) and following.held is None and not deadline.has_passed():
         if following.poll_progress() and spoken.has_passed():
             step = "" if action.ramp is None else f", step {following.step + 1} of {len(action.ramp.steps)}"
             say(f"{following.tally.members:,} of {action.members:,} letters{step}", err=True)
-            spoken = clock.Deadline(_PROGRESS_S)
+            spoken = Deadline(_PROGRESS_S)
     return left
 
 

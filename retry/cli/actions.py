@@ -13,14 +13,12 @@ import click
 import msgspec
 import orjson
 
-from retry import clock
-from retry.cli import options
 from retry.cli.act import start_action
 from retry.cli.act_output import told_tally
-from retry.cli.options import NEWEST, POLICIES, Moment, listing
+from retry.cli.options import NEWEST, POLICIES, Moment, identify_user, listing
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
-from retry.clock import iso
+from retry.clock import iso, wall_ms
 from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--by", default=options.identify_user, metavar="NAME", help="Who orders it. By default user and host."),
+        click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
         click.option("--reason", default="", help="Why, in your words."), click.argument("action", metavar="ID"),
     ):  # fmt: skip
         command = option(command)
@@ -74,7 +72,7 @@ def show(action: str, policies: str | None, newest: int) -> None:
 
     if about.action.ramp is not None:
         about = with_failed(shards, about)
-    new = count_arrived(listing(policies, newest), about.action, clock.wall_ms()) if about.left else None
+    new = count_arrived(listing(policies, newest), about.action, wall_ms()) if about.left else None
     say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
 
 

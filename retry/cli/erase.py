@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry import clock
 from retry.cli import options
 from retry.cli.act import FILE, NOT_YET, confirm_count, read_file, registry_of, start_action
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
-from retry.clock import iso
+from retry.clock import iso, wall_ms
 from retry.errors import ActionRefused
 from retry.policies.registry import Registry
 from retry.settings import from_environment
@@ -81,7 +80,7 @@ def _preview(shards: ShardNumbers, erasing: Erasing, by: str, reason: str, regis
     from retry.operations.cluster import Cluster
     from retry.operations.listing import Listing
 
-    now_ms = shards.now_ms() if asked else clock.wall_ms()
+    now_ms = shards.now_ms() if asked else wall_ms()
     where = Listing(Cluster(shards.settings), registry, _NEWEST, lambda line: say(line, err=True))
     request = erasing.request(by, reason, registry.digest)
     return preview(shards.settings, registry, request, erasing.matches, now_ms, AllLetters(shards, where))

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from retry import clock
-from retry.cli import options
-from retry.cli.options import Moment
+from retry.cli.options import Moment, identify_user
 from retry.cli.output import exit_where_refused, say, say_json
 from retry.cli.policies import Duration
-from retry.clock import iso
+from retry.clock import Deadline, iso, wall_ms
 from retry.delay_queue import control_records
-from retry.delay_queue.control_records import Pause, Reschedule
 from retry.errors import PolicyFileInvalid, SettingsInvalid
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
@@ -76,7 +73,7 @@ def _find_scope(everything: bool, scopes: dict[str, str | None]) -> tuple[str, s
 @_scope
 @click.option("--reason", default="", help="Why, in your words. `retry pauses` and the health of workers show it.")
 @click.option("--until", type=Moment(), help="When it ends by itself: so long from now, or a time, UTC where no zone is said.")
-@click.option("--by", default=options.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--force", is_flag=True, help="Accept a name that the policy file does not know.")
 def pause(everything: bool, reason: str, until: int | None, by: str, force: bool, **scopes: str | None) -> None:
     """Stop deliveries of what is named, until `retry resume`, or --until. Letters are still taken in and wait.
@@ -85,7 +82,7 @@ def pause(everything: bool, reason: str, until: int | None, by: str, force: bool
     over by the brokers' time.
     """
     scope, name = _find_scope(everything, scopes)
-    asked = Pause(clock.wall_ms(), reason, until, by)
+    asked = control_records.Pause(wall_ms(), reason, until, by)
     shards = _change_pause(scope, name, asked, force)
     say(f"paused {_words(scope, name)} in {shards} shards" + ("" if until is None else f" until {iso(until)}"))
 
@@ -107,7 +104,7 @@ def pauses(as_json: bool) -> None:
     from retry.operations import waiting_entries
 
     with waiting_entries.open_changelog_table(from_environment()) as table:
-        standing = control_records.pauses(table.controls, clock.wall_ms())
+        standing = control_records.pauses(table.controls, wall_ms())
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         since = iso(paused.since_ms)
         if as_json:
@@ -121,7 +118,7 @@ def pauses(as_json: bool) -> None:
 
 
 @exit_where_refused()
-def _change_pause(scope: str, name: str, asked: Pause | None, force: bool) -> int:
+def _change_pause(scope: str, name: str, asked: control_records.Pause | None, force: bool) -> int:
     from retry.operations import pauses
     from retry.operations.control_requests import ShardNumbers
 
@@ -165,12 +162,12 @@ def reschedule(
         raise SettingsInvalid("RETRY_POLICIES", "not set; it names the policy file to reschedule by")
     check_name(settings, [(s, n) for s, n in (("team", team), ("topic", topic)) if n], force=force)
     registry = load_policies(settings)
-    request = Reschedule(clock.wall_ms(), team, topic, registry.digest, acted)
+    request = control_records.Reschedule(wall_ms(), team, topic, registry.digest, acted)
     done = _do(settings, request, wait_ms, as_json) if yes else _print_dry_run(settings, registry, request, as_json)
     sys.exit(0 if done else 1)
 
 
-def _print_dry_run(settings: Settings, registry: Registry, request: Reschedule, as_json: bool) -> bool:
+def _print_dry_run(settings: Settings, registry: Registry, request: control_records.Reschedule, as_json: bool) -> bool:
     from retry.operations import reschedule_dry_run, waiting_entries
 
     redecider = reschedule_dry_run.redecider(settings, registry)
@@ -190,7 +187,7 @@ def _print_dry_run(settings: Settings, registry: Registry, request: Reschedule, 
     return True
 
 
-def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) -> bool:
+def _do(settings: Settings, request: control_records.Reschedule, wait_ms: int, as_json: bool) -> bool:
     from retry.operations.control_requests import ShardNumbers
 
     shards = ShardNumbers(settings)
@@ -216,7 +213,7 @@ def _do(settings: Settings, request: Reschedule, wait_ms: int, as_json: bool) ->
 
 
 def _await(answers: Answers, count: int, wait_ms: int) -> None:
-    deadline = clock.Deadline(wait_ms / 1_000)
+    deadline = Deadline(wait_ms / 1_000)
     while len(answers.done) < count and not deadline.has_passed():
         if answers.poll_answers():
             say(f"{len(answers.done)} of {count} shards done", err=True)
@@ -235,7 +232,7 @@ def _format_example(example: Example) -> str:
     return f"{example.was}  due {iso(example.was.due_at_ms)} → {iso(example.due_at_ms)}  {to}"
 
 
-def _object(rehearsal: Rehearsed, request: Reschedule) -> dict[str, Any]:
+def _object(rehearsal: Rehearsed, request: control_records.Reschedule) -> dict[str, Any]:
     counts = [
         {"team": team, "policy": policy, **{move.name.lower(): number for move, number in counts.items()}}
         for (team, policy), counts in sorted(rehearsal.counts.items())

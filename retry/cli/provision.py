@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from retry.cli import options
-from retry.cli.options import Moment
+from retry.cli.options import Moment, identify_user
 from retry.cli.output import say, say_json, say_lines
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
@@ -42,7 +41,7 @@ def check() -> None:
 @click.option("--from", "since", type=Moment(ago=True), help="Letters since then: so long ago, or a time.")
 @click.option("--from-offset", type=click.IntRange(0), help="Letters from this offset on; give --partition, too.")
 @click.option("--partition", type=click.IntRange(0), help="Only of this partition.")
-@click.option("--by", default=options.identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
+@click.option("--by", default=identify_user, metavar="NAME", help="Who asks for it. By default user and host.")
 @click.option("--yes", is_flag=True, help="Do it; without this the command only says what would be taken in again.")
 def reread(topic: str, since: int | None, from_offset: int | None, partition: int | None, by: str, yes: bool) -> None:
     """Take in letters of a dead-letter TOPIC again that were taken in before, from some point on.

@@ -29,7 +29,6 @@ from starlette.routing import Route
 
 from backoff import PolicyInvalid, duration_ms
 from retry.console.acting import actions, api_answers, standing_actions
-from retry.console.acting.actions import Ask
 from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
@@ -81,7 +80,7 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     merge_patch: dict[str, Any] | None = None
 
 
-def parse_body(body: bytes) -> Ask:
+def parse_body(body: bytes) -> actions.Ask:
     """Parse the JSON body of a request to the API for a preview; raises OptionsInvalid, which names the field."""
     try:
         given = msgspec.json.decode(body, type=ActBody)
@@ -110,7 +109,7 @@ def parse_body(body: bytes) -> Ask:
     return _build_ask(given.kind, given.filter, given.letters, found, given.reason)
 
 
-def parse_form(form: FormData) -> Ask:
+def parse_form(form: FormData) -> actions.Ask:
     """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field."""
     text = {name: str(value).strip() for name, value in form.multi_items()}
     times = {name: _read(name, text.get(name) or None, duration_ms) for name in _DURATIONS}
@@ -133,7 +132,7 @@ def list_typed_fields(form: FormData | Mapping[str, str]) -> dict[str, str]:
     return {name: str(value) for name, value in items if name not in ("csrf", "name", "select", "selected")}
 
 
-def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> Ask:
+def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> actions.Ask:
     if kind not in KINDS:
         raise OptionsInvalid(f"kind: it is one of {', '.join(KINDS)}")
     chosen = tuple(dict.fromkeys(names))
@@ -143,7 +142,7 @@ def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, r
         raise OptionsInvalid(f"reason: it has more than {_REASON_MAX:,} characters")
     if found.keep is not None and not 0 < found.keep < 1:
         raise OptionsInvalid("keep: it is a part of letters, between 0 and 1")
-    return Ask(kind, words, chosen, found, reason)
+    return actions.Ask(kind, words, chosen, found, reason)
 
 
 def _read(name: str, given: str | None, read: Callable[[str], _Read]) -> _Read | None:

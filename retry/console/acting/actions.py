@@ -25,7 +25,6 @@ from retry.errors import ActionRefused, RebuildInProgress
 from retry.operations.act import options, overview, start
 from retry.operations.act.audit import Audit
 from retry.operations.act.options import ActOptions, AskedBy
-from retry.operations.act.overview import ORDERS, ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request
 from retry.operations.act.selection import select_letters
@@ -183,12 +182,12 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     start.start_preview(shards, found)
 
 
-def _asked_for(console: Console, viewer: Viewer, action_id: str) -> ActionOverview | None:
+def _asked_for(console: Console, viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
     """The action of this id as the changelog has it; None where there is none that this viewer may see."""
     return _find_visible_action(overview.overviews(shards_of(console)), viewer, action_id)
 
 
-def _find_visible_action(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview | None:
+def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
     mine = (each for each in found if lists.sees_action(viewer.scope(), each.action))
     return next((each for each in mine if each.id.hex() == action_id), None)
 
@@ -198,7 +197,7 @@ def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reas
     404 or 403."""
     shards = shards_of(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
-    ORDERS[what](shards, about, viewer.name, reason)
+    overview.ORDERS[what](shards, about, viewer.name, reason)
 
 
 def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
@@ -219,7 +218,7 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
     return console.previews.begin_preview(asked.request.id.hex(), viewer.name, action_records.UNDO, words, compute_preview)
 
 
-def _require_operator(found: list[ActionOverview], viewer: Viewer, action_id: str) -> ActionOverview:
+def _require_operator(found: list[overview.ActionOverview], viewer: Viewer, action_id: str) -> overview.ActionOverview:
     about = _find_visible_action(found, viewer, action_id)
     if about is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")

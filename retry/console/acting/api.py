@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.console.acting import act_pages, actions, api_answers, audit, openapi, pauses, standing_actions
-from retry.console.acting.act_pages import action_id
+from retry.console.acting import actions, api_answers, audit, openapi, pauses, standing_actions
+from retry.console.acting.act_pages import action_id, parse_body
 from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, limit_of, none, read, respond_json
 from retry.console.acting.audit import REVEAL
@@ -56,7 +56,7 @@ def list_actions(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def create_preview(request: Request) -> Response:
     try:
-        kept = actions.begin_preview(console_of(request), viewer_of(request), act_pages.parse_body(body_of(request)))
+        kept = actions.begin_preview(console_of(request), viewer_of(request), parse_body(body_of(request)))
     except OptionsInvalid as wrong:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(wrong)) from None
     return _answer_preview(request, kept)

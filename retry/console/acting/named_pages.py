@@ -23,12 +23,10 @@ from starlette.routing import Route
 from retry.console.acting import other_entries, standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.other_entries import OtherScheduler
-from retry.console.acting.standing_actions import demand_each
 from retry.console.rows import LetterRow, Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, demand_role, needs
 from retry.delay_queue import entry_keys
-from retry.delay_queue.entry_keys import Source, source_from_text
 from retry.delay_queue.envelopes import Named
 from retry.errors import ActionRefused
 from retry.kafka import client_config, topics
@@ -55,7 +53,7 @@ class CancelRecord(NamedTuple):
     value: bytes | None
 
 
-def cancelling(where: Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
+def cancelling(where: entry_keys.Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
     """The record that cancels an entry; None of one that cannot be, as what only waits to be parked.
 
     Schedules and tasks are cancelled by a null under their key, in the very partition in which they lie: whoever follows their
@@ -86,10 +84,10 @@ def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> No
     found = console.replica.payloads.find_letter(viewer.scope(), name)
     if found is None or not isinstance(found.entry, Named):
         raise HTTPException(HTTPStatus.NOT_FOUND, "no such schedule, task or timer waits: it was sent, called or cancelled")
-    demand_each(viewer, Role.OPERATOR, [found.team or ""])
+    standing_actions.demand_each(viewer, Role.OPERATOR, [found.team or ""])
     changelog = topics.build_topic_names(console.settings.app_id).changelog
     shards = topics.describe(console.cluster().admin, [changelog])[changelog].partitions
-    record = cancelling(source_from_text(name), found.entry, changelog, shards, console.clock_ms())
+    record = cancelling(entry_keys.source_from_text(name), found.entry, changelog, shards, console.clock_ms())
     if record is None:
         raise ActionRefused("this one cannot be cancelled here: it only waits to be parked")
     console.audit.write("cancel", viewer.name, reason, [name], [found.team or ""])

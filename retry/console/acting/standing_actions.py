@@ -12,9 +12,8 @@ from retry.console.web.app import Console
 from retry.console.web.filters import asks_payload
 from retry.console.web.rights import Role, Viewer, demand_role
 from retry.errors import RebuildInProgress
-from retry.operations.act import overview
 from retry.operations.act.action_report import like_these
-from retry.operations.act.overview import ActionOverview
+from retry.operations.act.overview import ActionOverview, failed_again
 from retry.operations.control_requests import ShardNumbers
 
 
@@ -28,7 +27,7 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
     if about is None or about.action.ramp is None:
         return about
-    return overview.failed_again(about, replica.ramp_failed(about.id))
+    return failed_again(about, replica.ramp_failed(about.id))
 
 
 # New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from retry import clock
-from retry.clock import iso
 from retry.console.acting import standing_actions
 from retry.console.reading.groups import GroupsCursor
 from retry.console.web.app import Console
@@ -81,7 +80,7 @@ class Happenings:
             return None
         about = {
             "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count,
-            "teams": list(group.teams), "first_seen": None if group.first_ms is None else iso(group.first_ms),
+            "teams": list(group.teams), "first_seen": None if group.first_ms is None else clock.iso(group.first_ms),
         }  # fmt: skip
         return self._event(kind, of, f"/failures/{quote(group.id, safe='')}", about)
 
@@ -93,12 +92,12 @@ class Happenings:
             about, held = found[action_id, at_ms]
             told = {
                 "action": action_id, "kind": about.action.kind, "teams": about.action.teams, "by": held.by,
-                "reason": held.reason, "held": iso(at_ms), "letters": about.action.members, "done": about.tally.done,
+                "reason": held.reason, "held": clock.iso(at_ms), "letters": about.action.members, "done": about.tally.done,
             }  # fmt: skip
             yield self._event("action.held", f"{action_id}-{at_ms}", f"/actions/{action_id}", told)
 
     def _event(self, kind: str, of: str, path: str, about: Mapping[str, object]) -> Event:
-        body = {"type": kind, "timestamp": iso(clock.wall_ms()), "data": {**about, "link": f"{self._url}{path}"}}
+        body = {"type": kind, "timestamp": clock.iso(clock.wall_ms()), "data": {**about, "link": f"{self._url}{path}"}}
         return Event(f"{kind}-{of}", kind, orjson.dumps(body))
 
 

@@ -15,7 +15,6 @@ from subprocess import TimeoutExpired
 from msgspec.structs import replace
 
 from retry import clock
-from retry.clock import monotonic_s
 from retry.console.folding.reports import CLOSE, Begin, Report, decode_report, encode_begin
 from retry.console.rows import Freshness
 from retry.kafka import topics
@@ -54,7 +53,7 @@ class FoldingProcess:
     ) -> None:
         self._settings, self._path, self._show, self._registry = settings, path.absolute(), show, registry
         self._changelog = topics.build_topic_names(settings.app_id).changelog
-        self.report, self.generation, self._corrupt = Report(answered_s=monotonic_s()), 0, ""
+        self.report, self.generation, self._corrupt = Report(answered_s=clock.monotonic_s()), 0, ""
         self._fault, self._pace = "", _Pace()
         self._told = threading.Condition()
         self._closing, self._talking = threading.Event(), threading.Lock()
@@ -93,7 +92,7 @@ class FoldingProcess:
 
     def freshness(self) -> Freshness:
         report, progress = self.report, self.progress
-        silent = monotonic_s() - report.answered_s > _OLD_S and progress != _READ
+        silent = clock.monotonic_s() - report.answered_s > _OLD_S and progress != _READ
         is_old = silent or report.is_stopped or bool(self._fault)
         lag = report.lag_records
         is_behind = lag > 0 and (report.as_of_ms is None or clock.wall_ms() - report.as_of_ms > _BEHIND_MS)
@@ -123,14 +122,14 @@ class FoldingProcess:
     def _run(self) -> None:
         again_s = _AGAIN_S
         while not self._closing.is_set():
-            began_s = monotonic_s()
+            began_s = clock.monotonic_s()
             try:
                 how = f"has ended with {self._follow_process()}"
             except OSError as error:
                 how = f"cannot be started ({error})"
             if self._closing.is_set():
                 return
-            again_s = _AGAIN_S if monotonic_s() - began_s > _AGAIN_MAX_S else min(2 * again_s, _AGAIN_MAX_S)
+            again_s = _AGAIN_S if clock.monotonic_s() - began_s > _AGAIN_MAX_S else min(2 * again_s, _AGAIN_MAX_S)
             self._fault = f"the process that folds {how}, and is started again"
             log.error("%s in %.0f s", self._fault, again_s)
             self._closing.wait(again_s)
@@ -193,7 +192,7 @@ class _Pace:
 
     def note_lag(self, lag_records: int) -> None:
         """Note how many records are there and not folded."""
-        now_s = monotonic_s()
+        now_s = clock.monotonic_s()
         if not lag_records:
             self.remaining_ms = self._before = None
         elif self._before is None:

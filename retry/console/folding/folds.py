@@ -22,8 +22,6 @@ from retry.delivery.act_records import DONE
 from retry.errors import TopicsInvalid
 from retry.kafka import offset_ranges, topics
 from retry.kafka.interface import AdminClient, Message, Partition
-from retry.kafka.offset_ranges import Span
-from retry.kafka.topics import Described, TopicNames
 from retry.operations.act.audit import AuditLetter, AuditRecord, decode_audit
 from retry.policies.registry import Registry
 from retry.telemetry.unreadable_records import UNREADABLE
@@ -39,8 +37,8 @@ _NEWEST_MAX = 50_000
 class Sources(NamedTuple):
     """The topics that the replica is folded from, as the cluster has them; letters rest in those of `resting`."""
 
-    own: TopicNames
-    described: dict[str, Described]
+    own: topics.TopicNames
+    described: dict[str, topics.Described]
     resting: frozenset[str]
 
     def identity(self, cluster_id: str, topic_prefix: str) -> dict[str, str]:
@@ -53,7 +51,7 @@ class Sources(NamedTuple):
         kept = {topic: int(self.described[topic].config.get("retention.ms", -1)) for topic in self.resting}
         return {topic: ms for topic, ms in kept.items() if ms >= 0}
 
-    def spans(self, admin: AdminClient) -> list[Span]:
+    def spans(self, admin: AdminClient) -> list[offset_ranges.Span]:
         now_ms, found = clock.wall_ms(), []
         for topic, about in self.described.items():
             if (kept_ms := {self.own.outcomes: _OUTCOMES_MS, self.own.audit: _AUDIT_MS}.get(topic)) is not None:
@@ -64,7 +62,7 @@ class Sources(NamedTuple):
         return found
 
 
-def find_sources(admin: AdminClient, own: TopicNames, registry: Registry) -> Sources:
+def find_sources(admin: AdminClient, own: topics.TopicNames, registry: Registry) -> Sources:
     """Find the topics that are there; raises TopicsInvalid where the changelog is not. All others may be missing."""
     resting = {own.parked, own.discarded, *registry.parking()}
     described = topics.describe(admin, {own.changelog, own.outcomes, own.audit, own.notes, *resting}, optional=True)

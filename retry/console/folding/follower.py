@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 
 from retry import clock
-from retry.clock import Interval, monotonic_s
 from retry.console.folding import folds as all_folds
 from retry.console.folding.folds import Folds, Sources
 from retry.console.folding.replica_file import TOPIC, ReplicaFile
@@ -47,7 +46,7 @@ class Follower:
         self._ends: dict[Partition, int] = {}
         # When ends were asked for, and what they were, as far as not all is folded that was there then.
         self._asked: deque[tuple[int, dict[Partition, int]]] = deque(maxlen=_LOOKS_MAX)
-        self._answered_s = monotonic_s()
+        self._answered_s = clock.monotonic_s()
         self._as_of_ms: int | None = None
         self._trouble, self._fault = "", ""
         self._generation = 0
@@ -138,8 +137,8 @@ class Follower:
         return True
 
     def _read(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> None:
-        looking, looking_for_topics = Interval(_LOOK_EVERY_S), Interval(_TOPICS_EVERY_S, at_once=True)
-        settling = Interval(_SETTLE_EVERY_S)
+        looking, looking_for_topics = clock.Interval(_LOOK_EVERY_S), clock.Interval(_TOPICS_EVERY_S, at_once=True)
+        settling = clock.Interval(_SETTLE_EVERY_S)
         while not (self._closing.is_set() or self._file.is_corrupt):
             self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
             self._tell(self.build_report())
@@ -155,7 +154,7 @@ class Follower:
 
     def _project_messages(self, messages: list[Message], folds: Folds) -> None:
         if messages:
-            self._answered_s = monotonic_s()
+            self._answered_s = clock.monotonic_s()
             if self._is_stale():
                 log.warning("the replica was not current for too long, and may have missed deletes: it is built anew")
                 self._file.corrupt = self._file.id
@@ -185,7 +184,7 @@ class Follower:
         return all(self._positions.get(place, 0) >= end for place, end in ends.items())
 
     def _note_ends(self, asked_ms: int, ends: dict[Partition, int]) -> None:
-        self._ends, self._answered_s = ends, monotonic_s()
+        self._ends, self._answered_s = ends, clock.monotonic_s()
         self._asked.append((asked_ms, ends))
 
     def _finish_rebuild(self, folds: Folds) -> None:

@@ -14,7 +14,6 @@ from retry.console.folding.sql import casefold_message, encode_headers
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
 from retry.delay_queue import entry_keys
-from retry.delay_queue.entry_keys import CANCEL, NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
 from retry.operations.found_letter import FoundLetter
@@ -134,14 +133,14 @@ def of_waiting(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> Let
     """The row of an entry; one with a name is superseded until it is known to count."""
     entry, kind, label = found.entry, "letter", None
     state, named, version = WAITING, None, None
-    if key[0] == NAMED:
+    if key[0] == entry_keys.NAMED:
         named = entry_keys.name_of(key)
         version = named_entries.superseded_row(key)
-        state = HIDDEN if key.startswith(CANCEL) else SUPERSEDED
+        state = HIDDEN if key.startswith(entry_keys.CANCEL) else SUPERSEDED
         kind, label = _kind(entry) if isinstance(entry, Named) else ("letter", None)
-    elif entry_keys.lane_of(key) in UNDELIVERED:
+    elif entry_keys.lane_of(key) in entry_keys.UNDELIVERED:
         state = HIDDEN if entry_keys.lane_of(key) == entry_keys.NULLS else WAITING
-    ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == ORDERED else None
+    ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == entry_keys.ORDERED else None
     sort = max(-_SORT_MAX, min(_SORT_MAX - 1, found.due_ms or 0))
     hexadecimal = (None if each is None else each.hex() for each in (ordered, named, version))
     return _record(found, place, state, kind, sort, log, label, *hexadecimal)

@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from retry import clock
-from retry.console.folding import letter_record
 from retry.console.folding.attempts import KEPT_MS, Attempts, LeftLetter
-from retry.console.folding.letter_record import LetterRecord, LogPlace, resting_place
+from retry.console.folding.letter_record import LetterRecord, LogPlace, of_resting, of_waiting, resting_place, waiting_place
 from retry.console.folding.letter_table import Cells, GoneLetter, LetterTable
 from retry.delay_queue import blocks, entry_keys, returned_offsets
-from retry.delay_queue.entry_keys import LANE_BYTES, NAMED, UNDELIVERED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Unopened
 from retry.delay_queue.ramp_records import FAILED
@@ -85,7 +83,7 @@ class RestingFold:
                 log = LogPlace(self._number, partition, offset)
                 found = make_parked_letter(message, self._registry(), discarded=self._is_discarded)
                 self._letters.note_long_headers(found.headers)
-                changes[resting_place(log)] = letter_record.of_resting(found, log)
+                changes[resting_place(log)] = of_resting(found, log)
         self._letters.apply_changes(changes)
 
     def drop_before(self, partition: int, first: int) -> None:
@@ -140,7 +138,7 @@ class ChangelogFold:
                 elif key[:1] not in changelog_records.OF_ACTIONS and key:
                     log, block = LogPlace(self._log, partition, message.offset() or 0), key if blocks.is_block(key) else b""
                     for entry, envelope in blocks.list_rows(key, value):
-                        place = letter_record.waiting_place(partition, entry, block)
+                        place = waiting_place(partition, entry, block)
                         if envelope is None:
                             ended[place] = _Ended(entry, message.timestamp()[1], changes.get(place))
                         changes[place] = None if envelope is None else self._decode_letter(place, log, entry, envelope)
@@ -156,7 +154,7 @@ class ChangelogFold:
             raise EntryUnreadable(entry.why)
         found = make_waiting_letter(entry_keys.source(key), entry, self._registry(), "")
         self._letters.note_long_headers(found.headers)
-        return letter_record.of_waiting(found, key, place, log)
+        return of_waiting(found, key, place, log)
 
     def _control(self, partition: int, key: bytes, value: bytes | None) -> None:
         if value is None:
@@ -170,10 +168,10 @@ class ChangelogFold:
 
     def _find_left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
         """Return what is known of a letter that left; None for named, undelivered, and old unknown entries."""
-        if ended.key[0] == NAMED or entry_keys.lane_of(ended.key) in UNDELIVERED:
+        if ended.key[0] == entry_keys.NAMED or entry_keys.lane_of(ended.key) in entry_keys.UNDELIVERED:
             return None
         _, topic, partition, offset = entry_keys.source(ended.key)
-        lane = ended.key[1:LANE_BYTES].hex()
+        lane = ended.key[1:entry_keys.LANE_BYTES].hex()
         left = LeftLetter(topic, partition, offset, ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None)
         if ended.record is not None:
             cell, lineage = ended.record.cell, ended.record.lineage

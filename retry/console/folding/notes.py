@@ -26,7 +26,6 @@ from retry.kafka.interface import Message
 from retry.telemetry import worker_records
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.telemetry.worker_records import KEY as WORKER
-from retry.telemetry.worker_records import WorkerRecord
 
 NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
 
@@ -70,7 +69,7 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 Record = Note | Resolved | KeptFilter | Change
 note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
 kept_filter = json_decoder(KeptFilter, "kept filter")
-_DECODERS: dict[str, Callable[[bytes], Record | WorkerRecord]] = {
+_DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = {
     NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
 }  # fmt: skip
 encode_note = msgspec.json.Encoder().encode

@@ -18,7 +18,6 @@ from retry.delay_queue import entry_keys
 from retry.kafka.interface import Message
 from retry.telemetry import outcomes
 from retry.telemetry.offset_records import KEY as POSITION_KEY
-from retry.telemetry.outcomes import AlikeLetters, OutcomeRecord
 from retry.telemetry.unreadable_records import UNREADABLE
 
 DAY_MS = 86_400_000
@@ -94,7 +93,7 @@ class OutcomesFold:
         self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - KEPT_MS) // HOUR_MS,))
         self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
 
-    def _count_taken(self, alike: AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
+    def _count_taken(self, alike: outcomes.AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
         """Count letters that have much in common; what was decided of each, as far as anybody still asks for it."""
         if not alike.id:
             return []
@@ -142,7 +141,7 @@ class OutcomesFold:
         )  # fmt: skip
 
 
-def _read(value: bytes) -> OutcomeRecord:
+def _read(value: bytes) -> outcomes.OutcomeRecord:
     """Read a record; raises ValueError where no version of this service wrote it, or a newer one did."""
     record = outcomes.read_record(value)
     if format_versions.OUTCOME.newer(record.v):

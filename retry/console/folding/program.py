@@ -22,7 +22,6 @@ from retry.policies.registry import Registry
 from retry.process import start
 from retry.process.logs import LOGGING
 from retry.process.policy_reload import watch_policies
-from retry.process.start import claim_directory
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ def _registry(begin: Begin, tell: Callable[[Report], None], closing: threading.E
     while not closing.is_set():
         try:
             registry = watch_policies(begin.settings, starts_empty=not begin.has_policies)
-            claim_directory(begin.path.parent / "folding")
+            start.claim_directory(begin.path.parent / "folding")
             return registry
         except RetryError as error:
             if str(error) != trouble:

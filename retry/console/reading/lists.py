@@ -13,7 +13,6 @@ from retry.console.reading import letters
 from retry.console.rows import COUNT_MAX, AuditRow, LetterRow, Names, Page, Scope
 from retry.delay_queue.action_records import Action
 from retry.operations.act import overview
-from retry.operations.act.overview import ActionOverview
 
 # Names to complete a filter with, entries that have a name, and the audit.
 
@@ -116,6 +115,6 @@ def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]
     return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
 
 
-def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[ActionOverview]:
+def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[overview.ActionOverview]:
     """List the actions of the last 30 days in these controls that a scope may see, the newest first."""
     return [each for each in overview.overviews(CopiedControls(standing)) if sees_action(scope, each.action)]

@@ -10,11 +10,10 @@ from retry.console.folding.attempts import HOUR_MS, SLOT_MS
 from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS
-from retry.console.reading import groups, lists
-from retry.console.reading.groups import HOURS
+from retry.console.reading import lists
+from retry.console.reading.groups import HOURS, open_groups_since
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
-from retry.delay_queue.control_records import Pause
 from retry.policies.registry import Registry
 from retry.telemetry import worker_records
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord
@@ -52,7 +51,7 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=groups.open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS),
+            new_groups=open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS),
             due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
@@ -133,7 +132,7 @@ class NowQuery:
             for each in actions if each.held is not None and each.status == "held"
         ]  # fmt: skip
 
-    def _pause(self, scope: str, name: str, pause: Pause) -> Held | None:
+    def _pause(self, scope: str, name: str, pause: control_records.Pause) -> Held | None:
         """A pause, where it concerns somebody whom the viewer may see."""
         column = {"team": " AND team = ?", "topic": " AND topic = ?", "target": " AND target = ?"}.get(scope, "")
         letters = self._one(f"SELECT sum(letters) FROM cells WHERE state = 'waiting'{column}{{}}", *((name,) if column else ()))

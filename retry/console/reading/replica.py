@@ -17,9 +17,7 @@ from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
 from retry.console.reading import groups, letters, lists, now
-from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.notes import Notes
-from retry.console.reading.now import NowQuery
 from retry.console.reading.payloads import Payloads
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
 from retry.delay_queue.ramp_records import FAILED
@@ -171,7 +169,7 @@ class Replica:
         """Return all that the console shows of this moment: counts, pauses, shards and workers."""
         with self._reading() as connection:
             report = self._follower.report
-            query = NowQuery(connection, scope, self._registry(), report.retention_ms, clock.wall_ms(), report.as_of_ms)
+            query = now.NowQuery(connection, scope, self._registry(), report.retention_ms, clock.wall_ms(), report.as_of_ms)
             return query.load_now(self._follower.list_shard_positions())
 
     def open_breakers(self) -> Mapping[str, str]:
@@ -211,7 +209,7 @@ class Replica:
         with self._reading() as connection:
             return groups.splits(connection, scope, group_id)
 
-    def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
+    def kinds_since(self, seen: groups.GroupsCursor) -> tuple[groups.GroupsCursor, list[groups.Kind]]:
         """Kinds of failures of what came since then; of all teams. Begin with `GroupsCursor()`."""
         with self._reading() as connection:
             return groups.find_new_kinds(connection, self._readers.file_id, seen)

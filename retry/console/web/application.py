@@ -19,9 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry.console.web import answers, failures, formats, letter, letters, now, sign_in_pages
-from retry.console.web.answers import SecurityHeaders
 from retry.console.web.app import NAV, Console, console_of
-from retry.console.web.formats import FILTERS
 from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
@@ -87,7 +85,7 @@ def environment(assets: Assets) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    found.filters.update(FILTERS)
+    found.filters.update(formats.FILTERS)
     found.globals.update(asset=assets.address, bars=formats.bars, hours=formats.hours, Role=Role)
     return found
 
@@ -116,7 +114,7 @@ def application(
     console.routes = [guard_route(route) for route in routes]
     app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
     app.state.console = console
-    return SecurityHeaders(health.count_answers(app), secure=console.sign_in.origin.secure)
+    return answers.SecurityHeaders(health.count_answers(app), secure=console.sign_in.origin.secure)
 
 
 def _no_route(request: Request, error: Exception) -> Response:

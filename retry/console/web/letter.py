@@ -15,12 +15,10 @@ from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.payload_views import read_header, shape, views
 from retry.console.web.rights import Role, needs
 from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
-from retry.dead_letters import retry_headers
 from retry.dead_letters.dead_letter import read
 from retry.dead_letters.frameworks.detection import KNOWN
 from retry.dead_letters.retry_headers import OURS
 from retry.delay_queue import entry_keys
-from retry.delay_queue.entry_keys import Lane
 from retry.errors import RetryError
 from retry.kafka import consumer_groups
 from retry.kafka.interface import KafkaException
@@ -29,9 +27,7 @@ from retry.operations import blocked_lanes
 from retry.operations.cluster import Cluster
 from retry.operations.explain import evidence as letter_evidence
 from retry.operations.explain import search
-from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explain_evidence
-from retry.operations.explain.search import DecisionRecord, Delivery, LetterLocation
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.syntax import Filter, Term, all_of, glob
 from retry.operations.waiting_entries import WaitingEntry
@@ -56,14 +52,14 @@ def explain_letter(console: Console, row: LetterRow, found: FoundLetter) -> dict
         return {}
 
 
-def _explain(console: Console, row: LetterRow, found: FoundLetter, location: LetterLocation) -> dict[str, list[str]]:
+def _explain(console: Console, row: LetterRow, found: FoundLetter, location: search.LetterLocation) -> dict[str, list[str]]:
     cluster, registry, now_ms = console.cluster(), console.registry(), console.clock_ms()
     entry = found.entry
     record = letter_evidence.record_from_entry(location, entry) if entry else _as_it_came(location, found)
     letter = read(record, registry.route(location.topic).aliases)
     waiting = None if entry is None else WaitingEntry(_build_waiting_key(row, location), entry, _head(console, row))
     forecast = next(cluster.inspector(registry).decide_letters([record], now_ms)) if letter.copyable() else None
-    evidence = LetterEvidence(
+    evidence = letter_evidence.LetterEvidence(
         location, missing=None, record=record, letter=letter, position=location.offset + 1, waiting=waiting,
         blocked=_find_block(console, cluster, registry, row), forbidden=None,
         workers=consumer_groups.count_members(cluster.admin, cluster.names.table_group), decision=_decision(row, found),
@@ -72,18 +68,18 @@ def _explain(console: Console, row: LetterRow, found: FoundLetter, location: Let
     return explain_evidence(evidence, registry, forecast, now_ms).sentences
 
 
-def _location(row: LetterRow) -> LetterLocation | None:
+def _location(row: LetterRow) -> search.LetterLocation | None:
     if row.topic is None or row.partition is None or row.offset is None:
         return None
-    return LetterLocation(row.topic, row.partition, row.offset)
+    return search.LetterLocation(row.topic, row.partition, row.offset)
 
 
-def _as_it_came(location: LetterLocation, found: FoundLetter) -> Record:
-    theirs = [header for header in found.headers if header[0] not in retry_headers.OURS]
+def _as_it_came(location: search.LetterLocation, found: FoundLetter) -> Record:
+    theirs = [header for header in found.headers if header[0] not in OURS]
     return Record(location, found.key, found.value, theirs, found.record.timestamp())
 
 
-def _build_waiting_key(row: LetterRow, location: LetterLocation) -> bytes:
+def _build_waiting_key(row: LetterRow, location: search.LetterLocation) -> bytes:
     lane = entry_keys.lane(row.team or "", location.topic, row.target)
     stem = entry_keys.key_stem(location.topic, location.partition)
     return entry_keys.build_key(row.due_at_ms or 0, stem, location.offset, lane)
@@ -107,21 +103,21 @@ def _find_block(console: Console, cluster: Cluster, registry: Registry, row: Let
         return None
     controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
     why = blocked_lanes.by_policies(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
-    return why(Lane(row.team or "", row.topic or "", row.target))
+    return why(entry_keys.Lane(row.team or "", row.topic or "", row.target))
 
 
-def _decision(row: LetterRow, found: FoundLetter) -> DecisionRecord:
+def _decision(row: LetterRow, found: FoundLetter) -> search.DecisionRecord:
     if found.entry is not None:
         return search.of_entry(found.entry)._replace(failed_ms=row.failed_ms)
     what = DISCARD if row.state == "discarded" else "park"
-    return DecisionRecord(
+    return search.DecisionRecord(
         row.lineage or "", row.team or "", row.policy or "", attempt=(row.attempt or 0) + 1, first_failed_ms=row.first_failed_ms,
         failed_ms=row.failed_ms, taken_ms=None, decision=what, reason=row.reason, due_ms=None, target=row.target,
     )  # fmt: skip
 
 
-def _delivery(row: LetterRow, found: FoundLetter) -> Delivery | None:
-    return Delivery(found.place, None, row.reason, row.action, row.attempt) if found.entry is None else None
+def _delivery(row: LetterRow, found: FoundLetter) -> search.Delivery | None:
+    return search.Delivery(found.place, None, row.reason, row.action, row.attempt) if found.entry is None else None
 
 
 _HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000

@@ -26,8 +26,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from retry.console.web import rights
-from retry.console.web.rights import Granted, Viewer
+from retry.console.web.rights import Granted, Viewer, combine_grants, read_roles
 from retry.errors import SettingsInvalid
 from retry.printable import escape_unprintable
 from retry.reloaded_file import ReloadedFile
@@ -69,7 +68,7 @@ class RolesOfClaims:
         said = claims.get(self._claim)
         values = said if isinstance(said, list) else [said]
         lines = self._file.current()
-        return rights.combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
+        return combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
 
 
 class Provider:
@@ -182,9 +181,9 @@ def _parse_roles(path: Path, text: str) -> dict[str, Granted]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        granted = rights.read_roles(words[1:])
+        granted = read_roles(words[1:])
         if granted is None:
             fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
             raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
         lines.setdefault(words[0], []).append(granted)
-    return {value: rights.combine_grants(parts) for value, parts in lines.items()}
+    return {value: combine_grants(parts) for value, parts in lines.items()}

@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 
 from retry.console.rows import Scope
 from retry.http_server import token_file
-from retry.http_server.token_file import FileKind, Token, TokenFile
 
 EVERY_TEAM = "*"
 ANY_FIELD = "*"
@@ -192,17 +191,17 @@ def _parse_grants(words: list[str]) -> Granted:
     return found
 
 
-_KIND = FileKind("RETRY_CONSOLE_TOKENS", "retry console token", TOKEN_NAME, _parse_grants)
+_KIND = token_file.FileKind("RETRY_CONSOLE_TOKENS", "retry console token", TOKEN_NAME, _parse_grants)
 
 
-class Tokens(TokenFile[Granted]):
+class Tokens(token_file.TokenFile[Granted]):
     """The tokens that may sign in; raises as `TokenFile`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_KIND, path)
 
 
-def viewer_of(token: Token[Granted]) -> Viewer:
+def viewer_of(token: token_file.Token[Granted]) -> Viewer:
     return Viewer(token.name, token.granted.roles, token.granted.reveal)
 
 

@@ -112,7 +112,7 @@ def test_only_who_has_all_or_had_it_a_moment_ago_is_live(
 
 def test_who_is_behind_says_for_how_long_by_how_fast_it_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr(folding_process, "monotonic_s", lambda: now_s)
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
     process = FoldingProcess(Settings(policies=tmp_path / "policies.yaml"), tmp_path / "replica.sqlite", lambda _: None)
 
     def remaining_ms(left: int) -> int | None:
