@@ -82,8 +82,7 @@ def pause(everything: bool, reason: str, until: int | None, by: str, force: bool
     over by the brokers' time.
     """
     scope, name = _find_scope(everything, scopes)
-    asked = control_records.Pause(wall_ms(), reason, until, by)
-    shards = _change_pause(scope, name, asked, force)
+    shards = _change_pause(scope, name, control_records.Pause(wall_ms(), reason, until, by), force)
     say(f"paused {_words(scope, name)} in {shards} shards" + ("" if until is None else f" until {iso(until)}"))
 
 

@@ -126,10 +126,9 @@ def parse_form(form: FormData) -> actions.Ask:
     return _build_ask(text.get("kind", ""), words, names, found, text.get("reason", ""))
 
 
-def list_typed_fields(form: FormData | Mapping[str, str]) -> dict[str, str]:
+def list_typed_fields(form: Mapping[str, Any]) -> dict[str, str]:
     """The fields as they were typed, to be shown again."""
-    items = form.multi_items() if isinstance(form, FormData) else form.items()
-    return {name: str(value) for name, value in items if name not in ("csrf", "name", "select", "selected")}
+    return {name: str(value) for name, value in form.items() if name not in ("csrf", "name", "select", "selected")}
 
 
 def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, reason: str) -> actions.Ask:

@@ -18,7 +18,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -27,7 +26,7 @@ from retry.console.acting import actions, api_answers, standing_actions
 from retry.console.acting.act_pages import action_id
 from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.rows import Scope
-from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, demand_found, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
 from retry.operations.act.action_report import MEMBER_COLUMNS, member_row
@@ -119,9 +118,7 @@ def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list
 
 def _find_overview(console: Console, scope: Scope, found: str) -> ActionOverview:
     about = standing_actions.action(console.replica, scope, found)
-    if about is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days; a new one takes seconds")
-    return about
+    return demand_found(about, "there is no such action, or it is older than 30 days; a new one takes seconds")
 
 
 def _is_ordered(about: ActionOverview | None, what: str) -> bool:

@@ -18,7 +18,7 @@ from retry.console.acting.standing_actions import load_shard_numbers as shards_o
 from retry.console.reading import lists
 from retry.console.reading.selected_letters import SelectedLetters
 from retry.console.web import filters
-from retry.console.web.app import Console
+from retry.console.web.app import Console, demand_found
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
 from retry.errors import ActionRefused, RebuildInProgress
@@ -124,9 +124,7 @@ def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
         return True
     teams = kept.found.request.action.teams
     shows_payload = any(each.diff not in ([], [_HIDDEN]) for each in kept.found.examples)
-    return all(
-        viewer.may(Role.VIEWER, team or None) and (not shows_payload or viewer.may_reveal(team or None)) for team in teams
-    )  # fmt: skip
+    return all(viewer.may(Role.VIEWER, team or None) and (not shows_payload or viewer.may_reveal(team or None)) for team in teams)
 
 
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
@@ -219,8 +217,6 @@ def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> K
 
 
 def _require_operator(found: list[overview.ActionOverview], viewer: Viewer, action_id: str) -> overview.ActionOverview:
-    about = _find_visible_action(found, viewer, action_id)
-    if about is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such action, or it is older than 30 days")
+    about = demand_found(_find_visible_action(found, viewer, action_id), "there is no such action, or it is older than 30 days")
     standing_actions.demand_each(viewer, Role.OPERATOR, about.action.teams)
     return about

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from retry.console.acting import actions, api_answers, audit, openapi, pauses, standing_actions
 from retry.console.acting.act_pages import action_id, parse_body
 from retry.console.acting.action_pages import page_of
-from retry.console.acting.api_answers import Words, limit_of, none, read, respond_json
+from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
 from retry.console.acting.standing_actions import load_shard_numbers as shards_of
@@ -75,9 +75,7 @@ def action(request: Request) -> Response:
 @needs(Role.VIEWER)
 def stream_members(request: Request) -> Response:
     console, found = console_of(request), action_id(request)
-    about = standing_actions.action(console.replica, viewer_of(request).scope(), found)
-    if about is None:
-        raise none("action")
+    about = demand(standing_actions.action(console.replica, viewer_of(request).scope(), found), "action")
     rows = all_members(console.settings, shards_of(console), about)
     lines = (orjson.dumps(member_row(each)) + b"\n" for each in rows)
     return StreamingResponse(lines, media_type="application/x-ndjson")
@@ -167,16 +165,12 @@ def list_letters(request: Request) -> Response:
 def get_letter(request: Request) -> Response:
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
-    row = console.replica.find_letter(viewer.scope(), name)
-    if row is None:
-        raise none("letter")
+    row = demand(console.replica.find_letter(viewer.scope(), name), "letter")
     shown = api_answers.describe_letter(row)
     if given.get("reveal") in ("1", "true"):
         if not viewer.may_reveal(row.team):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")
-        found = console.replica.payloads.find_letter(viewer.scope(), name)
-        if found is None:
-            raise none("letter")
+        found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
         console.audit.reveal(viewer.name, [name], [row.team or ""])
         shown |= api_answers.describe_payload(found)
     return respond_json(shown)
@@ -200,9 +194,7 @@ def answer_groups(request: Request) -> Response:
 @needs(Role.VIEWER)
 def get_group(request: Request) -> Response:
     found = console_of(request).replica.find_group(viewer_of(request).scope(), str(request.path_params["id"]))
-    if found is None:
-        raise none("group")
-    return respond_json(api_answers.describe_group(found))
+    return respond_json(api_answers.describe_group(demand(found, "group")))
 
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")
@@ -234,8 +226,7 @@ def pause(request: Request) -> Response:
 
 @needs(Role.OPERATOR, *_PAUSE_FIELDS)
 def resume(request: Request) -> Response:
-    given = query_of(request)
-    scope, name, reason = (given.get(field, "") for field in _PAUSE_FIELDS)
+    scope, name, reason = (query_of(request).get(field, "") for field in _PAUSE_FIELDS)
     pauses.resume_scope(console_of(request), viewer_of(request), scope, name, reason)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from retry.clock import iso
 from retry.console.acting.previews import KeptPreview
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
-from retry.console.web.app import body_of
+from retry.console.web.app import body_of, demand_found
 from retry.delay_queue.action_records import UNDO
 from retry.delay_queue.control_records import Pause
 from retry.delivery.acted_entry import UNDO_MS
@@ -33,6 +33,7 @@ from retry.policies.registry import Registry
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
 Body = TypeVar("Body", bound=msgspec.Struct)
+_Found = TypeVar("_Found")
 # Written into the changelog, where every worker keeps it.
 Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
@@ -53,9 +54,9 @@ def limit_of(given: dict[str, str]) -> int:
     return int(text)
 
 
-def none(what: str) -> HTTPException:
-    """The refusal of what is not there, or is another team's."""
-    return HTTPException(HTTPStatus.NOT_FOUND, f"there is no such {what}, or it is no more")
+def demand(found: _Found | None, what: str) -> _Found:
+    """Return what was found; raises HTTPException 404 where it is not there, or is another team's."""
+    return demand_found(found, f"there is no such {what}, or it is no more")
 
 
 def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
@@ -178,10 +179,7 @@ def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:
     until_ms = action.asked_at_ms + UNDO_MS if action.kind == "discard" and not about.left else None
     if until_ms is not None and until_ms > now_ms:
         can.append("undo")
-    return {
-        **action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can,
-        "undo_until": _iso(until_ms),
-    }  # fmt: skip
+    return {**action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can, "undo_until": _iso(until_ms)}
 
 
 def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, Any]]:

@@ -120,33 +120,23 @@ class Searched(NamedTuple):
 def build_routes(console: Console) -> list[Route]:
     others = other_entries.read(console.settings.console_schedulers)
     return [
-        *(Route(path, _find_kind(kind, others), name=kind) for kind, path in _PLACES.items()),
-        *(Route(f"{path}/history", _make_history_page(kind, others)) for kind, path in _PLACES.items()),
+        *(Route(path, _make_page(kind, "live", others), name=kind) for kind, path in _PLACES.items()),
+        *(Route(f"{path}/history", _make_page(kind, "history", others)) for kind, path in _PLACES.items()),
         Route("/entries/cancel", cancel, methods=["POST"]),
     ]  # fmt: skip
 
 
-def _find_kind(kind: str, others: list[OtherScheduler]) -> Any:
+def _make_page(kind: str, place: str, others: list[OtherScheduler]) -> Any:
     @needs(Role.VIEWER, *_FIELDS)
-    def show_waiting(request: Request) -> Response:
-        console, scope = console_of(request), viewer_of(request).scope()
-        rows = _Counted(_list_named_entries(console, scope, kind))
-        asks = others if kind == "schedule" and viewer_of(request).may(Role.VIEWER, SCHEDULES) else []
-        return _render_schedules(request, kind, "live", rows, asks)
-
-    return show_waiting
-
-
-def _make_history_page(kind: str, others: list[OtherScheduler]) -> Any:
-    @needs(Role.VIEWER, *_FIELDS)
-    def show_history(request: Request) -> Response:
+    def show_entries(request: Request) -> Response:
         console, viewer = console_of(request), viewer_of(request)
-        if (team := other_entries.TEAMS[kind]) is not None:
+        if place == "history" and (team := other_entries.TEAMS[kind]) is not None:
             demand_role(viewer, Role.VIEWER, team)
-        rows = _Counted(other_entries.iterate_sent(console, viewer.scope(), kind))
-        return _render_schedules(request, kind, "history", rows, others if kind == "schedule" else [])
+        list_entries = _list_named_entries if place == "live" else other_entries.iterate_sent
+        asks = others if kind == "schedule" and viewer.may(Role.VIEWER, SCHEDULES) else []
+        return _render_schedules(request, kind, place, _Counted(list_entries(console, viewer.scope(), kind)), asks)
 
-    return show_history
+    return show_entries
 
 
 @needs(Role.OPERATOR, "kind", "name", "reason")

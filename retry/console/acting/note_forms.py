@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from retry.console.reading.notes import CHARS_MAX
 from retry.console.rows import Group
-from retry.console.web.app import Console, console_of, form_of, viewer_of
+from retry.console.web.app import Console, console_of, demand_found, form_of, viewer_of
 from retry.console.web.failures import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 
@@ -132,9 +132,8 @@ def _find_group(request: Request) -> Group:
 def _require_operator(request: Request, group_id: str) -> Group:
     """The group, of all of whose teams this viewer is operator: what is changed about it is changed for all of them."""
     viewer = viewer_of(request)
-    found = console_of(request).replica.find_group(viewer.scope(), group_id)
-    if found is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it is left")
+    group = console_of(request).replica.find_group(viewer.scope(), group_id)
+    found = demand_found(group, "there is no such kind of failures, or no letter of it is left")
     for team in found.teams or (EVERY_TEAM,):
         demand_role(viewer, Role.OPERATOR, team)
     if not all(viewer.may(Role.OPERATOR, team) for team in teams_of(console_of(request).replica, found)):

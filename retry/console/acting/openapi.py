@@ -46,8 +46,7 @@ _REFUSED = {"409": _problem("it cannot be done like this; detail says what to do
 
 
 def _get(summary: str, schema: str, *parameters: dict[str, Any], **answers: dict[str, Any]) -> dict[str, Any]:
-    told = {code.lstrip("_"): each for code, each in answers.items()}
-    found = {"200": _describe_response("as asked", schema), **_ALWAYS, **told}
+    found = {"200": _describe_response("as asked", schema), **_ALWAYS, **answers}
     return {"summary": summary, "parameters": list(parameters), "responses": found}
 
 
@@ -86,35 +85,35 @@ DOCUMENT: dict[str, Any] = {
     "security": [{"token": []}],
     "paths": {
         "/api/now": {"get": _get("What there is to be seen now", "Now")},
-        "/api/letters": {"get": _get("Letters that a filter means", "Letters", _Q, _AFTER, _LIMIT, _409=_STALE["409"])},
+        "/api/letters": {"get": _get("Letters that a filter means", "Letters", _Q, _AFTER, _LIMIT, **_STALE)},
         "/api/letters/{name}": {"get": _get(
             "One letter; with its payload for who may see it", "Letter", _NAME,
-            _query("reveal", "1: headers and payload, too; the audit says so first"), _404=_GONE["404"],
+            _query("reveal", "1: headers and payload, too; the audit says so first"), **_GONE,
         )},
         "/api/groups": {"get": _get(
-            "Kinds of failures, most letters first", "Groups", _Q, _AFTER, _LIMIT, _query("resolved", "1: those alone that are"),
-            _409=_STALE["409"],
+            "Kinds of failures, most letters first", "Groups", _Q, _AFTER, _LIMIT,
+            _query("resolved", "1: those alone that are"), **_STALE,
         )},
-        "/api/groups/{id}": {"get": _get("One kind of failures", "Group", _ID, _404=_GONE["404"])},
+        "/api/groups/{id}": {"get": _get("One kind of failures", "Group", _ID, **_GONE)},
         "/api/audit": {"get": _get(
             "Who did what, newest first", "Audit", *(_query(name, f"only with this {name}") for name in AUDIT_FIELDS), _AFTER,
-            _LIMIT, _409=_STALE["409"],
+            _LIMIT, **_STALE,
         )},
         "/api/actions": {
-            "get": _get("Actions of the last 30 days", "Actions", _AFTER, _LIMIT, _409=_STALE["409"]),
+            "get": _get("Actions of the last 30 days", "Actions", _AFTER, _LIMIT, **_STALE),
             "post": _post(
                 "Preview an action; nothing is done to any letter", "Ask", "201",
                 "what would be done; 202 with the same fields where that is still worked out", "Preview",
             ),
         },
-        "/api/actions/{id}": {"get": _get("An action, or a preview that was not started", "Action", _ID, _404=_GONE["404"])},
+        "/api/actions/{id}": {"get": _get("An action, or a preview that was not started", "Action", _ID, **_GONE)},
         "/api/actions/{id}/members": {"get": {
-            **_get("Each letter and what became of it, an object a line", "Action", _ID, _404=_GONE["404"]),
+            **_get("Each letter and what became of it, an object a line", "Action", _ID, **_GONE),
             "responses": {"200": _describe_response("lines", "Member", "application/x-ndjson"), **_ALWAYS, **_GONE},
         }},
-        "/api/actions/{id}/start": {"post": {
-            **_post("Start what was previewed; twice is once", "Start", "200", "the workers do it", None, _ID),
-        }},
+        "/api/actions/{id}/start": {
+            "post": _post("Start what was previewed; twice is once", "Start", "200", "the workers do it", None, _ID),
+        },
         **_ORDERS,
         "/api/actions/{id}/undo": {"post": _post(
             "Preview the undo of a discard", "Order", "201", "what would be undone; start it as any preview", "Preview", _ID,

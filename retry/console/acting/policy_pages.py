@@ -213,9 +213,7 @@ def _describe_route(registry: Registry, topic: str, route: PolicyRoute) -> dict[
 
 
 def _describe_check(found: reschedule_dry_run.Rehearsed, left_alone: int | None) -> dict[str, Any]:
-    counts = [
-        {"team": team, "policy": policy, "moves": _moves(moves)} for (team, policy), moves in sorted(found.counts.items())
-    ]  # fmt: skip
+    counts = [{"team": team, "policy": policy, "moves": _moves(moves)} for (team, policy), moves in sorted(found.counts.items())]
     examples = [
         {"move": move.value, "letter": str(each.was), "due_ms": each.was.due_at_ms, "new_due_ms": each.due_at_ms,
          "target": each.target, "reason": each.reason}

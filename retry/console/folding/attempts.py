@@ -125,11 +125,10 @@ class Attempts:
         self._lineages.update(each.lineage for each in letters if each.lineage is not None)
         unknown = [each[:3] for each in letters if each.lineage is None] if self._is_live else []
         if unknown:
-            joined = (
-                "FROM json_each(?) j CROSS JOIN attempts ON topic = j.value ->> 0 AND partition = j.value ->> 1"
-                ' AND "offset" = j.value ->> 2 WHERE lineage IS NOT NULL'
-            )
-            self._lineages.update(select_column(self._connection, "lineage", joined, (bind_ids(unknown),)))
+            self._lineages.update(select_column(
+                self._connection, "lineage", "FROM json_each(?) j CROSS JOIN attempts ON topic = j.value ->> 0 AND"
+                ' partition = j.value ->> 1 AND "offset" = j.value ->> 2 WHERE lineage IS NOT NULL', (bind_ids(unknown),),
+            ))  # fmt: skip
 
     def write(self) -> None:
         """Count what is known by now, before the transaction ends."""
@@ -168,9 +167,7 @@ class Attempts:
 # Where no sample tells what the group passes in that topic, it counts as passed when it was sent.
 
 SETTLE_MS = SETTLE_MINUTES * MINUTE_MS
-_OF_PAIR = (
-    "FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot < ?1 AND consumer_group IS ?2 AND target IS ?3"
-)
+_OF_PAIR = "FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot < ?1 AND consumer_group IS ?2 AND target IS ?3"
 
 
 class Settled:

@@ -165,8 +165,7 @@ def _record(
         cause=_replace_surrogates(failure.cause),
         common=None if message is None else fingerprint.in_common(message), fingerprint=found.fingerprint,
         consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers),
-        policy=_replace_surrogates(found.policy),
-        reason=_replace_surrogates(found.reason),
+        policy=_replace_surrogates(found.policy), reason=_replace_surrogates(found.reason),
     )  # fmt: skip
     key, key_bytes = _decode_record_key(found.key)
     action = found.ours.get(names.ACTION)

@@ -109,23 +109,14 @@ class Cells:
 
 # Rows of letters, put and dropped in batches; what is kept ready of them changes with them.
 
-_FIELDS = ("place", "cell", "sort", *LetterRecord._fields[3:])
-_COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
+_COLUMNS = ", ".join(f'"{name}"' for name in LetterRecord._fields)
 _INTO = f"letters (id, {_COLUMNS})"
 Changes = Mapping[str, LetterRecord | None]
 
 
-class GoneLetter(NamedTuple):
-    """A letter that was dropped, as far as others want to know of it; partition and offset are of the dead letter."""
+class StoredLetter(NamedTuple):
+    """A row of `letters`, as far as it is asked for when it is dropped; partition and offset are of the dead letter."""
 
-    place: str
-    cell: int
-    lineage: str | None
-    partition: int | None
-    offset: int | None
-
-
-class _Row(NamedTuple):
     id: int
     place: str
     cell: int
@@ -136,7 +127,7 @@ class _Row(NamedTuple):
     offset: int | None
 
 
-_COLUMNS_OF_ROW = [f'"{name}"' for name in _Row._fields]
+_COLUMNS_OF_ROW = [f'"{name}"' for name in StoredLetter._fields]
 
 
 class LetterTable:
@@ -151,7 +142,7 @@ class LetterTable:
         self._long_headers: set[str] = set()
         self._next_id = int(connection.execute("SELECT coalesce(max(id), 0) FROM letters").fetchone()[0]) + 1
 
-    def apply_changes(self, changes: Changes) -> list[GoneLetter]:
+    def apply_changes(self, changes: Changes) -> list[StoredLetter]:
         """Put letters, and drop those of which there is None; says which were there before."""
         before = self._read_rows_at(changes)
         self._delete(before)
@@ -159,7 +150,7 @@ class LetterTable:
         touched = {row.named for row in before} | {record.named for record in changes.values() if record is not None}
         for name in touched - {None}:
             self._settle_name(name)
-        return [GoneLetter(row.place, row.cell, row.lineage, row.partition, row.offset) for row in before]
+        return before
 
     def note_long_headers(self, headers: Headers) -> None:
         """Remember which headers are not kept of each letter, and so cannot be asked for."""
@@ -171,13 +162,13 @@ class LetterTable:
     def drop_where(self, condition: str, parameters: Sequence[object]) -> None:
         """Drop letters that a condition of SQL, which is not made from anybody's text, holds for."""
         found = select_rows(self._connection, _COLUMNS_OF_ROW, f"FROM letters WHERE {condition}", parameters)
-        self._delete([_Row(*row) for row in found])
+        self._delete([StoredLetter(*row) for row in found])
 
-    def _read_rows_at(self, places: Iterable[str]) -> list[_Row]:
+    def _read_rows_at(self, places: Iterable[str]) -> list[StoredLetter]:
         rest = "FROM letters WHERE place IN (SELECT value FROM json_each(?))"
-        return [_Row(*row) for row in select_rows(self._connection, _COLUMNS_OF_ROW, rest, (bind_ids(places),))]
+        return [StoredLetter(*row) for row in select_rows(self._connection, _COLUMNS_OF_ROW, rest, (bind_ids(places),))]
 
-    def _delete(self, gone: Sequence[_Row]) -> None:
+    def _delete(self, gone: Sequence[StoredLetter]) -> None:
         if not gone:
             return
         among = bind_ids(row.id for row in gone)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from retry import clock
 from retry.console.folding.attempts import KEPT_MS, Attempts, LeftLetter
 from retry.console.folding.letter_record import LetterRecord, LogPlace, of_resting, of_waiting, resting_place, waiting_place
-from retry.console.folding.letter_table import Cells, GoneLetter, LetterTable
+from retry.console.folding.letter_table import Cells, LetterTable, StoredLetter
 from retry.delay_queue import blocks, entry_keys, returned_offsets
-from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
+from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import Unopened
 from retry.delay_queue.ramp_records import FAILED
 from retry.delay_queue.returned_offsets import BLOCK_BYTES, OFFSETS_A_BLOCK, RETURNED, ParkedPlace
@@ -112,11 +112,10 @@ class ChangelogFold:
     def __init__(
         self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters,
         attempts: Attempts, log: int, resting: Collection[str], registry: Callable[[], Registry],
-        codec: EnvelopeCodec = PLAIN,
     ) -> None:
         self._connection, self._cells, self._letters, self._returned = connection, cells, letters, returned
         self._attempts, self._resting = attempts, resting
-        self._log, self._registry, self._codec = log, registry, codec
+        self._log, self._registry = log, registry
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         changes: dict[str, LetterRecord | None] = {}
@@ -149,7 +148,7 @@ class ChangelogFold:
         self._attempts.put_left([found for each in left if (found := self._find_left(*each)) is not None])
 
     def _decode_letter(self, place: str, log: LogPlace, key: bytes, envelope: bytes) -> LetterRecord:
-        entry = self._codec.decode_to_show(key, envelope)
+        entry = PLAIN.decode_to_show(key, envelope)
         if isinstance(entry, Unopened) and entry.is_foreign:
             raise EntryUnreadable(entry.why)
         found = make_waiting_letter(entry_keys.source(key), entry, self._registry(), "")
@@ -166,7 +165,7 @@ class ChangelogFold:
         statement = "DELETE FROM ramp_failed WHERE mark = ?" if value is None else "INSERT OR IGNORE INTO ramp_failed VALUES (?)"
         self._connection.execute(statement, (mark,))
 
-    def _find_left(self, ended: _Ended, gone: GoneLetter | None) -> LeftLetter | None:
+    def _find_left(self, ended: _Ended, gone: StoredLetter | None) -> LeftLetter | None:
         """Return what is known of a letter that left; None for named, undelivered, and old unknown entries."""
         if ended.key[0] == entry_keys.NAMED or entry_keys.lane_of(ended.key) in entry_keys.UNDELIVERED:
             return None

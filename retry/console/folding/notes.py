@@ -108,9 +108,7 @@ class NotesFold:
       regroup: functions that are called when merges or splits have changed.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]]
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]]) -> None:
         self._connection, self._grouping, self._regroup = connection, grouping, regroup
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:

@@ -53,9 +53,7 @@ _INSERT = f"INSERT INTO outcome_cells (digest, group_id, lane, {_COLUMNS}) VALUE
 class OutcomesFold:
     """The fold of the outcomes topic: failures by hour, decisions and consumer positions; only for the thread that folds."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, grouping: Regrouping, attempts: Attempts, settled: Settled
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, grouping: Regrouping, attempts: Attempts, settled: Settled) -> None:
         self._connection, self._grouping, self._attempts, self._settled = connection, grouping, attempts, settled
         self._ids: dict[OutcomeCell, int] = {}
         self._failed: Counter[tuple[int, int]] = Counter()

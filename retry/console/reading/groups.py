@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -48,19 +49,16 @@ def list_groups(
         counted += _without_letters(connection, scope, {each.group for each in counted}, now_ms)
     done = resolved_groups(connection)
     listed = sorted((each for each in counted if (each.group in done) == resolved), key=lambda each: each.place)
-    begin = 0
+    numbers, begin = [each.place[0] for each in listed], 0
     if position is not None:
         # The number of letters, and how many of the groups with as many were shown.
-        begin = next((n for n, each in enumerate(listed) if each.place[0] > position[0]), len(listed))
-        first = next((n for n, each in enumerate(listed) if each.place[0] >= position[0]), len(listed))
-        begin = min(begin, first + position[1])
+        begin = min(bisect_right(numbers, position[0]), bisect_left(numbers, position[0]) + position[1])
     shown = listed[begin : begin + limit]
     groups = [_build_group(connection, scope, each, now_ms, done) for each in shown]
     following = None
     if shown and begin + limit < len(listed):
         last = shown[-1].place[0]
-        first = next(n for n, each in enumerate(listed) if each.place[0] == last)
-        following = last, begin + len(shown) - first
+        following = last, begin + len(shown) - bisect_left(numbers, last)
     cursor = letters.encode_cursor(file_id, question, following)
     return Page(groups, cursor, min(len(listed), COUNT_MAX), is_partial, None, is_partial)
 

@@ -84,9 +84,10 @@ def answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return _render_error(request, HTTPStatus(error.status_code), detail, error.headers)
     if isinstance(error, errors.RebuildInProgress):
-        return _rebuilding(request, error)
-    column = error.column if isinstance(error, errors.FilterInvalid) else None
-    return _render_error(request, _status(error), detail, column=column)
+        headers = {"Retry-After": str(_REBUILD_S)}
+        return _render_error(request, _status(error), detail, headers, "rebuilding.html", progress=error.progress)
+    column = {"column": error.column} if isinstance(error, errors.FilterInvalid) else {}
+    return _render_error(request, _status(error), detail, **column)
 
 
 def told_of(request: Request, error: Exception) -> str:
@@ -123,19 +124,10 @@ def problem(status: HTTPStatus, detail: str, headers: Any = None, **more: Any) -
 
 
 def _render_error(
-    request: Request, status: HTTPStatus, detail: str, headers: Any = None, *, column: int | None = None
+    request: Request, status: HTTPStatus, detail: str, headers: Any = None, template: str = "error.html", **more: Any
 ) -> Response:
     if is_api(request):
-        return problem(status, detail, headers, **({} if column is None else {"column": column}))
-    answer = render_page(request, "error.html", status, title=status.phrase, detail=detail, column=column)
+        return problem(status, detail, headers, **more)
+    answer = render_page(request, template, status, **{"title": status.phrase, "detail": detail, "column": None, **more})
     answer.headers.update(headers or {})
-    return answer
-
-
-def _rebuilding(request: Request, error: errors.RebuildInProgress) -> Response:
-    headers = {"Retry-After": str(_REBUILD_S)}
-    if is_api(request):
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers, progress=error.progress)
-    answer = render_page(request, "rebuilding.html", HTTPStatus.SERVICE_UNAVAILABLE, progress=error.progress)
-    answer.headers.update(headers)
     return answer

@@ -21,10 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jinja2
 from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from retry.console.web.live import Live
     from retry.console.web.sign_in import Session, SignIn
 
+_Found = TypeVar("_Found")
 # In the order in which they are shown; a page that no module serves is left out.
 NAV = (
     ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
@@ -119,6 +121,13 @@ def body_of(request: Request) -> bytes:
 
 def query_of(request: Request) -> dict[str, str]:
     return dict(request.query_params)
+
+
+def demand_found(found: _Found | None, told: str) -> _Found:
+    """Return what was found; raises HTTPException 404, with a sentence for who asked, where that is nothing."""
+    if found is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, told)
+    return found
 
 
 def render_page(

@@ -16,7 +16,7 @@ from retry.console.acting.audit import REVEAL
 from retry.console.reading.replica import Replica
 from retry.console.rows import Group, Page
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, demand_found, query_of, render_page, viewer_of
 from retry.console.web.letter import find_example
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
@@ -100,9 +100,7 @@ def render_group(request: Request) -> Response:
 def _build_group_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
     """Collect the template variables for the page of one group; raises HTTPException 404 where there is none."""
     replica, scope = console.replica, sight.scope
-    group = replica.find_group(scope, wanted)
-    if group is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such kind of failures, or no letter of it any more")
+    group = demand_found(replica.find_group(scope, wanted), "there is no such kind of failures, or no letter of it any more")
     splits = replica.splits(scope, group.id)
     teams = teams_of(replica, group)
     # They name kinds and people of each of these teams.

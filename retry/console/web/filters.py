@@ -73,8 +73,7 @@ def _fitting(values: Iterable[str], begun: str) -> list[str]:
 
 
 def _quote_value(value: str) -> str:
-    escaped = re.sub(r'(["\\*])', r"\\\1", value)
-    return f'"{escaped}"'
+    return '"' + re.sub(r'(["\\*])', r"\\\1", value) + '"'
 
 
 def exactly(field: str, value: str) -> str:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.rows import LetterRow, Scope
-from retry.console.web.app import Console, console_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.payload_views import read_header, shape, views
 from retry.console.web.rights import Role, needs
 from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
@@ -149,9 +149,7 @@ def build_routes(console: Console) -> list[Route]:
 
 def _find_letter(request: Request) -> LetterRow:
     row = console_of(request).replica.find_letter(viewer_of(request).scope(), request.path_params["name"])
-    if row is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such letter, or it waits and rests no more")
-    return row
+    return demand_found(row, "there is no such letter, or it waits and rests no more")
 
 
 def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *, is_revealed: bool) -> dict[str, Any]:

@@ -102,11 +102,11 @@ class Provider:
         claims = self._claims(self._id_token(code, pending.verifier), pending.nonce)
         # An address that the provider has not seen to be the person's own may be anybody's.
         known = _NAMES if claims.get("email_verified", True) is True else _NAMES[1:]
-        name = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
-        viewer = partial(self._viewer, escape_unprintable(name, 100), claims)
+        said = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
+        name = escape_unprintable(said, 100)
+        viewer = partial(self._viewer, name, claims)
         if viewer() is None:
-            who = escape_unprintable(name, 100)
-            raise SignInFailed(f"{who} has signed in, and has no role here; ask who runs this console for one.")
+            raise SignInFailed(f"{name} has signed in, and has no role here; ask who runs this console for one.")
         return viewer
 
     def _viewer(self, name: str, claims: Mapping[str, Any]) -> Viewer | None:
