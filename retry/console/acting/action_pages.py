@@ -24,13 +24,11 @@ from starlette.routing import Route
 
 from retry.console.acting import actions, api_answers, standing_actions
 from retry.console.acting.act_pages import action_id
-from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, demand_found, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
-from retry.operations.act.action_report import MEMBER_COLUMNS, member_row
-from retry.operations.act.action_report import list_member_results as all_members
+from retry.operations.act.action_report import MEMBER_COLUMNS, list_member_results, member_row
 from retry.operations.act.overview import ActionOverview
 
 PAGE = 50
@@ -91,7 +89,7 @@ def download_members(request: Request) -> Response:
     """Each letter of an action and what became of it; read from the audit while it is sent."""
     console, found = console_of(request), action_id(request)
     about = _find_overview(console, viewer_of(request).scope(), found)
-    rows = all_members(console.settings, shards_of(console), about)
+    rows = list_member_results(console.settings, standing_actions.load_shard_numbers(console), about)
     headers = {"Content-Disposition": f'attachment; filename="action-{found}.csv"'}
     return StreamingResponse(_csv(map(member_row, rows)), media_type="text/csv; charset=utf-8", headers=headers)
 

@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from retry.console.acting import standing_actions
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
-from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.reading import lists
 from retry.console.reading.selected_letters import SelectedLetters
 from retry.console.web import filters
@@ -83,7 +82,7 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
 def _make_preview(
     console: Console, viewer: Viewer, asked: Ask, request: Request, registry: Registry, kept: KeptPreview
 ) -> Preview:
-    settings, shards, scope = console.settings, shards_of(console), viewer.sight().acts
+    settings, shards, scope = console.settings, standing_actions.load_shard_numbers(console), viewer.sight().acts
     start.demand_readiness(shards.admin, settings.app_id)
     now_ms = shards.now_ms()
     selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(scope)
@@ -174,7 +173,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
     if expect is not None and expect != count:
         raise ActionRefused(f"these are {count:,} letters, not {expect:,}; nothing was done")
     standing_actions.demand_each(viewer, Role.OPERATOR, found.request.action.teams)
-    shards = shards_of(console)
+    shards = standing_actions.load_shard_numbers(console)
     start.demand_readiness(shards.admin, console.settings.app_id)
     kept.is_spent = True
     start.start_preview(shards, found)
@@ -182,7 +181,7 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
     """The action of this id as the changelog has it; None where there is none that this viewer may see."""
-    return _find_visible_action(overview.overviews(shards_of(console)), viewer, action_id)
+    return _find_visible_action(overview.overviews(standing_actions.load_shard_numbers(console)), viewer, action_id)
 
 
 def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
@@ -193,7 +192,7 @@ def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, a
 def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
     """Hold, resume or cancel an action; raises ActionRefused where nothing of it is left, or it is not held, and HTTPException
     404 or 403."""
-    shards = shards_of(console)
+    shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     overview.ORDERS[what](shards, about, viewer.name, reason)
 
@@ -201,7 +200,7 @@ def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reas
 def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:
     """Have a preview of the undo of a discard worked out; raises ActionRefused, which says what can be done instead, and
     HTTPException 404 or 403."""
-    shards = shards_of(console)
+    shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     start.demand_readiness(shards.admin, console.settings.app_id)
     asked = start.undoing(Audit(console.settings, shards.admin), about, viewer.name, reason)

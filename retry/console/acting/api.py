@@ -20,14 +20,12 @@ from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
-from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.reading.lists import AUDIT_FIELDS
 from retry.console.web import filters
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
-from retry.operations.act.action_report import list_member_results as all_members
-from retry.operations.act.action_report import member_row
+from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.moments import moment_ms
 
@@ -76,7 +74,7 @@ def action(request: Request) -> Response:
 def stream_members(request: Request) -> Response:
     console, found = console_of(request), action_id(request)
     about = demand(standing_actions.action(console.replica, viewer_of(request).scope(), found), "action")
-    rows = all_members(console.settings, shards_of(console), about)
+    rows = list_member_results(console.settings, standing_actions.load_shard_numbers(console), about)
     lines = (orjson.dumps(member_row(each)) + b"\n" for each in rows)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 

@@ -25,8 +25,7 @@ from retry.operations import pauses
 from retry.operations.act.action_report import action_object, order_told, preview_object, ramp_object
 from retry.operations.act.options import UNASKED_MAX
 from retry.operations.act.overview import ActionOverview
-from retry.operations.act.preview import Preview, estimate
-from retry.operations.act.preview import describe_reason as told_reason
+from retry.operations.act.preview import Preview, describe_reason, estimate
 from retry.operations.act.start import PREVIEW_MS_MAX
 from retry.operations.found_letter import FoundLetter
 from retry.policies.registry import Registry
@@ -162,7 +161,7 @@ def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
 def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
     chosen, action = found.chosen, found.request.action
     takes = estimate(found, registry, max(1, len(chosen.keys)))
-    refused = [{"reason": why, "letters": n, "told": told_reason(why)} for why, n in chosen.refused.most_common()]
+    refused = [{"reason": why, "letters": n, "told": describe_reason(why)} for why, n in chosen.refused.most_common()]
     return {
         **preview_object(found), "refused": refused, "target": action.target, "reason": action.reason, "teams": action.teams,
         "order": order_told(action.kind) if chosen.ordered else None,

@@ -14,7 +14,6 @@ from starlette.routing import Route
 from retry.console.acting import api_answers, standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.standing_actions import demand_each
-from retry.console.acting.standing_actions import load_shard_numbers as shards_of
 from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
@@ -66,7 +65,7 @@ def pause_scope(
     checked = scope != "all" and not force
     if checked and (wrong := pauses.describe_unknown(console.registry(), console.settings, scope, name)):
         raise ActionRefused(f"the policy file {wrong}; nothing was paused")
-    shards = shards_of(console)
+    shards = standing_actions.load_shard_numbers(console)
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)
     _write_audit(console, viewer, "pause", scope, name, reason)
     pauses.pause(shards, scope, name, asked)
@@ -75,7 +74,7 @@ def pause_scope(
 def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
     """End a pause; raises HTTPException as `pause_scope`."""
     _demand_operator(console, viewer, scope, name)
-    shards = shards_of(console)
+    shards = standing_actions.load_shard_numbers(console)
     _write_audit(console, viewer, "resume", scope, name, reason)
     pauses.resume(shards, scope, name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -49,9 +50,7 @@ class ReplicaReaders:
         self._path, self._found_corrupt = path, found_corrupt
         # Each with the id of its file: who reads may give one back when another file is shown by then.
         self._idle: queue.LifoQueue[tuple[str, sqlite3.Connection]] = queue.LifoQueue()
-        self._permits: queue.Queue[None] = queue.Queue()
-        for _ in range(_READERS_MAX):
-            self._permits.put(None)
+        self._permits = threading.BoundedSemaphore(_READERS_MAX)
         self.file_id = ""
 
     def switch_file(self, file_id: str) -> None:
@@ -75,7 +74,7 @@ class ReplicaReaders:
         """
         if not self.file_id:
             raise RebuildInProgress(progress)
-        self._permits.get()
+        self._permits.acquire()
         file_id, connection = self.file_id, None
         try:
             connection = self._reader(file_id, progress)
@@ -92,7 +91,7 @@ class ReplicaReaders:
         finally:
             if connection is not None:
                 self._give_back(connection, file_id)
-            self._permits.put(None)
+            self._permits.release()
 
     def _reader(self, file_id: str, progress: float) -> sqlite3.Connection:
         with suppress(queue.Empty):

@@ -86,7 +86,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, errors.RebuildInProgress):
         headers = {"Retry-After": str(_REBUILD_S)}
         return _render_error(request, _status(error), detail, headers, "rebuilding.html", progress=error.progress)
-    column = {"column": error.column} if isinstance(error, errors.FilterInvalid) else {}
+    column: dict[str, Any] = {"column": error.column} if isinstance(error, errors.FilterInvalid) else {}
     return _render_error(request, _status(error), detail, **column)
 
 

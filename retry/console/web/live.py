@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from retry.console.web.answers import FAULT, describe_error
 from retry.console.web.app import query_of, session_of
-from retry.console.web.rights import Role, Sight, Viewer, needs
+from retry.console.web.rights import Role, Sight, needs
 from retry.console.web.sign_in import Session
 from retry.errors import RetryError
 from retry.kafka.interface import KafkaException
@@ -68,9 +68,6 @@ class _Stream:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     unsent: list[str] = field(default_factory=list)
     sent: dict[str, str] = field(default_factory=dict)
-
-    def parse_wanted(self, viewer: Viewer) -> PartRequest:
-        return PartRequest(self.name, self.argument, viewer.sight())
 
     def give(self, part: str, html: str) -> None:
         """Send it, unless that is what is shown already."""
@@ -178,7 +175,7 @@ class Live:
                 # Signed out: the stream ends, and htmx is sent to sign in when it connects again.
                 self._end_stream(stream)
                 continue
-            wanted = stream.parse_wanted(viewer)
+            wanted = PartRequest(stream.name, stream.argument, viewer.sight())
             if wanted not in parts:
                 parts[wanted] = await self._refresh_part(wanted, generation)
             made = parts[wanted]

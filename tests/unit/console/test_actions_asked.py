@@ -50,7 +50,8 @@ class Kafka:
         self.starting = threading.Event()
         self.starting.set()
         monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
-        monkeypatch.setattr(actions, "shards_of", lambda _: SimpleNamespace(admin=None, count=1, now_ms=lambda: NOW_MS))
+        shards = SimpleNamespace(admin=None, count=1, now_ms=lambda: NOW_MS)
+        monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: shards)
         monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
         monkeypatch.setattr(actions, "Cluster", lambda _: None)
         monkeypatch.setattr(actions, "preview", self.preview)
@@ -374,9 +375,9 @@ def test_each_letter_of_an_action_is_told_and_no_cell_is_a_formula(
         MemberResult(NOW_MS, 1, AuditLetter("done", "orders.DLT/0/1", NOW_MS, None, "a", NOW_MS + 5, "=cmd|' /C calc'!A0")),
         MemberResult(None, 0, AuditLetter("not_yet", parked="@orders.parked/0/7")),
     ]
+    monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: None)
     for module in (action_pages, api):
-        monkeypatch.setattr(module, "shards_of", lambda _: None)
-        monkeypatch.setattr(module, "all_members", lambda *_: iter(results))
+        monkeypatch.setattr(module, "list_member_results", lambda *_: iter(results))
     answer = console.ask(ANN, "GET", f"/actions/{action_id}/members.csv")
     assert answer.headers["content-disposition"] == f'attachment; filename="action-{action_id}.csv"'
     head_row, one, two = csv.reader(answer.text.splitlines())

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from retry.console import server as acting
-from retry.console.acting import action_pages, actions, api, other_entries, pauses, standing_actions
+from retry.console.acting import action_pages, actions, api, other_entries, standing_actions
 from retry.console.reading import lists
 from retry.console.rows import AuditRow, Freshness
 from retry.console.web.guard import guard_route
@@ -81,10 +81,9 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
     standing = SimpleNamespace(admin=None, list_records=lists.CopiedControls(console().replica.controls()).list_records)
     monkeypatch.setattr(standing_actions, "WITHIN_S", 0.0)
-    for module in (actions, action_pages, api, pauses):
-        monkeypatch.setattr(module, "shards_of", lambda _: standing)
+    monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: standing)
     for module in (action_pages, api):
-        monkeypatch.setattr(module, "all_members", lambda *_: iter([]))
+        monkeypatch.setattr(module, "list_member_results", lambda *_: iter([]))
     for what in actions.ORDERS:
         monkeypatch.setitem(actions.ORDERS, what, lambda *_: None)
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)

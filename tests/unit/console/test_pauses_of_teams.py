@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What is asked of the shards."""
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
-    monkeypatch.setattr(pauses, "shards_of", lambda _: SimpleNamespace())
+    monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: SimpleNamespace())
     monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: told.append((scope, name, pause)))
     monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: told.append((scope, name, None)))
     return told
