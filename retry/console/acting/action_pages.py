@@ -29,7 +29,7 @@ from retry.console.web.app import Console, console_of, demand_found, form_of, qu
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import ActionRefused, CursorStale
 from retry.operations.act.action_report import MEMBER_COLUMNS, list_member_results, member_row
-from retry.operations.act.overview import ActionOverview
+from retry.operations.act.overview import ORDERS, ActionOverview
 
 PAGE = 50
 _WAIT_S = 3.0
@@ -44,7 +44,7 @@ def build_routes(console: Console) -> list[Route]:
     return [
         Route("/actions", list_), Route("/actions/{id}", render_action), Route("/actions/{id}/members.csv", download_members),
         Route("/actions/{id}/undo", preview_undo, methods=["POST"]),
-        *(Route(f"/actions/{{id}}/{what}", submit_order, methods=["POST"], name=what) for what in actions.ORDERS),
+        *(Route(f"/actions/{{id}}/{what}", submit_order, methods=["POST"], name=what) for what in ORDERS),
     ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
 from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
+from retry.operations.act.overview import ORDERS
 from retry.operations.moments import moment_ms
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.
@@ -130,7 +131,7 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
         Route("/api/actions/{id}", action), Route("/api/actions/{id}/members", stream_members),
         Route("/api/actions/{id}/start", start, methods=["POST"]),
         Route("/api/actions/{id}/undo", preview_undo, methods=["POST"]),
-        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=["POST"], name=f"api-{what}") for what in actions.ORDERS),
+        *(Route(f"/api/actions/{{id}}/{what}", accept_order, methods=["POST"], name=f"api-{what}") for what in ORDERS),
         Route("/api/pauses", list_pauses), Route("/api/pauses", pause, methods=["POST"]),
         Route("/api/pauses", resume, methods=["DELETE"]), Route("/api/openapi.json", document),
     ]  # fmt: skip
