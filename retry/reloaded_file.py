@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -52,6 +52,17 @@ class ReloadedFile(Generic[_Parsed]):
             raise SettingsInvalid(self._setting, f"{self._path} cannot be read: {error}") from error
         except UnicodeDecodeError:
             raise SettingsInvalid(self._setting, f"{self._path} is not UTF-8 text; is it the right file?") from None
+
+
+def number_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with their numbers from 1; empty ones, and those that begin with #, are left out.
+
+    >>> list(number_lines("# made by ann\\n\\n  first \\nsecond"))
+    [(3, 'first'), (4, 'second')]
+    """
+    for n, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if line and not line.startswith("#"):
+            yield n, line
 
 
 def hash_files(files: Iterable[Path]) -> bytes:

@@ -32,6 +32,7 @@ from retry.dead_letters.retry_headers import WEBHOOK_ID
 from retry.errors import SettingsInvalid, UrlRefused
 from retry.http_client.connection_pool import AnswerTooLarge, ConnectionPool, HostConnection
 from retry.http_client.ssrf_guard import ResolvedHost, SsrfGuard
+from retry.reloaded_file import number_lines
 
 # Signatures by the Standard Webhooks specification, version 1: https://www.standardwebhooks.com.
 
@@ -57,8 +58,7 @@ def secret_of(text: str) -> bytes:
 
 def secrets_of(text: str) -> list[bytes]:
     """Read the keys of a file, one secret a line, without empty lines and comments; raises as `secret_of`."""
-    lines = (line.strip() for line in text.splitlines())
-    return [secret_of(line) for line in lines if line and not line.startswith("#")]
+    return [secret_of(line) for _, line in number_lines(text)]
 
 
 def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from retry import clock
 from retry.errors import SettingsInvalid
-from retry.reloaded_file import ReloadedFile
+from retry.reloaded_file import ReloadedFile, number_lines
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +117,7 @@ def make_token(name: str, granted: Sequence[str] = (), until_ms: int | None = No
 
 
 def _parse_tokens(kind: FileKind[Grant], path: Path, text: str) -> list[Token[Grant]]:
-    lines = ((n, line.split()) for n, line in enumerate(text.splitlines(), 1))
-    return [_token(kind, f"{path}:{n}", words) for n, words in lines if words and not words[0].startswith("#")]
+    return [_token(kind, f"{path}:{n}", line.split()) for n, line in number_lines(text)]
 
 
 def _token(kind: FileKind[Grant], place: str, words: list[str]) -> Token[Grant]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retry.errors import SettingsInvalid
-from retry.reloaded_file import ReloadedFile
+from retry.reloaded_file import ReloadedFile, number_lines
 
 SETTING = "RETRY_ENCRYPTION_KEYS"
 KEY_BYTES, DIGEST_BYTES = 32, 16
@@ -47,8 +47,7 @@ def parse(text: str) -> Keys:
     Raises:
       SettingsInvalid: a line is no key, or an id is there twice; the message repeats nothing of what is no key.
     """
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    lines = [line for _, line in number_lines(text)]
     seals = not lines or lines[0] != _PLAIN
     by_id: dict[str, bytes] = {}
     for number, line in enumerate(lines if seals else lines[1:], 1):

@@ -29,7 +29,7 @@ from joserfc.jwk import KeySet
 from retry.console.web.rights import Granted, Viewer, combine_grants, read_roles
 from retry.errors import SettingsInvalid
 from retry.printable import escape_unprintable
-from retry.reloaded_file import ReloadedFile
+from retry.reloaded_file import ReloadedFile, number_lines
 
 _WAIT_S, _SKEW_S = 10.0, 60
 _PENDING_MAX, _PENDING_MS = 1_000, 600_000
@@ -177,13 +177,11 @@ _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 def _parse_roles(path: Path, text: str) -> dict[str, Granted]:
     lines: dict[str, list[Granted]] = {}
-    for n, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        granted = read_roles(words[1:])
+    for n, line in number_lines(text):
+        value, *words = line.split()
+        granted = read_roles(words)
         if granted is None:
             fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
             raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
-        lines.setdefault(words[0], []).append(granted)
+        lines.setdefault(value, []).append(granted)
     return {value: combine_grants(parts) for value, parts in lines.items()}
