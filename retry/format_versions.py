@@ -41,6 +41,11 @@ class Format(NamedTuple):
         """Whether something is of a version that only newer ones of this service know."""
         return isinstance(version, int) and version > max(self.reads)
 
+    def refuse_newer(self, version: object, error: type[Exception]) -> None:
+        """Raise an error of this type where something is of a version that only newer ones of this service know."""
+        if self.newer(version):
+            raise error(self.describe_version(version))
+
     def describe_version(self, version: object) -> str:
         """Say in one sentence that a newer version of the service wrote `version`, and which ones this worker reads."""
         reads = ", ".join(map(str, sorted(self.reads)))

@@ -233,8 +233,7 @@ def check_slice(value: bytes) -> None:
         version = msgspec.msgpack.decode(msgspec.msgpack.decode(value, type=list[msgspec.Raw])[0])
     except (*DECODE_ERRORS, IndexError):
         return
-    if format_versions.ACTION.newer(version):
-        raise EntryNewer(format_versions.ACTION.describe_version(version))
+    format_versions.ACTION.refuse_newer(version, EntryNewer)
 
 
 def encode(record: Action | Order | Tally) -> bytes:

@@ -89,8 +89,7 @@ def check(key: bytes, value: bytes) -> None:
     except DECODE_ERRORS as error:
         raise EntryUnreadable(f"a control record cannot be read: {error}") from error
     known = format_versions.ACTION if key.startswith(_ACTION) else format_versions.CONTROL
-    if known.newer(version):
-        raise EntryNewer(known.describe_version(version))
+    known.refuse_newer(version, EntryNewer)
     if key.startswith(_PAUSE):
         _read(value, _decode_pause)
     elif key.startswith(_RESCHEDULE):

@@ -185,8 +185,7 @@ def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
         version = msgspec.msgpack.decode(_fields(value)[0])
     except (*DECODE_ERRORS, IndexError):
         return
-    if of.newer(version):
-        raise EntryNewer(of.describe_version(version))
+    of.refuse_newer(version, EntryNewer)
 
 
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:

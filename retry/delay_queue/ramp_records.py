@@ -172,7 +172,7 @@ def failed_at_ms(value: bytes) -> int:
 
 def check_failed(value: bytes) -> None:
     """Look at a mark's version and length; raises EntryNewer where a newer one wrote it, EntryUnreadable where none did."""
-    if value and format_versions.ACTION.newer(value[0]):
-        raise EntryNewer(format_versions.ACTION.describe_version(value[0]))
+    if value:
+        format_versions.ACTION.refuse_newer(value[0], EntryNewer)
     if len(value) != _FAILED_AT.size:
         raise EntryUnreadable(f"{len(value)} bytes are no mark of a letter that failed again")

@@ -69,8 +69,8 @@ def describe_place(member_key: bytes, parking: Mapping[str, str]) -> str:
 
 def check(bitmap: bytes) -> None:
     """Look at a bitmap's version and length; raises EntryNewer where a newer one wrote it, EntryUnreadable where none did."""
-    if bitmap and format_versions.ACTION.newer(bitmap[0]):
-        raise EntryNewer(format_versions.ACTION.describe_version(bitmap[0]))
+    if bitmap:
+        format_versions.ACTION.refuse_newer(bitmap[0], EntryNewer)
     if len(bitmap) != _VALUE_BYTES:
         raise EntryUnreadable(f"{len(bitmap)} bytes are no bitmap of returned letters")
 

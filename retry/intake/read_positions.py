@@ -197,8 +197,7 @@ def fold_record(message: Message, positions: dict[Partition, ReadPosition], requ
     try:
         version = _read_version(value).v
         # Before the key, which may be of a newer kind, too.
-        if format_versions.READ_POSITION.newer(version):
-            raise ReadPositionNewer(format_versions.READ_POSITION.describe_version(version))
+        format_versions.READ_POSITION.refuse_newer(version, ReadPositionNewer)
         if version not in format_versions.READ_POSITION.reads:
             raise ValueError(f"there is no {format_versions.READ_POSITION.name} {version}")
         partition = _parse_place(key.removeprefix(_REQUEST))

@@ -142,6 +142,5 @@ class OutcomesFold:
 def _read(value: bytes) -> outcomes.OutcomeRecord:
     """Read a record; raises ValueError where no version of this service wrote it, or a newer one did."""
     record = outcomes.read_record(value)
-    if format_versions.OUTCOME.newer(record.v):
-        raise ValueError(format_versions.OUTCOME.describe_version(record.v))
+    format_versions.OUTCOME.refuse_newer(record.v, ValueError)
     return record

@@ -109,8 +109,8 @@ def _look_closely(key: bytes, value: bytes | None) -> bool:
     if kind not in _KINDS_OF_ENTRIES or len(key) < _BYTES_MIN[kind]:
         if value is None:
             return False
-        if kind in _KINDS and format_versions.KEY.newer(kind):
-            raise EntryNewer(format_versions.KEY.describe_version(kind))
+        if kind in _KINDS:
+            format_versions.KEY.refuse_newer(kind, EntryNewer)
         raise EntryUnreadable(f"a changelog record has the key {key.hex()[:100]}, which is neither entry nor control")
     source(key)
     if value is not None:

@@ -251,8 +251,8 @@ def pack_records(team: str, rows: Iterable[LineageFields], *, moves: bool = Fals
 
 def unpack(packed: bytes) -> TeamRows:
     """The team and its rows; raises before any row LineageNewer, or LineageUnreadable where it is no such record, or cut off."""
-    if packed and format_versions.LINEAGE.newer(packed[0]):
-        raise LineageNewer(format_versions.LINEAGE.describe_version(packed[0]))
+    if packed:
+        format_versions.LINEAGE.refuse_newer(packed[0], LineageNewer)
     head = _MOVES if packed.startswith(_MOVES) else _VERSION
     begins_at = len(head) + _TEAM.size
     if not packed.startswith(head) or len(packed) < begins_at or (len(packed) - begins_at) % _ROW.size:

@@ -135,8 +135,8 @@ def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
     except ValueError:
         return None
     told = next((letter for letter in letters if letter.get("source") == str(wanted)), None)
-    if told is not None and format_versions.OUTCOME.newer(told.get("v")):
-        raise OutcomeNewer(format_versions.OUTCOME.describe_version(told["v"]))
+    if told is not None:
+        format_versions.OUTCOME.refuse_newer(told.get("v"), OutcomeNewer)
     return told
 
 
