@@ -13,8 +13,10 @@ import pytest
 
 pytest.importorskip("altair")
 
+from jinja2.filters import do_filesizeformat as size
+
 from backoff import duration_text
-from retry.analytics.html.format import count, duration, moment, money, share, size
+from retry.analytics.html.format import count, duration, moment, money, share
 from retry.analytics.html.render import render_report
 from tests.support.counted import each_counted, slips
 from tests.support.findings import findings

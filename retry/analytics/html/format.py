@@ -13,7 +13,6 @@ from retry.printable import escape_unprintable
 _NONE = "–"
 _NAME_CHARS_MAX = 160
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
-_SIZES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 
 
 def format_name(text: str | None, most: int = _NAME_CHARS_MAX) -> str:
@@ -85,18 +84,6 @@ def duration(ms: float | None) -> str:
         return _NONE
     unit, unit_ms = next((each for each in _UNITS_MS if abs(ms) >= each[1]), _UNITS_MS[-1])
     return f"{_short(ms / unit_ms)} {unit}"
-
-
-def size(number: float | None) -> str:
-    """Write a number of bytes.
-
-    >>> size(1_234_567), size(12)
-    ('1.2 MB', '12 B')
-    """
-    if number is None:
-        return _NONE
-    unit, bytes_ = next((each for each in _SIZES if abs(number) >= each[1]), _SIZES[-1])
-    return f"{_short(number / bytes_)} {unit}"
 
 
 def money(amount: float | None) -> str:

@@ -113,8 +113,8 @@ def _label(row: Mapping[str, Any], *columns: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    named = (words.count, words.noun, words.at_most, words.share, words.duration, words.size, words.moment, words.trend)
-    environment.filters |= {each.__name__: each for each in (*named, words.money, duration_text)}
+    named = (words.count, words.noun, words.at_most, words.share, words.duration, words.moment, words.trend, words.money)
+    environment.filters |= {each.__name__: each for each in (*named, duration_text)}
     environment.filters |= {"name": words.format_name, "dotted": words.break_after_dots, "merged": merge_delays}
     return environment
 

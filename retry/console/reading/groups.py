@@ -91,23 +91,23 @@ def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[
 
 def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
-    return {group: at_ms for group, at_ms, last_ms in _list_resolved(connection) if last_ms is None or last_ms <= at_ms}
+    return {group: until_ms for group, until_ms, last_ms in _list_resolved(connection) if last_ms <= until_ms}
 
 
 def find_reopened(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups that somebody has resolved and that failed later, with the moment until which they were."""
-    return {group: at_ms for group, at_ms, last_ms in _list_resolved(connection) if last_ms is not None and last_ms > at_ms}
+    return {group: until_ms for group, until_ms, last_ms in _list_resolved(connection) if last_ms > until_ms}
 
 
-def _list_resolved(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int | None]]:
-    """Yield groups that somebody has resolved, until when what failed in them needs nothing, and when it failed last."""
+def _list_resolved(connection: sqlite3.Connection) -> Iterator[tuple[str, int, int]]:
+    """Groups that somebody has resolved, each with the moment until which that holds and that of its last failure, 0 for none."""
     for key, value in notes.list_notes(connection, notes.RESOLVED):
         group = key.removeprefix(notes.RESOLVED)
-        (last_ms,) = connection.execute(
+        last_ms = connection.execute(
             "SELECT max(last_ms) FROM (SELECT last_ms FROM cells WHERE group_id = ?1 UNION ALL"
             " SELECT last_ms FROM outcome_cells WHERE group_id = ?1)", (group,),
-        ).fetchone()  # fmt: skip
-        yield group, notes.resolved(value).at_ms, last_ms
+        ).fetchone()[0]  # fmt: skip
+        yield group, notes.resolved(value).at_ms, last_ms or 0
 
 
 def _without_letters(connection: sqlite3.Connection, scope: Scope, known: set[str], now_ms: int) -> list[Counted]:

@@ -123,22 +123,6 @@ def format_for_picker(text: str) -> str:
     return f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%dT%H:%M:%S}"
 
 
-def format_bytes(size_bytes: int | None) -> str:
-    """Bytes, in a unit that one can read.
-
-    >>> format_bytes(500), format_bytes(1_500_000)
-    ('500 B', '1.4 MiB')
-    """
-    if size_bytes is None:
-        return "unknown"
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1_024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1_024
-    return f"{value:.1f} GiB"
-
-
 def percent(part: int | None, whole: int | None) -> str:
     """A share; a dash where it is not known.
 
@@ -151,7 +135,7 @@ def percent(part: int | None, whole: int | None) -> str:
 FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
     "duration": duration, "ago": ago, "count_letters": count_letters,
-    "moment": moment, "brief": brief, "size": format_bytes, "percent": percent,
+    "moment": moment, "brief": brief, "percent": percent,
     "picked": format_for_picker,
 }  # fmt: skip
 
