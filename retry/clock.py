@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, overload
 
 
 class Clock(Protocol):
@@ -49,12 +49,18 @@ def wall_ms() -> int:
     return _clock.wall_ms()
 
 
-def iso(moment_ms: int) -> str:
-    """ISO 8601 in UTC; milliseconds since 1970 where a calendar has no such day.
+@overload
+def iso(moment_ms: int) -> str: ...
+@overload
+def iso(moment_ms: int | None) -> str | None: ...
+def iso(moment_ms: int | None) -> str | None:
+    """ISO 8601 in UTC; milliseconds since 1970 where a calendar has no such day, and None of a moment that is not known.
 
-    >>> iso(1_767_225_600_000)
-    '2026-01-01T00:00:00.000+00:00'
+    >>> iso(1_767_225_600_000), iso(None)
+    ('2026-01-01T00:00:00.000+00:00', None)
     """
+    if moment_ms is None:
+        return None
     try:
         return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

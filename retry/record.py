@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterable
 from typing import Any
 
 Header = tuple[str, bytes | None]
@@ -50,6 +52,26 @@ def stamp_ms(record: Any) -> int | None:
     """The timestamp of a record, in milliseconds since 1970, to write it again with; None where it has none."""
     kind, at_ms = record.timestamp()
     return at_ms if kind and at_ms > 0 else None
+
+
+def count_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> int:
+    """Bytes of a key, a value and headers together, where a null counts as nothing."""
+    return len(key or b"") + len(value or b"") + sum(len(name) + len(said or b"") for name, said in headers)
+
+
+def decode_text(raw: bytes | None) -> str | None:
+    """The text of a header or a key, with a replacement character for what is no UTF-8; None of a null."""
+    return None if raw is None else raw.decode(errors="replace")
+
+
+def encode_base64(raw: bytes | None) -> str | None:
+    """A key, a value or a header in base64, as JSON has it; None of a null."""
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def encode_base64_headers(headers: Headers) -> list[tuple[str, str | None]]:
+    """Headers with their values in base64, as JSON has them."""
+    return [(name, encode_base64(value)) for name, value in headers]
 
 
 def read_headers(record: Any) -> Headers | None:

@@ -118,7 +118,7 @@ def _print_erasure(found: Preview, remains: list[Remnant], sealed: int, *, as_js
     named, before = chosen.refused["named"], chosen.refused["returned"]
     if as_json:
         rows = [
-            {"where": each.where, "what": each.what, "newest": _time(each.newest_ms), "until": _time(each.until_ms)}
+            {"where": each.where, "what": each.what, "newest": iso(each.newest_ms), "until": iso(each.until_ms)}
             for each in remains
         ]  # fmt: skip
         counts = {"letters": chosen.count, "wait": waits, "rest": rests, "erased": before, "named": named, "sealed": sealed}
@@ -137,5 +137,3 @@ def _print_erasure(found: Preview, remains: list[Remnant], sealed: int, *, as_js
         say(f"  {each.where}: {each.what}{newest}" + ("" if each.until_ms is None else f": until {iso(each.until_ms)}"))
 
 
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else iso(at_ms)

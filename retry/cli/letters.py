@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from contextlib import closing
 from itertools import islice
@@ -16,6 +15,7 @@ from retry.cli.output import say, say_json, say_lines
 from retry.clock import iso, wall_ms
 from retry.errors import RetryError
 from retry.policies.policy_file import load
+from retry.record import encode_base64, encode_base64_headers
 from retry.settings import from_environment
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def _build_row(letter: FoundLetter) -> dict[str, object]:
     failure = letter.failure
     return {
         "name": letter.name, "state": letter.state, "letter": str(letter.source) if letter.source else None,
-        "due": _iso(letter.due_ms), "target": letter.target, "team": letter.team, "attempt": letter.attempt,
+        "due": iso(letter.due_ms), "target": letter.target, "team": letter.team, "attempt": letter.attempt,
         "policy": letter.policy, "reason": letter.reason, "mark": letter.mark, "action": letter.action, "id": letter.lineage,
         "exception": failure.exception, "cause": failure.cause, "fingerprint": letter.fingerprint,
-        "first_failed": _iso(letter.first_failed_ms), "bytes": None if letter.sealed else len(letter.value or b""),
+        "first_failed": iso(letter.first_failed_ms), "bytes": None if letter.sealed else letter.size_bytes,
         "sealed": letter.sealed,
     }  # fmt: skip
 
@@ -102,7 +102,7 @@ def _build_row(letter: FoundLetter) -> dict[str, object]:
 def _format_letter(letter: FoundLetter) -> str:
     from retry.delay_queue.envelopes import Named
 
-    size, entry = f"{len(letter.value or b'')} bytes", letter.entry
+    size, entry = f"{letter.size_bytes} bytes", letter.entry
     acted = f"action {letter.action}" if letter.action else None
     if entry is None:
         made = f"after {letter.attempt} retries" if letter.state == "parked" else f"attempt {letter.attempt}"
@@ -131,19 +131,15 @@ def _describe_letter(letter: FoundLetter, codec: EnvelopeCodec) -> dict[str, obj
     if isinstance(entry, Named):
         also = [{"topic": each.topic, "partition": each.partition} for each in entry.also]
         named = {"also": also, "plan": _fields(entry.plan), "call": _fields(entry.call)}
-    headers = [[name, _base64(value)] for name, value in letter.headers]
     digests = content_digests(letter.key, letter.value, letter.headers, codec)
     return {**_build_row(letter), "message": letter.failure.message, "timestamp_ms": letter.timestamp_ms,
             "digest": digests[0], "digests": digests,
-            "key_base64": _base64(letter.key), "value_base64": _base64(letter.value), "headers": headers, **named}  # fmt: skip
+            "key_base64": encode_base64(letter.key), "value_base64": encode_base64(letter.value),
+            "headers": encode_base64_headers(letter.headers), **named}  # fmt: skip
 
 
 def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:
     return None if part is None else {name: getattr(part, name) for name in part.__struct_fields__}
-
-
-def _base64(raw: bytes | None) -> str | None:
-    return None if raw is None else base64.b64encode(raw).decode()
 
 
 @click.command(context_settings=TERMS)
@@ -175,22 +171,18 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
 def _describe_group(group: FailureGroup) -> dict[str, object]:
     return {
         "fingerprint": group.fingerprint, "cause": group.cause, "message": group.message, "count": group.count,
-        "waiting": group.waiting, "parked": group.parked, "first_seen": _iso(group.first_ms), "last_seen": _iso(group.last_ms),
+        "waiting": group.waiting, "parked": group.parked, "first_seen": iso(group.first_ms), "last_seen": iso(group.last_ms),
         "topics": sorted(group.topics), "teams": sorted(group.teams),
     }  # fmt: skip
 
 
 def _format_group(group: FailureGroup) -> list[str]:
-    first, last = (_iso(at_ms) or "unknown" for at_ms in (group.first_ms, group.last_ms))
+    first, last = (iso(at_ms) or "unknown" for at_ms in (group.first_ms, group.last_ms))
     whose, where = (", ".join(sorted(names)) for names in (group.teams, group.topics))
     return [
         f"{group.count:>7,}  {group.fingerprint}  {group.cause or 'no class'}: {group.message or 'no message'}",
         f"         {group.waiting:,} waiting, {group.parked:,} parked; {first} to {last}; {whose}: {where}",
     ]
-
-
-def _iso(at_ms: int | None) -> str | None:
-    return None if at_ms is None else iso(at_ms)
 
 
 @click.command()
@@ -232,11 +224,11 @@ def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, objec
 
     failure = evidence.letter.failure if evidence.letter else None
     return {
-        **evidence.location._asdict(), "state": explanation.state.name.lower(), "family": failure.family if failure else None,
+        "letter": str(evidence.location), "state": explanation.state.name.lower(), "family": failure.family if failure else None,
         "exception": failure.exception if failure else None, "cause": failure.cause if failure else None,
         "decision": explanation.decision._asdict() if explanation.decision else None,
         "name": str(source(evidence.waiting.key)) if evidence.waiting else None,
-        "behind": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
+        "head": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
         "blocked": evidence.blocked, "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
         "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
         "former": [{"at": str(each.place), "action": each.action} for each in evidence.former],

@@ -101,19 +101,17 @@ def resume(everything: bool, force: bool, **scopes: str | None) -> None:
 def pauses(as_json: bool) -> None:
     """List what is paused, since when, until when, why and by whom, as the changelog has it. No worker needs to run."""
     from retry.operations import waiting_entries
+    from retry.operations.pauses import describe_pauses
 
     with waiting_entries.open_changelog_table(from_environment()) as table:
         standing = control_records.pauses(table.controls, wall_ms())
+    if as_json:
+        for row in describe_pauses(standing):
+            say_json(orjson.dumps(row))
+        return
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
-        since = iso(paused.since_ms)
-        if as_json:
-            until = None if paused.until_ms is None else iso(paused.until_ms)
-            row = {"scope": scope, "name": name or None, "since": since, "reason": paused.reason or None}
-            say_json(orjson.dumps({**row, "until": until, "by": paused.by or None}))
-        else:
-            say(f"{since}  {_words(scope, name)}{paused.describe()}")
-    if not as_json:
-        say(f"{len(standing)} paused", err=True)
+        say(f"{iso(paused.since_ms)}  {_words(scope, name)}{paused.describe()}")
+    say(f"{len(standing)} paused", err=True)
 
 
 @exit_where_refused()

@@ -78,7 +78,7 @@ def _describe_task(task: Task) -> dict[str, object]:
 
 def _details(task: Task, definition: dict[str, Any] | None, shard: int, runs: list[SentRun]) -> dict[str, object]:
     plan = task.plan
-    bounds = {"start": iso(plan.start_ms), "end": None if plan.end_ms is None else iso(plan.end_ms)}
+    bounds = {"start": iso(plan.start_ms), "end": iso(plan.end_ms)}
     rules = {"jitter_ms": plan.jitter_ms, "misfire": plan.misfire, "late_ms": plan.late_ms, "catch_up_max": plan.catch_up_max}
     sent = [{"run": run.number, "due": iso(run.due_ms), "record": f"{run.topic}/{run.partition}/{run.offset}"} for run in runs]
     return {**_describe_task(task), **bounds, **rules, "shard": shard, "last_runs": sent, "definition": definition}

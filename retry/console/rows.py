@@ -86,6 +86,11 @@ class LetterRow:
     action: str | None = None
     label: str | None = None
 
+    @property
+    def letter(self) -> str | None:
+        """The dead letter, as `topic/partition/offset`; None where a parked record does not say."""
+        return None if self.topic is None else f"{self.topic}/{self.partition}/{self.offset}"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -92,7 +92,12 @@ class Source(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        return f"{self.due_at_ms}/{self.topic}/{self.partition}/{self.offset}"
+        return f"{self.due_at_ms}/{self.letter}"
+
+    @property
+    def letter(self) -> str:
+        """The record itself, as `topic/partition/offset`."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 @lru_cache(100_000)

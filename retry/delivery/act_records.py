@@ -32,7 +32,6 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import BY_OPERATOR
-from retry.delivery.due_batch import name_letter
 from retry.delivery.letter_changes import ActedLetter, Refusal, WithdrawnPlace
 from retry.record import Headers
 from retry.telemetry import outcomes
@@ -98,10 +97,11 @@ def _result(member: Member, result: Result, parking: Mapping[str, str]) -> dict[
     if returned_offsets.is_place(member.key):
         told = {"parked": returned_offsets.describe_place(member.key, parking)}
     else:
-        told = {"letter": name_letter(member.key), "due_ms": entry_keys.due_at_ms(member.key)}
+        source = entry_keys.source(member.key)
+        told = {"letter": source.letter, "due_ms": source.due_at_ms}
     if not isinstance(result, ActedLetter):
         return {**told, "result": result.reason if isinstance(result, Refusal) else DONE}
-    told |= {"letter": name_letter(result.key), "result": DONE}
+    told |= {"letter": entry_keys.source(result.key).letter, "result": DONE}
     if result.move is not None:
         told["target"] = result.move.entry.destination
     return {**told, "new_due_ms": entry_keys.due_at_ms(result.key), "new_target": result.entry.destination}

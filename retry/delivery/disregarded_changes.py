@@ -86,8 +86,8 @@ class DisregardedChanges:
             return
         self._logged += 1
         what = "cancel" if key.startswith(CANCEL) else "entry"
-        arguments = what, _format_source(key), _format_time(key), _format_source(other), _format_time(other)
-        log.warning("the %s of %s, written at %s, " + sentence, *arguments)
+        both = [told for each in (key, other) for told in (entry_keys.source(each).letter, _format_time(each))]
+        log.warning("the %s of %s, written at %s, " + sentence, what, *both)
 
 
 class SentNames:
@@ -130,11 +130,6 @@ class SentNames:
                 self._disregarded.tell_late(key, sent)
         elif version_of(key) < version_of(sent) and key[_PARTITION] != sent[_PARTITION] and not key.startswith(CANCEL):
             self._disregarded.tell_older_than_sent(key, sent)
-
-
-def _format_source(key: bytes) -> str:
-    source = entry_keys.source(key)
-    return f"{source.topic}/{source.partition}/{source.offset}"
 
 
 def _format_time(key: bytes) -> str:

@@ -47,7 +47,8 @@ class RefusedEntries:
         """Remember that an entry was refused; the first time counts."""
         with self._lock:
             if len(self._known) < _ENTRIES_MAX:
-                self._known.setdefault(entry_keys.identity(key), RefusedEntry(name_letter(key), destination, why, now_ms))
+                letter = entry_keys.source(key).letter
+                self._known.setdefault(entry_keys.identity(key), RefusedEntry(letter, destination, why, now_ms))
 
     def drop_entry(self, key: bytes) -> None:
         """Forget an entry that was taken, or was parked."""
@@ -68,12 +69,6 @@ class RefusedEntries:
                 if now_ms - entry.since_ms > _FORGET_MS:
                     del self._known[identity]
             return list(self._known.values())
-
-
-def name_letter(key: bytes) -> str:
-    """Name the record that an entry came from, as `topic/partition/offset`."""
-    _, topic, partition, offset = entry_keys.source(key)
-    return f"{topic}/{partition}/{offset}"
 
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is

@@ -30,7 +30,7 @@ from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import move_entries, park_refused
-from retry.delivery.due_batch import DueRow, RefusedEntry, name_letter
+from retry.delivery.due_batch import DueRow, RefusedEntry
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
 from retry.errors import EntryForeign, SealUnopened
@@ -123,7 +123,8 @@ class Holding(Mover):
             table.delete_rows(ended, put)
             self.await_fold()
         if verdicts.moves:
-            named = (f"{name_letter(each.key)}, which {each.entry.destination} refuses" for each in verdicts.moves[:_NAMED_MAX])
+            some = ((entry_keys.source(each.key).letter, each.entry.destination) for each in verdicts.moves[:_NAMED_MAX])
+            named = (f"{letter}, which {target} refuses" for letter, target in some)
             log.warning("shard %d: %d letters are parked: %s", changelog.partition, len(verdicts.moves), "; ".join(named))
         if verdicts.held:
             self._hold_refused(verdicts.held, context)
@@ -134,7 +135,7 @@ class Holding(Mover):
     def _hold_refused(self, refused: Sequence[tuple[DueRow, str, str]], context: MoveContext) -> None:
         found, rows = Held(), [row for row, _, _ in refused]
         for (key, _), to, why in refused:
-            found.refused[entry_keys.make_held_key(key)] = RefusedEntry(name_letter(key), to, why, context.now_ms)
+            found.refused[entry_keys.make_held_key(key)] = RefusedEntry(entry_keys.source(key).letter, to, why, context.now_ms)
         named = [f"{each.letter}: {each.why}" for each in found.refused.values()]
         self._quarantine_rows(context.writer, rows, found, "; ".join(named[:_NAMED_MAX]))
 
@@ -160,7 +161,7 @@ class Holding(Mover):
         for key, (destination, why) in refused.items():
             before = self.held.refused.get(key)
             since_ms = now_ms if before is None else before.since_ms
-            self._found.refused[key] = RefusedEntry(name_letter(key), destination, why, since_ms)
+            self._found.refused[key] = RefusedEntry(entry_keys.source(key).letter, destination, why, since_ms)
         free = [row for row in opened if row[0] not in refused]
         self._move_rows(context.writer, [(_make_released_key(*row), *row) for row in free])
         if free:

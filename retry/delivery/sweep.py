@@ -47,7 +47,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import DueRow, LaneAdmission, foreign_rows, give_back, name_letter, select_due_batch
+from retry.delivery.due_batch import DueRow, LaneAdmission, foreign_rows, give_back, select_due_batch
 from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose, with_what_is_beside
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
@@ -374,6 +374,6 @@ def finish_sweep(shard: ShardBatch, context: SweepContext) -> SweepResult:
     return SweepResult(
         sent=sent.entries, due_at_ms=entry_keys.all_due_at_ms([key for key, _ in sent.rows]), labels=sent.labels,
         deferred=Counter(batch.entries[n].destination for n in batch.deferred), errors=sorted(set(batch.deferred.values())),
-        letters=[name_letter(batch.rows[n][0]) for n in sorted(batch.deferred)[:_NAMED_MAX]],
+        letters=[entry_keys.source(batch.rows[n][0]).letter for n in sorted(batch.deferred)[:_NAMED_MAX]],
         superseded=len(batch.superseded), named=sent.named_keys(), overruled=shard.overruled,
     )  # fmt: skip

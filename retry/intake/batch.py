@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from retry.intake.overlapping_transactions import BatchTransaction
 from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import KafkaException, Message, Partition
 from retry.policies.route import Route
+from retry.record import count_bytes, read_headers
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
 
@@ -294,7 +294,4 @@ class BatchSize:
 
 def _without_value(message: Any) -> int:
     """Bytes of the key and the headers of a letter; of the key alone where the client cannot read them."""
-    size = len(message.key() or b"")
-    with suppress(SystemError):
-        size += sum(len(name) + len(value or b"") for name, value in message.headers() or ())
-    return size
+    return count_bytes(message.key(), None, read_headers(message) or ())

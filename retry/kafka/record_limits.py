@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 
 from retry.clock import monotonic_s
 from retry.delay_queue.envelopes import Entry
+from retry.record import count_bytes
 
 # How large a record is once a producer has compressed it with gzip, alone in its batch; brokers hold that against their limits.
 #
@@ -117,8 +118,7 @@ class BatchSizeLimits:
 
 
 def _bytes(e: Entry) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in e.headers)
-    return len(e.key or b"") + len(e.value or b"") + headers + 1
+    return count_bytes(e.key, e.value, e.headers) + 1
 
 
 # Less than a record that is refused is put back for: where a limit was raised, nothing is put back twice for the old one.

@@ -14,7 +14,7 @@ from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference,
 from retry.operations.explain.search import LetterLocation
 from retry.operations.json_lines import NO_TIMESTAMP
 from retry.policies.registry import Registry
-from retry.record import CREATE_TIME, Record, read_headers
+from retry.record import CREATE_TIME, Record, count_bytes, decode_text, read_headers
 from retry.telemetry import fingerprint
 
 _ATTEMPT_DIGITS_MAX = 10
@@ -72,6 +72,11 @@ class FoundLetter:
         return at_ms if at_ms > 0 else None
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of key, value and headers together."""
+        return count_bytes(self.key, self.value, self.headers)
+
+    @property
     def topic(self) -> str | None:
         """The dead-letter topic that the letter comes from; None where a parked record does not say."""
         return self.source.topic if self.source else None
@@ -111,19 +116,19 @@ class FoundLetter:
     @property
     def policy(self) -> str | None:
         """The policy that decided, as the header `retry-policy` names it."""
-        return _decode_text(self.ours.get(names.POLICY))
+        return decode_text(self.ours.get(names.POLICY))
 
     @property
     def reason(self) -> str | None:
         """Why it parks, or is parked; `not_ours` of a record that this service did not put where it lies."""
         if not self.is_ours:
             return NOT_OURS
-        return _decode_text(self.ours.get(names.PARKED_REASON))
+        return decode_text(self.ours.get(names.PARKED_REASON))
 
     @property
     def action(self) -> str | None:
         """The action that was the last to do something to it, without the step of a ramp."""
-        told = _decode_text(self.ours.get(names.ACTION))
+        told = decode_text(self.ours.get(names.ACTION))
         return None if told is None else told.partition("/")[0]
 
     @property
@@ -132,12 +137,12 @@ class FoundLetter:
         if not self.is_ours:
             return NOT_OURS
         mark = self.ours.get(names.ACTION_BEFORE)
-        return _decode_text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
+        return decode_text(mark) if mark in (names.SUPERSEDED, names.ERASED) else None
 
     @property
     def lineage(self) -> str | None:
         """The lineage that all attempts share, as the header `retry-id` has it."""
-        return _decode_text(self.ours.get(names.ID))
+        return decode_text(self.ours.get(names.ID))
 
     @cached_property
     def failure(self) -> Failure:
@@ -176,7 +181,3 @@ def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = Fa
         record=record, registry=registry, failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
         is_ours=is_other or source is not None,
     )  # fmt: skip
-
-
-def _decode_text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode(errors="replace")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from retry.clock import iso
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
@@ -50,6 +52,16 @@ def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
 def resume(shards: ShardNumbers, scope: str, name: str) -> None:
     """End the pause of exactly this scope and name; raises as `pause`, but for `ActionRefused`."""
     shards.put_control_record(control_records.pause_key(scope, name), None)
+
+
+def describe_pauses(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, str | None]]:
+    """Pauses as JSON has them, the oldest first; `told` says in words what each holds back."""
+    rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
+    return [
+        {"scope": scope, "name": name or None, "told": describe_scope(scope, name), "since": iso(pause.since_ms),
+         "until": iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
+        for (scope, name), pause in rows
+    ]  # fmt: skip
 
 
 def describe_scope(scope: str, name: str) -> str:

@@ -94,7 +94,7 @@ def test_a_letter_is_explained_wherever_it_is(deploy: Deploy) -> None:
     head = facts(deployment, first)
     told = facts(deployment, second)
     assert (head["state"], told["state"]) == ("waiting", "behind")
-    assert told["behind"] == head["name"]
+    assert told["head"] == head["name"]
     lines = explained(deployment, second)
     assert any(f"behind the earlier letter of its key at {head['name']}" in line for line in lines)
     assert "s3cret" not in "".join(lines) and "\x1b" not in "".join(lines)

@@ -29,6 +29,7 @@ from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.overview import ORDERS
 from retry.operations.moments import moment_ms
+from retry.operations.pauses import describe_pauses
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.
 
@@ -207,7 +208,7 @@ def answer_audit(request: Request) -> Response:
 @needs(Role.VIEWER)
 def list_pauses(request: Request) -> Response:
     found = pauses.list_visible_pauses(console_of(request), viewer_of(request).scope())
-    return respond_json({"pauses": api_answers.pause_objects(found)})
+    return respond_json({"pauses": describe_pauses(found)})
 
 
 @needs(Role.OPERATOR)

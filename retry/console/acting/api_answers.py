@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
@@ -19,9 +18,7 @@ from retry.console.acting.previews import KeptPreview
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.console.web.app import body_of, demand_found
 from retry.delay_queue.action_records import UNDO
-from retry.delay_queue.control_records import Pause
 from retry.delivery.acted_entry import UNDO_MS
-from retry.operations import pauses
 from retry.operations.act.action_report import action_object, order_told, preview_object, ramp_object
 from retry.operations.act.options import UNASKED_MAX
 from retry.operations.act.overview import ActionOverview
@@ -29,6 +26,7 @@ from retry.operations.act.preview import Preview, describe_reason, estimate
 from retry.operations.act.start import PREVIEW_MS_MAX
 from retry.operations.found_letter import FoundLetter
 from retry.policies.registry import Registry
+from retry.record import decode_text, encode_base64, encode_base64_headers
 
 _LIMIT, _LIMIT_MAX = 100, 1_000
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -66,12 +64,11 @@ def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[st
 
 def describe_letter(row: LetterRow) -> dict[str, Any]:
     """A letter without headers and payload."""
-    source = None if row.topic is None else f"{row.topic}/{row.partition}/{row.offset}"
     return {
-        "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": source, "target": row.target,
-        "key": None if row.key is None else row.key.decode("utf-8", "replace"), "key_base64": _base64(row.key),
-        "attempt": row.attempt, "due": _iso(row.due_at_ms), "failed": _iso(row.failed_ms),
-        "first_failed": _iso(row.first_failed_ms), "label": row.label,
+        "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": row.letter, "target": row.target,
+        "key": decode_text(row.key), "key_base64": encode_base64(row.key),
+        "attempt": row.attempt, "due": iso(row.due_at_ms), "failed": iso(row.failed_ms),
+        "first_failed": iso(row.first_failed_ms), "label": row.label,
         "exception": row.exception, "cause": row.cause, "message": row.message, "fingerprint": row.fingerprint,
         "group": row.group, "policy": row.policy, "reason": row.reason, "id": row.lineage, "consumer_group": row.consumer_group,
         "bytes": row.size_bytes, "behind": row.behind, "action": row.action,
@@ -80,16 +77,15 @@ def describe_letter(row: LetterRow) -> dict[str, Any]:
 
 def describe_payload(found: FoundLetter) -> dict[str, Any]:
     """Headers and payload of a letter: for those alone who may see them."""
-    headers = [[name, _base64(value)] for name, value in found.headers]
-    return {"value_base64": _base64(found.value), "headers": headers}
+    return {"value_base64": encode_base64(found.value), "headers": encode_base64_headers(found.headers)}
 
 
 def describe_group(row: Group) -> dict[str, Any]:
     return {
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
-        "trend": list(row.trend), "first_seen": _iso(row.first_ms), "last_seen": _iso(row.last_ms), "sent": row.sent,
+        "trend": list(row.trend), "first_seen": iso(row.first_ms), "last_seen": iso(row.last_ms), "sent": row.sent,
         "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
-        "resolved": _iso(row.resolved_at_ms),
+        "resolved": iso(row.resolved_at_ms),
         "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
     }  # fmt: skip
 
@@ -105,7 +101,7 @@ def build_audit_object(row: AuditRow) -> dict[str, Any]:
 def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, Any]:
     """Build the JSON object of `/api/now`; `scope` decides only whether it says what is wrong with the replica."""
     held = [
-        {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": _iso(each.until_ms),
+        {"what": each.what, "scope": each.scope, "name": each.name, "since": iso(each.since_ms), "until": iso(each.until_ms),
          "reason": each.reason, "by": each.by, "letters": each.letters}
         for each in found.held
     ]  # fmt: skip
@@ -121,7 +117,7 @@ def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, An
             for each in found.workers
         ],
         "breakers": [
-            {"target": each.target, "state": each.state, "why": each.why or None, "since": _iso(each.since_ms),
+            {"target": each.target, "state": each.state, "why": each.why or None, "since": iso(each.since_ms),
              "workers": each.workers, "letters": each.letters}
             for each in found.breakers
         ],
@@ -132,17 +128,9 @@ def build_now_object(found: Now, fresh: Freshness, scope: Scope) -> dict[str, An
 def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
     """How old the data is; what is wrong may name a topic, and is told to who sees every team."""
     return {
-        "state": fresh.state, "progress": fresh.progress, "as_of": _iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
+        "state": fresh.state, "progress": fresh.progress, "as_of": iso(fresh.as_of_ms), "lag_records": fresh.lag_records,
         "trouble": (fresh.trouble or None) if scope is None else None, "remaining_ms": fresh.remaining_ms,
     }  # fmt: skip
-
-
-def _iso(at_ms: int | None) -> str | None:
-    return None if at_ms is None else iso(at_ms)
-
-
-def _base64(raw: bytes | None) -> str | None:
-    return None if raw is None else base64.b64encode(raw).decode()
 
 
 # What the API says of previews, actions and pauses, as JSON has it; pages show the same.
@@ -178,14 +166,4 @@ def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:
     until_ms = action.asked_at_ms + UNDO_MS if action.kind == "discard" and not about.left else None
     if until_ms is not None and until_ms > now_ms:
         can.append("undo")
-    return {**action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can, "undo_until": _iso(until_ms)}
-
-
-def pause_objects(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, Any]]:
-    """Pauses, the oldest first."""
-    rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
-    return [
-        {"scope": scope, "name": name or None, "told": pauses.describe_scope(scope, name), "since": iso(pause.since_ms),
-         "until": _iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
-        for (scope, name), pause in rows
-    ]  # fmt: skip
+    return {**action_object(about), "teams": action.teams, "ramp": ramp_object(about), "can": can, "undo_until": iso(until_ms)}

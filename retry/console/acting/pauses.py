@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from retry.console.acting import api_answers, standing_actions
+from retry.console.acting import standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.standing_actions import demand_each
 from retry.console.rows import Scope
@@ -153,4 +153,4 @@ def _build_page(console: Console, sight: Sight) -> dict[str, Any]:
     found = list_visible_pauses(console, sight.scope)
     # What holds back everything is everybody's, and its name is of no team.
     resumable = {named for named in found if sight.may_act_for(teams_of(registry, *named))}
-    return {"pauses": api_answers.pause_objects(found), "may": sight.may_act(), "resumable": resumable}
+    return {"pauses": pauses.describe_pauses(found), "may": sight.may_act(), "resumable": resumable}

@@ -80,7 +80,7 @@ class Happenings:
             return None
         about = {
             "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count,
-            "teams": list(group.teams), "first_seen": None if group.first_ms is None else clock.iso(group.first_ms),
+            "teams": list(group.teams), "first_seen": clock.iso(group.first_ms),
         }  # fmt: skip
         return self._event(kind, of, f"/failures/{quote(group.id, safe='')}", about)
 

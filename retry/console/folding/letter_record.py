@@ -19,7 +19,7 @@ from retry.delay_queue.table import named_entries
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.predicate import LetterFacts
 from retry.policies.tasks import TEAM as TASKS
-from retry.record import Headers
+from retry.record import Headers, decode_text
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.telemetry import fingerprint
 
@@ -174,7 +174,7 @@ def _record(
         place, cell, sort=sort, log=log.topic, log_partition=log.partition, log_offset=log.offset, partition=partition,
         offset=offset, due_ms=found.due_ms, failed_ms=_integer(found.failed_ms), first_failed_ms=found.first_failed_ms, key=key,
         key_bytes=key_bytes, message=message, folded=_casefold_message(message), lineage=_replace_surrogates(found.lineage),
-        size=_count_letter_bytes(found),
+        size=found.size_bytes,
         action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_replace_surrogates(label),
         headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
     )  # fmt: skip
@@ -186,8 +186,8 @@ def _kind(entry: Named) -> tuple[str, str | None]:
         return "timer", entry.call.id
     if entry.team == SCHEDULES:
         # Its tombstone names the key that it was scheduled under.
-        return "schedule", _decode_text(entry.also[-1].key if entry.also else entry.key)
-    return ("task" if entry.team == TASKS else "letter"), _decode_text(entry.key)
+        return "schedule", decode_text(entry.also[-1].key if entry.also else entry.key)
+    return ("task" if entry.team == TASKS else "letter"), decode_text(entry.key)
 
 
 def is_kept(header: str) -> bool:
@@ -202,7 +202,7 @@ def long_headers(headers: Headers) -> list[str]:
 
 
 def _kept_headers(headers: Headers) -> str | None:
-    kept = [(name, _decode_text(value)) for name, value in headers if is_kept(name) and len(value or b"") <= _HEADER_CHARS_MAX]
+    kept = [(name, decode_text(value)) for name, value in headers if is_kept(name) and len(value or b"") <= _HEADER_CHARS_MAX]
     return encode_headers(kept[:_HEADERS_MAX]) if kept else None
 
 
@@ -238,15 +238,6 @@ def _decode_record_key(key: bytes | None) -> tuple[str | None, bytes | None]:
         return None, None
     text = key.decode(errors="replace")
     return text, None if text.encode() == key else key
-
-
-def _count_letter_bytes(found: FoundLetter) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in found.headers)
-    return len(found.key or b"") + len(found.value or b"") + headers
-
-
-def _decode_text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode(errors="replace")
 
 
 def _replace_surrogates(text: str | None) -> str | None:

@@ -201,10 +201,9 @@ _ORDER = ("failed", "came back", "due", "action", "sent", "passed", "waiting", "
 def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LineageEvent]:
     """The oldest first; what is due or waits in the future comes last."""
     letters = _read_letters(connection, scope, lineage)
-    here = {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters}
+    here = {letter.letter for letter in letters if letter.letter}
     found = [*_list_attempt_events(connection, scope, lineage, here), *map(_describe_present, letters)]
-    places = {event.place for event in found if event.what in ("failed", "came back")}
-    places |= {f"{letter.topic}/{letter.partition}/{letter.offset}" for letter in letters if letter.topic}
+    places = here | {event.place for event in found if event.what in ("failed", "came back")}
     found += [event for place in sorted(places) for event in _list_action_events(connection, place)]
     return sorted(found, key=lambda each: (each.at_ms or 0, _ORDER.index(each.what)))[:_EVENTS_MAX]
 

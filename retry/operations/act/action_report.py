@@ -61,8 +61,7 @@ def _find_waiting(settings: Settings, letters: set[str]) -> dict[str, AuditLette
     found = {}
     for _, table in waiting_entries.load_shard_tables(settings):
         for where, entry in waiting_entries.entries(table):
-            name = f"{where.topic}/{where.partition}/{where.offset}"
-            if name in letters:
+            if (name := where.letter) in letters:
                 found[name] = AuditLetter(MOVED, name, where.due_at_ms, new_due_ms=where.due_at_ms, new_target=entry.destination)
     return found
 
@@ -74,8 +73,8 @@ def _not_yet(shards: ShardNumbers, about: ActionOverview) -> Iterator[MemberResu
                 if returned_offsets.is_place(member.key):
                     told = AuditLetter(NOT_YET, parked=returned_offsets.describe_place(member.key, about.action.parking))
                 else:
-                    due_at_ms, topic, partition, offset = entry_keys.source(member.key)
-                    told = AuditLetter(NOT_YET, f"{topic}/{partition}/{offset}", due_at_ms)
+                    source = entry_keys.source(member.key)
+                    told = AuditLetter(NOT_YET, source.letter, source.due_at_ms)
                 yield MemberResult(None, shard, told)
 
 
@@ -185,8 +184,8 @@ def ramp_object(about: ActionOverview) -> dict[str, Any] | None:
 def member_row(member: MemberResult) -> dict[str, Any]:
     told = member.told
     row = (
-        told.letter or told.parked, told.result, _iso(member.at_ms), member.shard, _iso(told.due_ms), told.target,
-        _iso(told.new_due_ms), told.new_target, told.before, told.after,
+        told.letter or told.parked, told.result, iso(member.at_ms), member.shard, iso(told.due_ms), told.target,
+        iso(told.new_due_ms), told.new_target, told.before, told.after,
     )  # fmt: skip
     return dict(zip(MEMBER_COLUMNS, row, strict=True))
 
@@ -206,7 +205,3 @@ def _describe_step(about: ActionOverview, n: int) -> dict[str, Any]:
 
 def _describe_order(order: Order | None) -> dict[str, Any] | None:
     return None if order is None else {"by": order.by, "at": iso(order.at_ms), "reason": order.reason}
-
-
-def _iso(at_ms: int | None) -> str | None:
-    return None if at_ms is None else iso(at_ms)

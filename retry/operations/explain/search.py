@@ -15,7 +15,7 @@ from retry.delay_queue.envelopes import Entry
 from retry.errors import OutcomeNewer
 from retry.kafka import offset_ranges, topics
 from retry.operations.cluster import Cluster
-from retry.record import read_headers
+from retry.record import decode_text, read_headers
 from retry.telemetry import outcomes, worker_records
 from retry.telemetry.outcomes import Outcome
 from retry.telemetry.worker_records import KEY, RefusedRecord, WorkerRecord
@@ -181,18 +181,14 @@ def find_sent_record(
                 continue
             place = LetterLocation(decided.target, message.partition() or 0, message.offset() or 0)
             found = Delivery(
-                place, message.timestamp()[1] if by_broker else None, _decode_header(ours.get(names.PARKED_REASON)),
-                _decode_header(ours.get(names.ACTION)), _parse_digits(_decode_header(ours.get(names.ATTEMPT))),
+                place, message.timestamp()[1] if by_broker else None, decode_text(ours.get(names.PARKED_REASON)),
+                decode_text(ours.get(names.ACTION)), _parse_digits(decode_text(ours.get(names.ATTEMPT))),
                 is_returned(place),
             )  # fmt: skip
             if not found.returned:
                 return found
             returned = found
     return returned
-
-
-def _decode_header(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")
 
 
 def own_headers(message: Any) -> Mapping[str, bytes | None]:

@@ -12,7 +12,7 @@ from retry.dead_letters.failure import Failure
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import DISCARDED, GROUP, STATES
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Glob, Moment, Not, Range, Span, Term
-from retry.record import Headers
+from retry.record import Headers, decode_text
 
 # A path into a JSON value → the text that stands there. Only what the path passes through is looked at.
 
@@ -163,21 +163,17 @@ def _globs(term: Term, value: Glob) -> Predicate:
 def _texts(term: Term) -> _Texts:
     """Return a function that yields the texts of a letter which a term compares; the term holds where one of them matches."""
     if term.field == "header":
-        return lambda letter: (_decode_text(value) for name, value in letter.headers if name == term.name)
+        return lambda letter: (decode_text(value) for name, value in letter.headers if name == term.name)
     if term.field == "value":
         return lambda letter: iter([text_at(letter.value, term.name)])
     return _TEXTS[term.field]
-
-
-def _decode_text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode(errors="replace")
 
 
 _TEXTS: dict[str, _Texts] = {
     "state": lambda letter: iter([letter.state]),
     "team": lambda letter: iter([letter.team]),
     "topic": lambda letter: iter([letter.topic]),
-    "key": lambda letter: iter([_decode_text(letter.key)]),
+    "key": lambda letter: iter([decode_text(letter.key)]),
     "exception": lambda letter: iter([letter.failure.exception, letter.failure.thrown, letter.failure.cause]),
     "cause": lambda letter: iter([letter.failure.cause]),
     "message": lambda letter: iter([letter.failure.message]),

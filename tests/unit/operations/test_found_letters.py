@@ -218,7 +218,8 @@ def test_a_parked_letter_tells_what_its_headers_tell() -> None:
     letter = parked(LETTER)
     assert (letter.name, letter.source, letter.team) == ("app-parked/3/7", LetterLocation("orders-dlt", 1, 0), "shop")
     assert (letter.attempt, letter.reason, letter.policy, letter.due_ms) == (2, "rule", "shop/orders-dlt#1", None)
-    assert _format_letter(letter).endswith("app-parked/3/7  orders-dlt/1/0  after 2 retries  (shop/orders-dlt#1, rule, 6 bytes)")
+    told = f"(shop/orders-dlt#1, rule, {_build_row(letter)['bytes']} bytes)"
+    assert _format_letter(letter).endswith(f"app-parked/3/7  orders-dlt/1/0  after 2 retries  {told}")
     assert {name: _build_row(letter)[name] for name in ("letter", "target", "due")} == {
         "letter": "orders-dlt/1/0", "target": "app-parked", "due": None,
     }  # fmt: skip
@@ -236,7 +237,10 @@ def test_what_lies_among_the_discarded_tells_why_and_by_which_action(before: byt
     assert (row["state"], row["mark"], row["action"]) == ("discarded", mark, "0a0b")
     line = _format_letter(letter)
     assert line.split()[0] == state
-    assert line.endswith("app-discarded/3/7  orders.DLT/1/0  attempt 2  (shop/orders.DLT#1, 1 bytes, action 0a0b)")
+    # Key, value and headers together.
+    size = len(b"k") + len(b"v") + sum(len(name) + len(value or b"") for name, value in headers)
+    assert row["bytes"] == size
+    assert line.endswith(f"app-discarded/3/7  orders.DLT/1/0  attempt 2  (shop/orders.DLT#1, {size} bytes, action 0a0b)")
 
 
 def test_a_parked_record_that_says_little_is_a_letter_all_the_same() -> None:
