@@ -150,7 +150,7 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     """List what fails, by kind, most letters first: root cause, message, since when, from where, whose. No worker needs to run.
 
     Letters that wait and letters that are parked count, those that FILTER says, as for retry letters. A kind is a fingerprint:
-    exception, root cause, and the message without numbers, ids and quoted text.
+    the class and the message of the root cause, the latter without numbers, ids and quoted data.
     """
     from retry.operations.failure_groups import group_failures
     from retry.operations.letter_filter.parse import parse

@@ -99,7 +99,7 @@ class Group:
     Attributes:
       id: its fingerprint; of merged ones that of the one that they were merged into.
       cause: class of the root cause, or of the exception where none is named.
-      message: without what differs: numbers, ids, quoted text.
+      message: without what differs: numbers, ids, quoted data.
       trend: failures taken in in each of the last 24 hours, the oldest first.
       first_ms, last_ms: of the failures, as far as outcomes tell.
       sent, came_back, pending: as of `Recovery`, of all attempts; the first two None where outcomes do not tell.

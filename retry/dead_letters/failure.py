@@ -18,6 +18,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
       exception, message: class as the framework names it, wrappers included, and its text.
       thrown: the class that the wrapper was put around, where the framework names it; rules know it as an exception.
       cause: the root class.
+      cause_message: of the root cause; None where it has none or is not told apart.
       stage: where in its framework's pipeline it failed.
     """
 
@@ -33,7 +34,13 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cause: str | None = None
     message: str | None = None
     stage: str | None = None
+    cause_message: str | None = None
+
+    @property
+    def root(self) -> tuple[str | None, str | None]:
+        """Class and message of the root cause; those of the exception where nothing is said of a cause."""
+        return self.cause or self.exception, self.cause_message or self.message
 
 
 # What a team's own headers may tell.
-FIELDS = tuple(name for name in Failure.__struct_fields__ if name not in ("family", "thrown"))
+FIELDS = tuple(name for name in Failure.__struct_fields__ if name not in ("family", "thrown", "cause_message"))

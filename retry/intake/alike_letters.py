@@ -32,9 +32,9 @@ _OF_RETRY = of_retry(b"", b"", b"", b"", b"", b"")
 # Names and values of the headers of a retry, and numbers.
 _OURS_BYTES, _HEADER_BYTES, _CHARACTER_BYTES = 1_000, 16, 4
 
-# Place in the batch, message, headers, values of headers.
-Candidate = tuple[int, Any, Headers, Values]
-Share = Callable[[LetterTemplate, Values], SharedFields]
+# Place in the batch, message, headers, values of headers, and what the exception said, as far as that is known.
+Candidate = tuple[int, Any, Headers, Values, bytes | None]
+Share = Callable[[LetterTemplate, bytes | None], SharedFields]
 # Of a team and a target.
 FindSpread = Callable[[str, str], int | None]
 
@@ -54,6 +54,7 @@ class AlikeLetters(NamedTuple):
     messages: Sequence[Any]
     headers: Sequence[Headers]
     header_values: Sequence[Values]
+    said: Sequence[bytes | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     # Kind and milliseconds, as the client tells them.
@@ -74,9 +75,9 @@ class _Times(NamedTuple):
 
 def alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> AlikeLetters:
     """The columns of some letters."""
-    _, messages, headers, header_values = zip(*candidates, strict=True)
+    _, messages, headers, header_values, said = zip(*candidates, strict=True)
     keys, values = [message.key() for message in messages], [message.value() for message in messages]
-    return AlikeLetters(template, messages, headers, header_values, keys, values, [m.timestamp() for m in messages])
+    return AlikeLetters(template, messages, headers, header_values, said, keys, values, [m.timestamp() for m in messages])
 
 
 class AlikeLettersWriter:
@@ -185,10 +186,10 @@ class AlikeLettersWriter:
         """Note the outcome of each letter: of all of them together, unless their exceptions have messages, which may differ."""
         template, told, share = letters.template, result.letters, self._share
         if not template.layout.messages:
-            told[share(template, ())].extend(rows)
+            told[share(template, None)].extend(rows)
             return
-        for values, row in zip(letters.header_values, rows, strict=True):
-            told[share(template, values)].append(row)
+        for said, row in zip(letters.said, rows, strict=True):
+            told[share(template, said)].append(row)
 
 
 def _lineages(letters: AlikeLetters) -> list[int] | None:

@@ -246,7 +246,7 @@ def shared_fields(
         reason,
         target,
         failure.cause,
-        fingerprint.compute_fingerprint(failure.exception, failure.cause, failure.message),
+        fingerprint.compute_fingerprint(*failure.root),
         failure.consumer_group or route.group,
     )
 

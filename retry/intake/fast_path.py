@@ -67,7 +67,9 @@ class FastPath:
             except KeyError:
                 layout = self._new_layout(header_names)
             if layout is not None and (template := self._template(layout, values, message)) is not None:
-                alike[template].append((n, message, headers, values))
+                # At once, while what was found in a stack trace is remembered.
+                said = layout.cut_message(values) if layout.messages else None
+                alike[template].append((n, message, headers, values, said))
             else:
                 slow.append((n, message))
         for template, letters in alike.items():
@@ -100,20 +102,26 @@ class FastPath:
         except KeyError:
             return self._new_template(layout, values, alike, message)
 
-    def _find_shared(self, template: LetterTemplate, values: Values) -> SharedFields:
+    def _find_shared(self, template: LetterTemplate, message: bytes | None) -> SharedFields:
         """Return the outcome fields that a letter shares with others of its template whose exceptions say the same."""
-        message = alike = None
-        for n in template.layout.messages:
-            if message := values[n]:
+        alike = None
+        if message is not None:
+            alike = fingerprint.fold_digits(message)
+            if alike in template.inexact_messages:
                 alike = fingerprint.normalize_message(message)
-                break
         try:
             return template.shared_by_message[alike]
         except KeyError:
-            shared = template.with_message(header_values.message(message) if message else None)
-            if self._may_keep(alike or b""):
-                template.shared_by_message[alike] = shared
-            return shared
+            return self._new_shared(template, message, alike)
+
+    def _new_shared(self, template: LetterTemplate, message: bytes | None, alike: bytes | None) -> SharedFields:
+        shared = template.with_message(header_values.message(message) if message else None)
+        if self._may_keep(alike or b""):
+            exact = fingerprint.normalize_message(message) if message else None
+            if alike is not None and alike != exact:
+                template.inexact_messages.add(alike)
+            template.shared_by_message[exact] = shared
+        return shared
 
     def _new_layout(self, header_names: tuple[str, ...]) -> HeaderLayout | None:
         layout = frameworks.layout(header_names)

@@ -39,6 +39,7 @@ class LetterTemplate:
       entry_keys: (due times, offsets) → keys.
       shared: the outcome fields that they have in common.
       shared_by_message: those fields for letters whose exceptions say the same, by normalized message.
+      inexact_messages: messages with folded digits of which that is not enough, see `fingerprint.fold_digits`.
     """
 
     layout: HeaderLayout
@@ -63,10 +64,11 @@ class LetterTemplate:
     entry_keys: Callable[[Iterable[int], Iterable[int]], list[bytes]]
     shared: SharedFields
     shared_by_message: dict[bytes | None, SharedFields] = field(default_factory=dict)
+    inexact_messages: set[bytes] = field(default_factory=set)
 
     def with_message(self, message: str | None) -> SharedFields:
-        """Return the shared outcome fields of letters whose exceptions have this message."""
-        return self.shared._replace(fingerprint=fingerprint.compute_fingerprint(self.exception, self.cause, message))
+        """Return the shared outcome fields of letters whose root cause, or else exception, has this message."""
+        return self.shared._replace(fingerprint=fingerprint.compute_fingerprint(self.cause or self.exception, message))
 
 
 def template(

@@ -20,7 +20,7 @@ class FailureGroup:
 
     Attributes:
       cause: class of the root cause, or of the exception where no cause is named.
-      message: without what differs: numbers, ids, quoted text.
+      message: of the root cause, without what differs: numbers, ids, quoted data.
       first_ms, last_ms: of the failures; None where no letter tells.
       topics, teams: at most `NAMES_MAX` of them.
     """
@@ -81,6 +81,7 @@ def group_failures(letters: Iterable[FoundLetter]) -> GroupedFailures:
 
 
 def _begin_group(number: str, letter: FoundLetter) -> FailureGroup:
-    failure = letter.failure
-    message = None if failure.message is None else fingerprint.in_common(failure.message)
-    return FailureGroup(number, failure.cause or failure.exception, message)
+    exception, message = letter.failure.root
+    if message is None:
+        return FailureGroup(number, exception, None)
+    return FailureGroup(number, *fingerprint.in_common(exception, message))

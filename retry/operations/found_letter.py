@@ -155,7 +155,7 @@ class FoundLetter:
     @cached_property
     def fingerprint(self) -> str | None:
         """The fingerprint of the failure, 16 hexadecimal digits; None where nothing is known of the failure."""
-        return fingerprint.compute_fingerprint(self.failure.exception, self.failure.cause, self.failure.message)
+        return fingerprint.compute_fingerprint(*self.failure.root)
 
 
 def make_waiting_letter(where: Source, entry: Entry, registry: Registry, cursor: str) -> FoundLetter:

@@ -198,4 +198,4 @@ def _notes(service: Service) -> Iterator[tuple[str, bytes]]:
 
 def _fingerprint(number: int) -> str | None:
     cause = _EXCEPTIONS[number % len(_EXCEPTIONS)]
-    return fingerprint.compute_fingerprint(_WRAPPER.decode(), cause, _message(number).decode())
+    return fingerprint.compute_fingerprint(cause, _message(number).decode())

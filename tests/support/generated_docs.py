@@ -81,7 +81,8 @@ def _frameworks() -> str:
     for dialect in DIALECTS:
         marks, read = rows.setdefault(dialect.family, ({}, {}))
         marks.update(dict.fromkeys("+".join(f"`{name}`" for name in sorted(mark)) for mark in dialect.marks))
-        read.update(dict.fromkeys(f"`{place.header}`" for field in FIELDS for place in getattr(dialect, field)))
+        fields = *FIELDS, "cause_message"
+        read.update(dict.fromkeys(f"`{place.header}`" for field in fields for place in getattr(dialect, field)))
     columns = ("family", "recognised by", "also read")
     return table(columns, ((f"`{family}`", *_marks_and_rest(*of)) for family, of in rows.items()))
 

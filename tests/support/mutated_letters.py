@@ -24,6 +24,10 @@ _TEXTS: list[bytes | None] = [
     b"\xff\xfe", b"\x80", b"\xf0\x9f", "\u00e9\u4e16\U0001f600".encode() * 300, b"n\xc3" * 700, b"x" * 5_000, b"orders",
     b"plain.retry", b"back", b'a%b"c', b"java.lang.Slow", b"order 17", b"order 4711", b"order 17 of 'Ann'", b"[]",
     b'[{"queue": "q", "count": 2}]', b"at\nCaused by: \nCaused by: a.B: c", b"\nCaused by: a.B\r", b"x\n ---> A.B: c",
+    b"status code 503", b"status code 404", b"order 17: error code 17", b"java.io.IOException: order 17",
+    b"x\nCaused by: a.B: status code 503\n\tat a.B", b"x\nCaused by: a.B: status code 404\n\tat a.B",
+    b"x\nCaused by: a.B: order 17 of 4\n  Detail: 3\n\tat a.B", b"x\n ---> A.B (0x80004005): c 17\r\n   at A.B",
+    b"x\nCaused by: a.B:\n",
 ]  # fmt: skip
 _VALUES = [None, b"", *_NUMBERS, *_TEXTS]
 _PAYLOADS: list[bytes | None] = [None, b"", b"same", b'{"actor_name": "a"}', b'{"n": 1}', b"x" * 900]

@@ -158,12 +158,13 @@ def _record(
     ordered: str | None = None, named: str | None = None, version: str | None = None,
 ) -> LetterRecord:
     failure, message = found.failure, _replace_surrogates(found.failure.message)
+    root, said = map(_replace_surrogates, failure.root)
     cell = Cell(
         state, kind, team=_replace_surrogates(found.team), topic=found.topic,
         target=_replace_surrogates(found.target) or "", attempt=found.attempt,
         exception=_replace_surrogates(failure.exception), thrown=_replace_surrogates(failure.thrown),
         cause=_replace_surrogates(failure.cause),
-        common=None if message is None else fingerprint.in_common(message), fingerprint=found.fingerprint,
+        common=None if said is None else fingerprint.in_common(root, said).message, fingerprint=found.fingerprint,
         consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers),
         policy=_replace_surrogates(found.policy), reason=_replace_surrogates(found.reason),
     )  # fmt: skip

@@ -26,6 +26,7 @@ CONNECT = Dialect(
     consumer_group=read_at(_group_of_connector, "__connect.errors.connector.name"),
     exception=locate_name("__connect.errors.exception.class.name"),
     cause=read_at(header_values.java_root, "__connect.errors.exception.stacktrace"),
+    cause_message=read_at(header_values.java_root_message, "__connect.errors.exception.stacktrace"),
     message=locate_text("__connect.errors.exception.message"),
     stage=locate_name("__connect.errors.stage"),
 )
@@ -41,6 +42,7 @@ STREAMS = Dialect(
     origin_offset=locate_number("__streams.errors.offset"),
     exception=locate_name("__streams.errors.exception"),
     cause=read_at(header_values.java_root, "__streams.errors.stacktrace"),
+    cause_message=read_at(header_values.java_root_message, "__streams.errors.stacktrace"),
     message=locate_text("__streams.errors.message"),
     stage=locate_name("__streams.errors.processor.node.id"),
 )

@@ -44,6 +44,8 @@ def overrule(fields: dict[str, Any], headers: Mapping[str, bytes | None], aliase
         value = _read_first(headers, names, _READERS[field])
         if value is not None:
             fields[field] = max(1, value) if field == "attempts" and isinstance(value, int) else value
+            if field in ("cause", "message"):
+                fields.pop("cause_message", None)
             if fields.get("family", OWN.family) == OWN.family:
                 fields["family"] = AD_HOC.family
 

@@ -69,6 +69,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     cause: Places = ()
     message: Places = ()
     stage: Places = ()
+    cause_message: Places = ()
 
     def is_in(self, names: frozenset[str]) -> bool:
         return self.unless.isdisjoint(names) and any(mark <= names for mark in self.marks)

@@ -16,16 +16,22 @@ import msgspec
 from retry.dead_letters import retry_headers as ours
 from retry.dead_letters.frameworks import header_values
 from retry.dead_letters.frameworks.detection import KNOWN, DetectionPlan, ReadAt, plan
-from retry.dead_letters.frameworks.dialect import Tier
+from retry.dead_letters.frameworks.dialect import Read, Tier
 
 Values = tuple[bytes | None, ...]
+CutText = Callable[[bytes], bytes | None]
 
 # What a retry carries that fails again: each of these once, the first two always. Letters with others of ours are rare.
 _RETURNED = (ours.ID, ours.ATTEMPT, ours.POLICY, ours.FIRST_FAILED_MS, ours.DUE_MS, ours.SOURCE)
 
 # Nothing that is written for a letter depends on these.
 _IGNORED = frozenset({"origin_timestamp_ms", "attempts"})
-_OWN = frozenset({"origin_offset", "message"})
+_OWN = frozenset({"origin_offset", "message", "cause_message"})
+# What a message is read from, where that is not all of the value: a stack trace.
+_CUTS: dict[Read, CutText] = {
+    header_values.java_root_message: header_values.cut_java_root_message,
+    header_values.dotnet_root_message: header_values.cut_dotnet_root_message,
+}
 # Their values are short and seldom change, so they need not be read to be compared.
 _PLAIN_READERS = frozenset({header_values.decode_name, header_values.digits_int32, header_values.int32})
 
@@ -49,7 +55,9 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
       kept: by place, whether it is a header of the original record, and not of ours.
       alike: values → those that are mostly alike from letter to letter, unchanged.
       derived: places of fields whose values differ from letter to letter, while what is read from them is mostly equal.
-      origin_offset, messages: places of the offset of the record that failed, and of the exception's message.
+      origin_offset: places of the offset of the record that failed.
+      messages: places of the message that the failure is grouped by, that of the root cause first; with what cuts it out of a
+        stack trace, or None where the whole value is the message.
       retry_at: place of the wish when to be retried; None where there is none.
       returned: places of the headers of an earlier retry; None for a first failure.
     """
@@ -60,9 +68,17 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
     alike: Callable[[Values], Values]
     derived: tuple[tuple[ReadAt, ...], ...]
     origin_offset: tuple[ReadAt, ...]
-    messages: tuple[int, ...]
+    messages: tuple[tuple[int, CutText | None], ...]
     retry_at: int | None
     returned: ReturnedAt | None
+
+    def cut_message(self, values: Values) -> bytes | None:
+        """Cut out the message that a failure is grouped by; None where there is none."""
+        for n, cut in self.messages:
+            raw = values[n]
+            if text := cut(raw) if cut and raw else raw:
+                return text
+        return None
 
     def may_be_envelope(self) -> bool:
         """Whether the value may be what tells who wrote the letter."""
@@ -93,8 +109,8 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
     return HeaderLayout(
         plan=detected, telling=tuple(known), kept=kept, alike=_getter(alike),
         derived=tuple(places for field, places in telling.items() if field not in plain),
-        origin_offset=fields.get("origin_offset", ()), messages=tuple(n for n, _ in fields.get("message", ())),
-        retry_at=retry_at, returned=returned,
+        origin_offset=fields.get("origin_offset", ()), retry_at=retry_at, returned=returned,
+        messages=tuple((n, _CUTS.get(read)) for n, read in fields.get("cause_message", ()) + fields.get("message", ())),
     )  # fmt: skip
 
 

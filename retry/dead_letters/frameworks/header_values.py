@@ -16,7 +16,10 @@ _TRACE_TRIES_MAX = 16
 _DIGITS_MAX = 19
 _CAUSED_BY = b"\nCaused by: "
 _INNER = b"\n ---> "
-_CLASS = re.compile(rb"[^\s:(]{1,512}(?=[\r\n]|$)")
+# The runtime of .NET puts the number of a native error behind some classes.
+_CLASS = re.compile(rb"[^\s:(]{1,512}(?=(?: \((?:0x)?[0-9A-Fa-f]{1,16}\))?(?:[\r\n]|$))")
+# Frames of a stack trace are indented: these by a tab, those of .NET by blanks.
+_JAVA_FRAME, _DOTNET_FRAME = b"\n\t", b"\n  "
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -83,6 +86,28 @@ def dotnet_root(raw: bytes) -> str | None:
     return _last_class(raw, _INNER)
 
 
+def java_root_message(raw: bytes) -> str | None:
+    """Message of the root cause in a Java stack trace, of which lines of its own are a part; None where it has none."""
+    text = cut_java_root_message(raw)
+    return None if text is None else message(text)
+
+
+def dotnet_root_message(raw: bytes) -> str | None:
+    """Message of the innermost exception in .NET's `Exception.ToString()`; None where it has none."""
+    text = cut_dotnet_root_message(raw)
+    return None if text is None else message(text)
+
+
+def cut_java_root_message(raw: bytes) -> bytes | None:
+    """Cut the message of the root cause out of a Java stack trace; not empty."""
+    return _cut_message(raw, _CAUSED_BY, _JAVA_FRAME)
+
+
+def cut_dotnet_root_message(raw: bytes) -> bytes | None:
+    """Cut the message of the innermost exception out of .NET's `Exception.ToString()`; not empty."""
+    return _cut_message(raw, _INNER, _DOTNET_FRAME)
+
+
 def last_part(raw: bytes) -> str | None:
     """Return the text after the last colon: the queue in `arn:aws:sqs:eu-west-1:123456789012:orders`."""
     return decode_name(raw[-_NAME_BYTES_MAX:].rpartition(b":")[2])
@@ -93,14 +118,48 @@ def _parse_unsigned(raw: bytes) -> int | None:
 
 
 def _last_class(raw: bytes, mark: bytes) -> str | None:
+    found = _find_last(raw, mark)
+    return None if found is None else _class(found[0])
+
+
+def _cut_message(raw: bytes, mark: bytes, frame: bytes) -> bytes | None:
+    found = _find_last(raw, mark)
+    if found is None:
+        return None
+    head, start = found
+    if b"\n" in head:
+        return None  # The colon that ends it is of a line below.
+    end = raw.find(frame, start, start + _MESSAGE_BYTES_MAX)
+    return raw[start + 1 : start + _MESSAGE_BYTES_MAX if end < 0 else end].strip() or None
+
+
+_Root = tuple[bytes, int]
+# The stack trace that was looked into last, and for what: its class and its message are asked for in turn.
+_last_root: tuple[bytes, bytes, _Root | None] = b"", b"", None
+
+
+def _find_last(raw: bytes, mark: bytes) -> _Root | None:
+    """Find the last line with this mark that names a class: what stands before its colon, and where that is."""
+    global _last_root  # noqa: PLW0603
+    known_raw, known_mark, found = _last_root
+    if raw is not known_raw or mark is not known_mark:
+        found = _search_last(raw, mark)
+        _last_root = raw, mark, found
+    return found
+
+
+def _search_last(raw: bytes, mark: bytes) -> _Root | None:
     start, end = max(0, len(raw) - _TRACE_BYTES_MAX), len(raw)
     for _ in range(_TRACE_TRIES_MAX):
         at = raw.rfind(mark, start, end)
         if at < 0:
             break
         begin = at + len(mark)
-        if found := _class(raw[begin : begin + _NAME_BYTES_MAX + 1].partition(b":")[0]):
-            return found
+        limit = begin + _NAME_BYTES_MAX + 1
+        colon = raw.find(b":", begin, limit)
+        head = raw[begin : limit if colon < 0 else colon]
+        if _class(head):
+            return head, begin + len(head)
         end = at  # A line of somebody's message, or of a circular reference.
     return None
 

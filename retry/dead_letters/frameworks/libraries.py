@@ -129,6 +129,7 @@ def _dialect(newer: str, older: str, *marks: str) -> Dialect:
         # The cause header names only the wrapper's direct cause; after a failed deserialisation it is the wrapper.
         thrown=locate_name(*exception("cause-fqcn")),
         cause=read_at(header_values.java_root, *exception("stacktrace")) + locate_name(*exception("cause-fqcn")),
+        cause_message=read_at(header_values.java_root_message, *exception("stacktrace")),
         message=locate_text(*exception("message")),
     )
 
@@ -149,6 +150,7 @@ CLOUD_STREAM = Dialect(
     attempts=read_at(header_values.digits_or_int32, "x-retries", plus=1),
     exception=locate_name("x-exception-fqcn"),
     cause=read_at(header_values.java_root, "x-exception-stacktrace"),
+    cause_message=read_at(header_values.java_root_message, "x-exception-stacktrace"),
     message=locate_text("x-exception-message"),
 )  # fmt: skip
 
@@ -182,6 +184,7 @@ DEAD_LETTER = Dialect(
     attempts=count(_late("count"), plus=1, first=True),
     exception=locate_name(_dead("exception-class-name"), first=True),
     cause=locate_name(_dead("cause-class-name"), first=True),
+    cause_message=locate_text(_dead("cause"), first=True),
     message=locate_text(_dead("reason"), _BROKEN, first=True),
 )
 
@@ -196,6 +199,7 @@ DELAYED_RETRY = Dialect(
     attempts=count(_late("count"), plus=1, first=True),
     exception=locate_name(_late("exception-class-name"), first=True),
     cause=locate_name(_late("cause-class-name"), first=True),
+    cause_message=locate_text(_late("cause"), first=True),
     message=locate_text(_late("reason"), _BROKEN, first=True),
 )
 
@@ -223,6 +227,7 @@ NSERVICEBUS = Dialect(
     attempts=count("NServiceBus.Retries", plus=1),
     exception=locate_name(_INFO + "ExceptionType"),
     cause=read_at(header_values.dotnet_root, _INFO + "StackTrace"),
+    cause_message=read_at(header_values.dotnet_root_message, _INFO + "StackTrace"),
     message=locate_text(_INFO + "Message"),
 )
 
@@ -231,6 +236,7 @@ WOLVERINE = Dialect(
     marks=any_of("exception-type"),
     exception=locate_name("exception-type"),
     cause=read_at(header_values.dotnet_root, "exception-stack"),
+    cause_message=read_at(header_values.dotnet_root_message, "exception-stack"),
     message=locate_text("exception-message"),
 )
 

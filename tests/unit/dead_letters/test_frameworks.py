@@ -202,7 +202,7 @@ def test_an_alias_may_name_a_header_of_a_framework_or_of_ours() -> None:
 
 
 def test_every_field_but_the_family_may_have_aliases() -> None:
-    assert set(Failure.__struct_fields__) - {"family", "thrown"} == ALIASABLE
+    assert set(Failure.__struct_fields__) - {"family", "thrown", "cause_message"} == ALIASABLE
     for field in ALIASABLE:
         failure = recognise([("x", b"5")], "dead", None, {field: ("x",)})
         assert getattr(failure, field) in ("5", 5)

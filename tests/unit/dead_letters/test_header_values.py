@@ -70,10 +70,46 @@ def test_the_root_is_the_innermost_of_a_dotnet_exception(trace: bytes, root: str
     assert header_values.dotnet_root(trace) == root
 
 
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (_HEAD + b"Caused by: a.b.C: said: twice\n\tat x\n\t... 23 more\n", "said: twice"),
+        (_HEAD + b"Caused by: a.First: no\n\tat x\nCaused by: a.Root: in\n  two lines\r\n\tat y\n", "in\n  two lines"),
+        (_HEAD + b"Caused by: a.Root: said\nCaused by: a loose tongue: x\n", "said\nCaused by: a loose tongue: x"),
+        (_HEAD + b"Caused by: a.Root: \xff", "\ufffd"),
+        (_HEAD + b"Caused by: a.Root: said", "said"),
+        (_HEAD + b"Caused by: a.Root: " + b"x" * 100_000 + b"\n\tat x\n", None),
+        (_HEAD + b"Caused by: a.Root: " + b"x" * 20_000 + b"\n\tat x\n", "x" * 4_096),
+        (_HEAD + b"Caused by: a.Root: said\n\tat x(A.java:1)\n" + b"\tat x\n" * 20_000, None),
+        (_HEAD + b"Caused by: a.Root\n\tat x(A.java:1)\n", None),
+        (_HEAD + b"Caused by: a.Root: \n\tat x(A.java:1)\n", None),
+        (_HEAD + b"Caused by: a.Root:", None), (_HEAD + b"Caused by: a.Root", None), (_HEAD, None), (b"", None),
+    ],
+)  # fmt: skip
+def test_the_message_of_the_root_ends_where_its_frames_begin(trace: bytes, message: str | None) -> None:
+    assert header_values.java_root_message(trace) == message
+
+
+@pytest.mark.parametrize(
+    ("trace", "root", "message"),
+    [
+        (b"A.Outer: x\r\n ---> A.Root`1: y: z\r\n   at A.B()\r\n   --- End of inner\r\n", "A.Root`1", "y: z"),
+        (b"A.Outer: x\n ---> A.Inner (0x80131904): y\n ---> A.Root (258): z\n   at A", "A.Root", "z"),
+        (b"A.Outer: x\n ---> A.Root (0x80131904): y\n   at A", "A.Root", "y"),
+        (b"A.Outer: x\n ---> A.Root: two\nlines\n   at A", "A.Root", "two\nlines"),
+        (b"A.Outer: x\n   at A.B()\n", None, None),
+    ],
+)  # fmt: skip
+def test_the_number_of_a_native_error_is_part_of_neither_class_nor_message(
+    trace: bytes, root: str | None, message: str | None
+) -> None:
+    assert (header_values.dotnet_root(trace), header_values.dotnet_root_message(trace)) == (root, message)
+
+
 @given(st.binary(max_size=200))
 def test_text_is_never_refused(raw: bytes) -> None:
     v = header_values
-    for read in (v.decode_name, v.message, v.java_root, v.dotnet_root, v.last_part):
+    for read in (v.decode_name, v.message, v.java_root, v.dotnet_root, v.last_part, v.java_root_message, v.dotnet_root_message):
         said = read(raw)
         assert said is None or said
 

@@ -261,6 +261,23 @@ def test_letters_that_differ_in_trace_number_and_place_share_a_template() -> Non
     assert len(template.shared_by_message) == len({len(str(n)) for n in range(100)})
 
 
+def test_error_codes_tell_failures_apart_and_other_numbers_do_not() -> None:
+    both = Both()
+
+    def trace(n: int) -> Header:
+        said = b"a.Failed: no\n\tat a\nCaused by: b.Denied: order %d: status code %d\n\tat c" % (n, 500 + n % 3)
+        return "kafka_dlt-exception-stacktrace", said
+
+    for begin in (0, 60):
+        both.hold([at("plain", n, spring(n, trace(n))) for n in range(begin, begin + 60)])
+    assert both.by_fast_path == {"spring-kafka": 120}
+    (template,) = both.fast_path._templates.values()
+    assert template is not None
+    # The length of a number, and three codes.
+    assert len({shared.fingerprint for shared in template.shared_by_message.values()}) == 3
+    assert (len(template.shared_by_message), len(template.inexact_messages)) == (9, 3)
+
+
 def test_what_is_kept_is_bounded_whatever_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_path, "_KEPT_BYTES_MAX", 100_000)
     both = Both()
