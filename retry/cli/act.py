@@ -144,7 +144,7 @@ def act(
     if not words and not letters:
         raise click.UsageError("say which letters: a FILTER as team:payments, or --letter KEY; state:waiting means all that wait")
     from retry.operations.act import start
-    from retry.operations.act.choose import AllLetters
+    from retry.operations.act.letter_sources import AllLetters
     from retry.operations.act.options import add_ramp
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster

@@ -75,7 +75,7 @@ def erase(
 
 def _preview(shards: ShardNumbers, erasing: Erasing, by: str, reason: str, registry: Registry, *, asked: bool) -> Preview:
     """Preview the letters to erase; the time is the brokers' if `asked`, which writes a record, else this machine's."""
-    from retry.operations.act.choose import AllLetters
+    from retry.operations.act.letter_sources import AllLetters
     from retry.operations.act.preview import preview
     from retry.operations.cluster import Cluster
     from retry.operations.listing import Listing

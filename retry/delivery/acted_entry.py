@@ -43,6 +43,13 @@ _DIGEST_BYTES = 16
 _UNKNOWN = LetterHistory(b"", 0, 0, 0, None, False)
 
 
+def find_key_refusal(key: bytes) -> Refusal | None:
+    """Why no action does anything for an entry with this key, whatever the entry says; None where one may."""
+    if key[0] == NAMED:
+        return Refusal("named")
+    return Refusal(SEALED) if entry_keys.is_held(key) else None
+
+
 def hash_envelope(envelope: bytes) -> bytes:
     """Hash an envelope, so that an edit applies only to what it was made from; of sealed content the hash tells nothing."""
     return hashlib.blake2b(envelope, digest_size=_DIGEST_BYTES).digest()
@@ -70,10 +77,8 @@ class EntryActions:
         Raises:
           EntryUnreadable: not an entry that this version can read.
         """
-        if member.key[0] == NAMED:
-            return Refusal("named")
-        if entry_keys.is_held(member.key):
-            return Refusal(SEALED)
+        if (refused := find_key_refusal(member.key)) is not None:
+            return refused
         try:
             result = self._apply_action(state, member, envelope, now_ms)
         except SealUnopened:
@@ -84,16 +89,24 @@ class EntryActions:
         is_taken = letter_changes.is_taken_by_topics(builder, result.envelope, result.entry, result.kept)
         return result if is_taken else Refusal(TOO_LARGE)
 
+    def find_refusal(self, destination: str, has_history: bool) -> Refusal | None:
+        """Why nothing but an undo or an erasure is done for an entry, whatever it holds; None where something may be.
+
+        Args:
+          has_history: whether it tells its past, see `redecide.read_letter_history`.
+        """
+        if destination == self.discarded:
+            return Refusal(DISCARDED)
+        return None if has_history else Refusal("parks")
+
     def _apply_action(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
         entry, kind = self._codec.decode(member.key, envelope), state.action.kind
         if kind == action_records.UNDO:
             return self._undone(state, member.key, entry)
         if kind == action_records.ERASE:
             return self._erase_entry(state, member.key, entry, now_ms)
-        if entry.destination == self.discarded:
-            return Refusal(DISCARDED)
-        if redecide.read_letter_history(entry) is None:
-            return Refusal("parks")
+        if (refused := self.find_refusal(entry.destination, redecide.read_letter_history(entry) is not None)) is not None:
+            return refused
         if kind == action_records.PARK:
             return self._park_entry(state, member.key, envelope, now_ms)
         if kind == action_records.RETRY:

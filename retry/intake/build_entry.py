@@ -167,6 +167,10 @@ class EntryBuilder:
         """
         return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
+    def find_bytes_max(self, target: str) -> int:
+        """How large an envelope may be that the changelog and its target take without compression."""
+        return min(self._bytes_max.get(topic, _RECORD_BYTES) for topic in (self._changelog, target))
+
     def pack(self, decided: DecidedLetter) -> BuiltEntry:
         """Build the entry of a letter; a reference without payload where it cannot be copied, or fits nowhere even compressed."""
         letter = decided.letter

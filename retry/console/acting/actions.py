@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 
+from retry.clock import iso
 from retry.console.acting import standing_actions
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
@@ -87,11 +88,25 @@ def _make_preview(
     now_ms = shards.now_ms()
     selection = select_letters(asked.words, asked.names, now_ms, console.replica.in_group).of_teams(scope)
     listing = Listing(Cluster(settings), registry, _NEWEST, kept.notes.append)
-    letters = SelectedLetters(console.replica.payloads, listing, selection, scope, shards.count, kept.note_progress)
-    if behind := console.replica.freshness().lag_records:
+    letters = SelectedLetters(
+        console.replica.payloads, listing, selection, scope=scope, shards=shards.count, now_ms=now_ms,
+        note_progress=kept.note_progress,
+    )  # fmt: skip
+    fresh = console.replica.freshness()
+    if behind := fresh.lag_records:
         kept.notes.append(f"What this page shows is {behind:,} records behind: letters among those are left alone")
     found = preview(settings, registry, request, selection.selects, now_ms, letters)
+    if letters.foreseen:
+        kept.notes.append(_describe_foreseen(letters.foreseen, fresh.as_of_ms))
     return _reveal_payloads(console, viewer, options.add_ramp(found, asked.options, registry))
+
+
+def _describe_foreseen(letters: int, as_of_ms: int | None) -> str:
+    as_of = "" if as_of_ms is None else f" of {iso(as_of_ms)[:19].replace('T', ' ')} UTC"
+    return (
+        f"{letters:,} letters are counted as the console's copy{as_of} has them, and were not read from Kafka; workers look at"
+        " each of them again before they act"
+    )
 
 
 def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Preview:

@@ -86,7 +86,11 @@ class LogPlace(NamedTuple):
 
 
 class LetterRecord(NamedTuple):
-    """A row of `letters`, with its cell in place of the number of that; see the columns there."""
+    """A row of `letters`, with its cell in place of the number of that; see the columns there.
+
+    Attributes:
+      entry_key: of the entry of a letter that waits; None where its row does not tell all that an action asks of it.
+    """
 
     place: str
     cell: Cell
@@ -111,6 +115,7 @@ class LetterRecord(NamedTuple):
     ordered: str | None
     named: str | None
     version: str | None
+    entry_key: bytes | None
 
 
 def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
@@ -142,8 +147,13 @@ def of_waiting(found: FoundLetter, key: bytes, place: str, log: LogPlace) -> Let
         state = HIDDEN if entry_keys.lane_of(key) == entry_keys.NULLS else WAITING
     ordered = key[entry_keys.LANE_BYTES + 8 :] if key[0] == entry_keys.ORDERED else None
     sort = max(-_SORT_MAX, min(_SORT_MAX - 1, found.due_ms or 0))
-    hexadecimal = (None if each is None else each.hex() for each in (ordered, named, version))
-    return _record(found, place, state, kind, sort, log, label, *hexadecimal)
+    of_order, of_name, of_version = (None if each is None else each.hex() for each in (ordered, named, version))
+    # What is sealed and was not opened shows no more than its route, and many headers may be more than topics take.
+    is_told = found.sealed is None and len(found.headers) <= _HEADERS_MAX
+    return _record(
+        found, place, state, kind, sort, log, label, ordered=of_order, named=of_name, version=of_version,
+        entry_key=key if is_told else None,
+    )  # fmt: skip
 
 
 def of_resting(found: FoundLetter, log: LogPlace) -> LetterRecord:
@@ -155,7 +165,7 @@ def of_resting(found: FoundLetter, log: LogPlace) -> LetterRecord:
 
 def _record(
     found: FoundLetter, place: str, state: str, kind: str, sort: int, log: LogPlace, label: str | None,
-    ordered: str | None = None, named: str | None = None, version: str | None = None,
+    ordered: str | None = None, named: str | None = None, version: str | None = None, entry_key: bytes | None = None,
 ) -> LetterRecord:
     failure, message = found.failure, _replace_surrogates(found.failure.message)
     root, said = map(_replace_surrogates, failure.root)
@@ -178,6 +188,7 @@ def _record(
         size=found.size_bytes,
         action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_replace_surrogates(label),
         headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
+        entry_key=entry_key,
     )  # fmt: skip
 
 

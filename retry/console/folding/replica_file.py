@@ -39,7 +39,7 @@ from retry.errors import DataDirUnusable
 # A filter asks mostly for what cells have: then letters need not be counted, and those of each cell lie in order.
 
 # Another one is rebuilt. Texts are folded by the rules of one version of Unicode, and only then found again.
-VERSION = f"1, Unicode {unicodedata.unidata_version}"
+VERSION = f"2, Unicode {unicodedata.unidata_version}"
 APPLICATION_ID = 0x72747279
 
 TABLES = """
@@ -58,7 +58,7 @@ CREATE TABLE letters (
     log INTEGER NOT NULL, log_partition INTEGER NOT NULL, log_offset INTEGER NOT NULL,
     partition INTEGER, "offset" INTEGER, due_ms INTEGER, failed_ms INTEGER, first_failed_ms INTEGER,
     key TEXT, key_bytes BLOB, message TEXT, folded TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, label TEXT,
-    headers TEXT, ordered TEXT, named TEXT, version TEXT);
+    headers TEXT, ordered TEXT, named TEXT, version TEXT, entry_key BLOB);
 CREATE INDEX letters_by_name ON letters (named, version) WHERE named IS NOT NULL;
 CREATE INDEX letters_in_order ON letters (ordered) WHERE ordered IS NOT NULL;
 CREATE TABLE due_minutes (

@@ -32,7 +32,8 @@ _CELL_COLUMNS: dict[str, tuple[str, ...]] = {
     GROUP: ("c.group_id",),
 }
 
-
+# What is looked up in the records of letters.
+OF_PAYLOAD = frozenset({"value", "header"})
 # Of UTF-16; no text of SQLite has one.
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
@@ -57,7 +58,7 @@ def condition(letter_filter: Filter, now_ms: int) -> Condition:
         inner = condition(letter_filter.of, now_ms)
         return Condition(f"NOT {inner.sql}", inner.parameters)
     word = "AND" if isinstance(letter_filter, AllOf) else "OR"
-    return _join_conditions(word, [condition(each, now_ms) for each in letter_filter.of])
+    return join_conditions(word, [condition(each, now_ms) for each in letter_filter.of])
 
 
 def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
@@ -74,7 +75,7 @@ def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Conditio
     if isinstance(letter_filter, Not):
         return of_cells(letter_filter.of, now_ms, not holds)
     word = "AND" if isinstance(letter_filter, AllOf) == holds else "OR"
-    return _join_conditions(word, [of_cells(each, now_ms, holds) for each in letter_filter.of])
+    return join_conditions(word, [of_cells(each, now_ms, holds) for each in letter_filter.of])
 
 
 def is_of_cells(letter_filter: Filter) -> bool:
@@ -96,6 +97,11 @@ def terms(letter_filter: Filter) -> list[Term]:
         return [letter_filter]
     parts = [letter_filter.of] if isinstance(letter_filter, Not) else letter_filter.of
     return [term for each in parts for term in terms(each)]
+
+
+def asks_payload(letter_filter: Filter) -> bool:
+    """Whether headers and values have to be read to tell which letters a filter means."""
+    return any(term.field in OF_PAYLOAD for term in terms(letter_filter))
 
 
 def conjuncts(letter_filter: Filter) -> Sequence[Filter]:
@@ -145,7 +151,7 @@ def _term(term: Term, now_ms: int) -> Condition:
         return _match_group(term.value.parts[0])
     if term.field == "header":
         return _header(term.name, term.value)
-    return _join_conditions("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
+    return join_conditions("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
 
 
 def _match_group(group: str) -> Condition:
@@ -188,10 +194,11 @@ def _range(field: str, value: Range, now_ms: int) -> Condition:
     found = [Condition("l.sort < ?", (RESTING_SORT_MIN,)) if field == "due" else Condition(f"{column} IS NOT NULL", now)]
     found += [Condition(f"{column} >= ?", (*now, low))] if low is not None else []
     found += [Condition(f"{column} <= ?", (*now, high))] if high is not None else []
-    return _join_conditions("AND", found)
+    return join_conditions("AND", found)
 
 
-def _join_conditions(word: str, parts: Sequence[Condition]) -> Condition:
+def join_conditions(word: str, parts: Sequence[Condition]) -> Condition:
+    """One condition of several, between which `AND` or `OR` stands."""
     if not parts:
         return ALWAYS if word == "AND" else NEVER
     return Condition(f"({f' {word} '.join(part.sql for part in parts)})", tuple(p for part in parts for p in part.parameters))

@@ -16,7 +16,7 @@ from retry.console.folding.letter_record import RESTING_SORT_MIN
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import filter_sql
-from retry.console.reading.filter_sql import Condition, candidates
+from retry.console.reading.filter_sql import Condition, candidates, join_conditions
 from retry.console.rows import COUNT_MAX, Scope
 from retry.operations.letter_filter import predicate
 from retry.operations.letter_filter.fields import GROUP
@@ -67,19 +67,15 @@ class LetterSearch:
     """
 
     def __init__(self, connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> None:
-        if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
-            letter_filter = with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
+        letter_filter = apply_regrouping(connection, letter_filter)
         filter_sql.refuse_unkept(letter_filter, set(select_column(connection, "name", "FROM long_headers")))
         self._connection = connection
-        self._exact = _all(
-            build_scope_condition(scope, predicate.list_states(letter_filter)), filter_sql.condition(letter_filter, now_ms)
-        )
+        among = build_scope_condition(scope, predicate.list_states(letter_filter))
+        self._exact = join_conditions("AND", [among, filter_sql.condition(letter_filter, now_ms)])
         self.by_cells = filter_sql.is_of_cells(letter_filter)
         self._begin = int(max(-(1 << 62), filter_sql.earliest_due_ms(letter_filter, now_ms))) - 1, 1 << 62
         self._last = int(min(1 << 62, predicate.latest_due_ms(letter_filter, now_ms)))
-        maybe = _all(
-            build_scope_condition(scope, predicate.list_states(letter_filter)), filter_sql.of_cells(letter_filter, now_ms)
-        )
+        maybe = join_conditions("AND", [among, filter_sql.of_cells(letter_filter, now_ms)])
         # What is meant of each cell then follows on each other.
         self._is_in_order = filter_sql.is_of_cells_and_due(letter_filter)
         if self._is_in_order and not self.by_cells:
@@ -237,11 +233,15 @@ def build_scope_condition(scope: Scope, states: frozenset[str] | set[str]) -> Co
     found = Condition(f"c.state IN ({','.join('?' * len(states))})", tuple(sorted(states)))
     if scope is None:
         return found
-    return _all(found, Condition(f"c.team IN ({','.join('?' * len(scope))})", tuple(sorted(scope))))
+    of_teams = Condition(f"c.team IN ({','.join('?' * len(scope))})", tuple(sorted(scope)))
+    return join_conditions("AND", [found, of_teams])
 
 
-def _all(one: Condition, other: Condition) -> Condition:
-    return Condition(f"{one.sql} AND {other.sql}", one.parameters + other.parameters)
+def apply_regrouping(connection: sqlite3.Connection, letter_filter: Filter) -> Filter:
+    """Replace merged groups in a filter as the notes of the replica say."""
+    if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
+        return with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
+    return letter_filter
 
 
 def with_groups_of_now(letter_filter: Filter, grouping: Regrouping) -> Filter:

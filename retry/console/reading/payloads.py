@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from sqlite3 import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from retry import clock
 from retry.clock import Deadline
-from retry.console.reading import letters
+from retry.console.reading import filter_sql, letters
 from retry.console.reading.letter_search import LetterSearch, Position
 from retry.console.reading.letters import LogRecord
 from retry.console.rows import LetterRow, Scope
@@ -51,6 +51,7 @@ class Scanned(NamedTuple):
 
 
 Candidate = tuple[Position, LetterRow, LogRecord]
+Row = TypeVar("Row")
 
 
 class _Look:
@@ -135,15 +136,13 @@ class Payloads:
             return None
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
-    def load_named(
-        self, find_positions: Callable[[Connection], list[Position]], letters_max: int
-    ) -> Iterator[list[tuple[LetterRow, LogRecord]]]:
-        """Load the letters at the positions that are found, some at a time, each with the place of its record."""
+    def load_found(
+        self, find_positions: Callable[[Connection], list[Position]],
+        load: Callable[[Connection, Sequence[Position]], list[Row]],
+    ) -> list[Row]:  # fmt: skip
+        """Load something of each of the letters at the positions that are found."""
         with self._reading() as connection:
-            positions = find_positions(connection)
-        for start in range(0, len(positions), letters_max):
-            with self._reading() as connection:
-                yield letters.with_records(connection, positions[start : start + letters_max])
+            return load(connection, find_positions(connection))
 
     def fetch_selected(self, places: Sequence[LogRecord], within_s: float) -> dict[RecordLocation, Message | str]:
         """The records of letters that were selected for an action, or why there is none; nothing where nobody answers in time."""
@@ -175,8 +174,7 @@ class Payloads:
             return known
         fits, cheap = predicate.predicate(letter_filter, now_ms, self._in_group), without_payload(letter_filter)
         look = _Look(limit, position)
-        batches = self.iterate_candidates(scope, cheap, position, now_ms, letters_max=_BATCH, bytes_max=_BATCH_BYTES)
-        for batch, behind in batches:
+        for batch, behind in self._iterate_batches(scope, cheap, position, now_ms):
             if is_cancelled() or deadline.has_passed():
                 look.why_ended = "cancelled" if is_cancelled() else "time"
             else:
@@ -213,28 +211,34 @@ class Payloads:
         ended = "all" if found.looked_to is None else "page" if len(rows) >= limit else "time"
         return Scanned(rows, len(rows), ended, letters.encode_cursor(self._file_id(), question, found.looked_to))
 
-    def iterate_candidates(
-        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int, *, letters_max: int, bytes_max: int
+    def _iterate_batches(
+        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int
     ) -> Iterator[tuple[list[Candidate], Position | None]]:
-        """Letters that may be meant, some at a time, and the position behind them.
+        """Letters that may be meant, some at a time, and the position behind them."""
+        pages = self.iterate_pages(scope, cheap, position, now_ms, load=letters.with_records, letters_max=_BATCH)
+        for positions, found, behind in pages:
+            candidates: list[Candidate] = [(at, *each) for at, each in zip(positions, found, strict=True)]
+            for batch in split_by_bytes(candidates, lambda each: each[1].size_bytes, _BATCH_BYTES):
+                yield batch, batch[-1][0] if batch[-1] is not candidates[-1] else behind
+            if not candidates:
+                yield [], behind
+
+    def iterate_pages(
+        self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int, *,
+        load: Callable[[Connection, Sequence[Position]], list[Row]], letters_max: int,
+    ) -> Iterator[tuple[Sequence[Position], list[Row], Position | None]]:  # fmt: skip
+        """Positions of letters that may be meant, so many at a time, what is loaded of them, and the position behind them.
 
         Args:
           cheap: a filter that asks for no payloads, see `without_payload`.
           position: behind which letter to begin; None at the beginning.
-          letters_max, bytes_max: how many letters, and about how many bytes of their records, come at once.
+          load: gives something for each of some positions, in their order.
         """
-        size = letters_max
         while True:
             with self._reading() as connection:
-                found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, size)
-                read = letters.with_records(connection, found.letters)
-                batch = [(at, *each) for at, each in zip(found.letters, read, strict=True)]
-            if size > 1 and sum(row.size_bytes for _, row, _ in batch) > bytes_max:
-                # What is read is held at once.
-                size //= 2
-                continue
-            if batch or found.looked_to is not None:
-                yield batch, found.looked_to
+                found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, letters_max)
+                rows = load(connection, found.letters)
+            yield found.letters, rows, found.looked_to
             if found.looked_to is None:
                 return
             position = found.looked_to
@@ -257,11 +261,29 @@ class Payloads:
             return None
 
 
+def split_by_bytes(rows: Sequence[Row], size_of: Callable[[Row], int], bytes_max: int) -> Iterator[list[Row]]:
+    """Rows in their order, of which each list has about so many bytes, or one row that has more.
+
+    >>> list(split_by_bytes([3, 4, 9, 1], lambda row: row, 8))
+    [[3, 4], [9], [1]]
+    """
+    batch, size = list[Row](), 0
+    for row in rows:
+        of_row = size_of(row)
+        if batch and size + of_row > bytes_max:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += of_row
+    if batch:
+        yield batch
+
+
 def without_payload(letter_filter: Filter, *, holds: bool = True) -> Filter:
     """Drop the terms on payloads and headers: every letter that matches the filter (not `holds`: fails it) matches the result."""
     if isinstance(letter_filter, Term):
         # Which headers the replica keeps depends on how long they are: they are looked at with the payload.
-        if letter_filter.field in ("value", "header"):
+        if letter_filter.field in filter_sql.OF_PAYLOAD:
             return EVERYTHING
         return letter_filter if holds else negate(letter_filter)
     if isinstance(letter_filter, Not):

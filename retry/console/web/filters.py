@@ -8,14 +8,14 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
-from retry.console.reading.filter_sql import terms
+from retry.console.reading.filter_sql import OF_PAYLOAD
+from retry.console.reading.filter_sql import asks_payload as asks_payload
 from retry.console.rows import Names
 from retry.console.web.rights import Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
 
-_PAYLOAD = frozenset({"value", "header"})
 _LAST = re.compile(r'(?:^|[\s(])(-?)([^\s()":=]*)(?:(:)("?)([^\s()"]*))?$')
 _PLAIN = re.compile(r'[^\s()"*\\]+')
 COMPLETIONS_MAX = 12
@@ -29,11 +29,6 @@ def read(text: str, viewer: Viewer) -> Filter:
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     return letter_filter
-
-
-def asks_payload(letter_filter: Filter) -> bool:
-    """Whether headers and values have to be read to tell which letters a filter means."""
-    return any(term.field in _PAYLOAD for term in terms(letter_filter))
 
 
 def completions(text: str, names: Names) -> list[str]:
@@ -50,7 +45,7 @@ def completions(text: str, names: Names) -> list[str]:
     minus, field, mark, _, begun = found.groups()
     before = text[: found.start(1)] + minus
     if mark is None:
-        fields = (each for each in EXAMPLES if each.startswith(field) and each not in _PAYLOAD)
+        fields = (each for each in EXAMPLES if each.startswith(field) and each not in OF_PAYLOAD)
         return [f"{before}{each}:" for each in fields][:COMPLETIONS_MAX]
     fitting = _fitting(_values(field, names), begun)
     return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else _quote_value(value)}" for value in fitting]

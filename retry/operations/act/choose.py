@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,15 +20,11 @@ from retry.delivery.acted_entry import EntryActions
 from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, record_digest
 from retry.errors import ActionRefused
-from retry.operations import waiting_entries
+from retry.operations.act.letter_sources import CountedLetter, ForeseenRow, LetterSource, WaitingRow
 from retry.operations.act.request import Edit, Request
-from retry.operations.cluster import Cluster
-from retry.operations.control_requests import ShardNumbers
 from retry.operations.found_letter import FoundLetter, make_waiting_letter
-from retry.operations.listing import Cursor, Listing, ReturnedRecords
 from retry.policies.registry import Registry
 from retry.record import Record
-from retry.settings import Settings
 
 EXAMPLES_MAX = 20
 # Their keys are held in memory, at some hundred bytes each.
@@ -93,7 +88,15 @@ class Chosen:
         self.keys[shard].append(key)
         self.count_in(letter, key)
 
-    def count_in(self, letter: FoundLetter, key: bytes) -> None:
+    def add_foreseen(self, row: ForeseenRow) -> None:
+        """Another letter that waits, of which the source knew what becomes of it."""
+        if row.refusal is not None:
+            self.refused[row.refusal.reason] += 1
+            return
+        self.keys[row.shard].append(row.key)
+        self.count_in(row.letter, row.key)
+
+    def count_in(self, letter: FoundLetter | CountedLetter, key: bytes) -> None:
         """Count another member by what it has in common with others.
 
         Args:
@@ -104,7 +107,7 @@ class Chosen:
             order = letter.topic or "", letter.key
             self.orders[order if order in self.orders or len(self.orders) < ORDERS_MAX else (order[0], None)] += 1
         age = _age(letter.first_failed_ms, self._now_ms)
-        names = letter.team, letter.topic, letter.target, letter.failure.exception, letter.reason, age
+        names = letter.team, letter.topic, letter.target, letter.exception, letter.reason, age
         for groups, name in zip(self.groups.values(), names, strict=True):
             groups[name or ""] += 1
 
@@ -115,89 +118,8 @@ def _age(failed_ms: int | None, now_ms: int) -> str:
     return next((words for most_ms, words in _AGES if now_ms - failed_ms < most_ms), "over 30d")
 
 
-# Where the letters are looked for: here in all of the changelog, and in the topics where letters rest. The console has another
-# source, which knows from its replica where the letters lie that are asked for.
-
-class WaitingRow(NamedTuple):
-    """A letter that waits, as the changelog has it.
-
-    Attributes:
-      shard: the partition of the changelog.
-      key: of its entry.
-      envelope: of its entry.
-    """
-
-    shard: int
-    key: bytes
-    envelope: bytes
-
-
-class LetterSource(Protocol):
-    """Gives the letters among which those of an action are chosen.
-
-    Attributes:
-      shards: how many partitions the changelog has.
-      gone: how many letters were to be given whose records are there no more.
-      returned: says which of the letters that rest were returned before; made when the first of them is there.
-    """
-
-    shards: int
-    gone: int
-
-    @property
-    def returned(self) -> ReturnedRecords: ...
-
-    def iterate_waiting(self) -> Iterator[WaitingRow]:
-        """Letters that wait, or may.
-
-        Raises:
-          TopicsInvalid: a topic is missing, or cannot be read.
-          ActionRefused: records could not be read.
-        """
-        ...
-
-    def iterate_resting(self) -> Iterator[FoundLetter]:
-        """Letters that are parked or discarded, also those that were returned; raises as `iterate_waiting`."""
-        ...
-
-
-class AllLetters:
-    """Every letter that waits or rests, read from Kafka; a `LetterSource`.
-
-    Args:
-      listing: where letters that rest are looked for; None where none is meant.
-      waits: whether letters that wait are meant.
-    """
-
-    gone = 0
-
-    def __init__(self, shards: ShardNumbers, listing: Listing | None = None, *, waits: bool = True) -> None:
-        self.shards, self._numbers, self._listing, self._waits = shards.count, shards, listing, waits
-
-    def iterate_waiting(self) -> Iterator[WaitingRow]:
-        return iterate_changelog(self._numbers.settings) if self._waits else iter(())
-
-    def iterate_resting(self) -> Iterator[FoundLetter]:
-        return iter(()) if self._listing is None else self._listing.iterate_resting(Cursor())
-
-    @cached_property
-    def returned(self) -> ReturnedRecords:
-        return ReturnedRecords(Cluster(self._numbers.settings))
-
-
-def iterate_changelog(settings: Settings) -> Iterator[WaitingRow]:
-    """Every entry of the changelog, shard by shard.
-
-    Raises:
-      TopicsInvalid: the changelog cannot be read.
-    """
-    for shard, table in waiting_entries.load_shard_tables(settings):
-        for key, envelope in waiting_entries.scan_rows(table):
-            yield WaitingRow(shard, key, envelope)
-
-
 def choose(
-    letters: Iterable[WaitingRow], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
+    letters: Iterable[WaitingRow | ForeseenRow], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
     state: ActionState, now_ms: int,
 ) -> Chosen:  # fmt: skip
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
@@ -211,7 +133,12 @@ def choose(
       ActionRefused: they are too many for one action.
     """
     chosen, codec = Chosen(now_ms, shards), actions.redecider.entry_builder.codec
-    for shard, key, envelope in letters:
+    for row in letters:
+        if isinstance(row, ForeseenRow):
+            chosen.add_foreseen(row)
+            refuse_too_many(chosen)
+            continue
+        shard, key, envelope = row
         if entry_keys.lane_of(key) in _UNSEEN:
             continue
         letter = make_waiting_letter(entry_keys.source(key), codec.decode_to_show(key, envelope), registry, "")

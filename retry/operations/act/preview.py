@@ -16,6 +16,7 @@ from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.acted_entry import EntryActions
+from retry.delivery.foreseen_acts import ForeseenActs
 from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
@@ -25,13 +26,13 @@ from retry.operations.act.choose import (
     EXAMPLES_MAX,
     Chosen,
     EditedParkedLetter,
-    LetterSource,
     RestingExample,
     Selects,
     choose,
     choose_resting,
     edit_resting,
 )
+from retry.operations.act.letter_sources import LetterSource
 from retry.operations.act.request import Edit, Request
 from retry.policies.registry import Registry
 from retry.settings import Settings
@@ -170,10 +171,11 @@ def preview(
     redecider = reschedule_dry_run.redecider(settings, registry)
     actions = EntryActions(redecider, topics.build_topic_names(settings.app_id).discarded)
     state = request.build_initial_state()
+    waiting = letters.iterate_waiting(ForeseenActs(actions, state).foresee)
     if request.edit is not None:
         # What it makes is known of one letter alone, and that is looked at below.
         state = state._replace(action=msgspec.structs.replace(state.action, kind=action_records.RETRY))
-    chosen = choose(letters.iterate_waiting(), letters.shards, registry, selects, actions, state, now_ms)
+    chosen = choose(waiting, letters.shards, registry, selects, actions, state, now_ms)
     examples, edited = list[ExampleChange](), None
     returns = LetterReturns(redecider, actions.discarded, letters.shards)
     at_rest = choose_resting(letters, selects, returns, state, now_ms, chosen)

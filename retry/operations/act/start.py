@@ -28,7 +28,8 @@ from retry.kafka.interface import AdminClient
 from retry.kafka.transaction_pace import TransactionPace
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
 from retry.operations.act.audit import Audit
-from retry.operations.act.choose import AllLetters, Selects
+from retry.operations.act.choose import Selects
+from retry.operations.act.letter_sources import AllLetters
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, preview
 from retry.operations.act.request import Request, renew_action

@@ -2,83 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from retry.console.reading import payloads, selected_letters
-from retry.console.reading.letters import LogRecord
-from retry.console.reading.payloads import Payloads
+from retry.console.reading import selected_letters
 from retry.console.reading.selected_letters import SelectedLetters
-from retry.console.rows import Scope
 from retry.delay_queue import blocks, entry_keys
+from retry.delivery.foreseen_acts import Foreseen, KnownEntry
 from retry.errors import ActionRefused
 from retry.kafka.record_fetch import GONE, UNREADABLE
-from retry.operations.act.selection import select_letters
-from retry.policies.registry import Registry
-from retry.settings import Settings
-from tests.support.replicas import NOW_MS, OWN, GivenMessage, GivenReplica, entry, failure, rested
+from tests.support.replicas import OWN, entry, failure, rested
+from tests.support.selected import Reads
 from tests.unit.console.test_replica_blocks import ALONE, BLOCK, NAMES
 
 WAITING, RESTING = 30, 12
 OTHER = failure("com.acme.Refused", "card declined")
 
 
-class Reads:
-    """A replica of 30 letters that wait and 12 that are parked, and what is read of their records.
+def read_all(_: KnownEntry) -> Foreseen:
+    return Foreseen.UNKNOWN
 
-    Attributes:
-      answers: what Kafka has in place of some records, by topic and offset.
-      fetched: the records that were asked for.
-      progress: how many letters had been read, batch by batch.
-    """
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fetched, self.progress = list[LogRecord](), list[int]()
-        self.answers: dict[tuple[str, int], str] = {}
-        self.replica = GivenReplica(folder)
-        waits = [entry(n, headers=OTHER if n % 10 == 3 else None, team="bank" if n == 4 else "payments") for n in range(WAITING)]
-        rests = [rested(n) for n in range(100, 100 + RESTING)]
-        self.replica.fold(OWN.changelog, *waits)
-        self.replica.fold(OWN.parked, *rests)
-        self.replica.finish()
-        self._records = {
-            **{(OWN.changelog, n): GivenMessage(OWN.changelog, 0, n, *row, None, NOW_MS) for n, row in enumerate(waits)},
-            **{(OWN.parked, n): GivenMessage(OWN.parked, 0, n, *row, NOW_MS) for n, row in enumerate(rests)},
-        }
-        monkeypatch.setattr(payloads._Fetcher, "fetch", lambda _self, places, _within_s: self._fetch(places))
-
-    def _fetch(self, places: Sequence[LogRecord]) -> dict[LogRecord, GivenMessage | str]:
-        self.fetched += places
-        found = {place: self.answers.get((place.topic, place.offset)) for place in places}
-        return {place: told or self._records[place.topic, place.offset] for place, told in found.items()}
-
-    def select(self, words: str = "", *names: str, scope: Scope = None) -> SelectedLetters:
-        """The letters of a filter, or of names."""
-        reading = lambda: self.replica.readers.reading(0.0)  # noqa: E731
-        settings = Settings(app_id="app")
-        looked = Payloads(settings, Registry, reading, lambda: "a file", lambda *_: False)
-        listing = SimpleNamespace(
-            registry=Registry(), cluster=SimpleNamespace(names=OWN), prove_references=lambda _letters, _deadline: None
-        )
-        selection = select_letters(words, names, NOW_MS)
-        return SelectedLetters(looked, listing, selection, scope, 1, self.progress.append)  # type: ignore[arg-type]
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """30 letters that wait, and 12 that are parked."""
+    waits = [entry(n, headers=OTHER if n % 10 == 3 else None, team="bank" if n == 4 else "payments") for n in range(WAITING)]
+    return Reads(folder, monkeypatch, waits, [rested(n) for n in range(100, 100 + RESTING)])
 
 
 @pytest.fixture
 def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    return Reads(tmp_path, monkeypatch)
+    return made(tmp_path, monkeypatch)
 
 
 def offsets(found: SelectedLetters) -> list[int]:
-    return sorted(entry_keys.source(row.key).offset for row in found.iterate_waiting())
+    return sorted(entry_keys.source(row.key).offset for row in found.iterate_waiting(read_all))
 
 
 def test_of_a_filter_just_the_records_of_its_letters_are_read(reads: Reads) -> None:
     found = reads.select("exception:com.acme.Refused")
-    rows = [*found.iterate_waiting()]
+    rows = [*found.iterate_waiting(read_all)]
     assert [(row.shard, entry_keys.source(row.key).offset) for row in rows] == [(0, 3), (0, 13), (0, 23)]
     assert [(row.key, row.envelope) for row in rows] == [entry(n, headers=OTHER) for n in (3, 13, 23)]
     assert sorted(place.offset for place in reads.fetched) == [3, 13, 23]
@@ -88,7 +51,7 @@ def test_of_a_filter_just_the_records_of_its_letters_are_read(reads: Reads) -> N
 
 def test_letters_that_rest_are_read_from_where_they_rest(reads: Reads) -> None:
     found = reads.select("state:parked")
-    assert [*found.iterate_waiting()] == []
+    assert [*found.iterate_waiting(read_all)] == []
     assert sorted(letter.place.offset for letter in found.iterate_resting() if letter.place) == list(range(RESTING))
     assert {place.topic for place in reads.fetched} == {OWN.parked}
 
@@ -101,7 +64,7 @@ def test_a_name_is_found_wherever_it_is(reads: Reads, states: str) -> None:
     assert [letter.place.offset for letter in found.iterate_resting() if letter.place] == [2]
     assert {(place.topic, place.offset) for place in reads.fetched} == {(OWN.changelog, 7), (OWN.changelog, 9), (OWN.parked, 2)}
     unknown = reads.select(states, "1/orders.DLT/0/7", "nowhere/0/1")
-    assert [*unknown.iterate_waiting(), *unknown.iterate_resting()] == []
+    assert [*unknown.iterate_waiting(read_all), *unknown.iterate_resting()] == []
 
 
 def test_only_letters_of_teams_that_one_may_act_for_are_read(reads: Reads) -> None:
@@ -147,13 +110,8 @@ def test_whoever_does_not_want_it_any_more_ends_it(reads: Reads, monkeypatch: py
 
 
 def test_letters_of_a_block_come_from_its_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = Reads(tmp_path / "first", monkeypatch)
-    reads.replica = GivenReplica(tmp_path / "second")
-    records = [ALONE[0], BLOCK, ALONE[1]]
-    reads.replica.fold(OWN.changelog, *records)
-    reads.replica.finish()
-    reads._records = {(OWN.changelog, n): GivenMessage(OWN.changelog, 0, n, *row, None, NOW_MS) for n, row in enumerate(records)}
-    rows = [*reads.select("", NAMES[1], NAMES[3]).iterate_waiting()]
+    reads = Reads(tmp_path, monkeypatch, [ALONE[0], BLOCK, ALONE[1]])
+    rows = [*reads.select("", NAMES[1], NAMES[3]).iterate_waiting(read_all)]
     keys, of_block = blocks.list_keys(BLOCK[0]), dict(blocks.read_rows(*BLOCK))
     assert [(row.key, row.envelope) for row in rows] == [(keys[n], of_block[keys[n]]) for n in (1, 3)]
     assert [place.offset for place in reads.fetched] == [1]

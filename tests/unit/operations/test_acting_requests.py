@@ -25,7 +25,7 @@ from retry.errors import ActionRefused
 from retry.intake.attempts import LineageTopic, to_header
 from retry.intake.build_entry import EntryBuilder
 from retry.operations import waiting_entries
-from retry.operations.act import choose, overview, request, start
+from retry.operations.act import choose, letter_sources, overview, request, start
 from retry.operations.act.action_report import ramp_object
 from retry.operations.act.choose import Chosen
 from retry.operations.act.preview import differences
@@ -68,7 +68,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tables: list[list[tuple[bytes, bytes
     redecider = Redecider(REGISTRY, EntryBuilder("changelog", "parked", limits), LineageTopic("lineage", 1))
     actions = EntryActions(redecider, "discarded")
     state = request.renew_action(asked).build_initial_state()
-    rows = choose.iterate_changelog(Settings())
+    rows = letter_sources.iterate_changelog(Settings())
     return choose.choose(rows, len(tables), REGISTRY, predicate(parse(words), NOW_MS), actions, state, NOW_MS)
 
 

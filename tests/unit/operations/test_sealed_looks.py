@@ -19,7 +19,7 @@ from retry.delay_queue.envelope_codec import EnvelopeCodec, make_codec
 from retry.delay_queue.envelopes import Unopened
 from retry.delivery.letter_changes import SEALED
 from retry.operations import waiting_entries
-from retry.operations.act import choose, request
+from retry.operations.act import choose, letter_sources, request
 from retry.operations.act.erase import Erasing
 from retry.operations.explain.evidence import LetterEvidence
 from retry.operations.explain.explanation import explain_evidence
@@ -101,7 +101,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, codec: EnvelopeCodec, selects: Any =
     monkeypatch.setattr(waiting_entries, "load_shard_tables", lambda _: iter([(0, table(*rows(), *rows(held=True, offset=8)))]))
     asked = request.renew_action(action_records.Action(action_records.RETRY, "anna", NOW_MS, [], 0))
     actions = acted.entry_actions(codec=codec)
-    letters = choose.iterate_changelog(Settings())
+    letters = letter_sources.iterate_changelog(Settings())
     return choose.choose(letters, 1, Registry(), selects, actions, asked.build_initial_state(), NOW_MS)
 
 

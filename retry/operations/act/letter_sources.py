@@ -1,0 +1,132 @@
+"""Where the letters of an action are looked for: in all of the changelog, and in the topics where letters rest.
+
+The console has another source, which knows from its replica where the letters lie that are asked for, and most of what a
+preview tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from retry.delivery.acted_entry import Refusal
+from retry.delivery.foreseen_acts import Foreseen, KnownEntry
+from retry.operations import waiting_entries
+from retry.operations.cluster import Cluster
+from retry.operations.control_requests import ShardNumbers
+from retry.operations.found_letter import FoundLetter
+from retry.operations.listing import Cursor, Listing, ReturnedRecords
+from retry.settings import Settings
+
+# What an action makes of a letter of which facts are known; see `retry.delivery.foreseen_acts.ForeseenActs.foresee`.
+Foresee = Callable[[KnownEntry], Refusal | Foreseen]
+
+
+class CountedLetter(NamedTuple):
+    """The facts by which a preview counts a letter, as `FoundLetter` has them.
+
+    Attributes:
+      key: of the record.
+    """
+
+    team: str | None
+    topic: str | None
+    target: str
+    exception: str | None
+    reason: str | None
+    first_failed_ms: int | None
+    key: bytes | None
+
+
+class WaitingRow(NamedTuple):
+    """A letter that waits, as the changelog has it.
+
+    Attributes:
+      shard: the partition of the changelog.
+      key: of its entry.
+      envelope: of its entry.
+    """
+
+    shard: int
+    key: bytes
+    envelope: bytes
+
+
+class ForeseenRow(NamedTuple):
+    """A letter that waits and is meant, of which the source knows without its record what the action makes.
+
+    Attributes:
+      shard: the partition of the changelog.
+      key: of its entry.
+      refusal: why nothing is done; None where it is a member.
+    """
+
+    shard: int
+    key: bytes
+    letter: CountedLetter
+    refusal: Refusal | None
+
+
+class LetterSource(Protocol):
+    """Gives the letters among which those of an action are chosen.
+
+    Attributes:
+      shards: how many partitions the changelog has.
+      gone: how many letters were to be given whose records are there no more.
+      returned: says which of the letters that rest were returned before; made when the first of them is there.
+    """
+
+    shards: int
+    gone: int
+
+    @property
+    def returned(self) -> ReturnedRecords: ...
+
+    def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRow]:
+        """Letters that wait, or may; of the first members some are given with their envelopes.
+
+        Raises:
+          TopicsInvalid: a topic is missing, or cannot be read.
+          ActionRefused: records could not be read.
+        """
+        ...
+
+    def iterate_resting(self) -> Iterator[FoundLetter]:
+        """Letters that are parked or discarded, also those that were returned; raises as `iterate_waiting`."""
+        ...
+
+
+class AllLetters:
+    """Every letter that waits or rests, read from Kafka; a `LetterSource`.
+
+    Args:
+      listing: where letters that rest are looked for; None where none is meant.
+      waits: whether letters that wait are meant.
+    """
+
+    gone = 0
+
+    def __init__(self, shards: ShardNumbers, listing: Listing | None = None, *, waits: bool = True) -> None:
+        self.shards, self._numbers, self._listing, self._waits = shards.count, shards, listing, waits
+
+    def iterate_waiting(self, _foresee: Foresee) -> Iterator[WaitingRow]:
+        return iterate_changelog(self._numbers.settings) if self._waits else iter(())
+
+    def iterate_resting(self) -> Iterator[FoundLetter]:
+        return iter(()) if self._listing is None else self._listing.iterate_resting(Cursor())
+
+    @cached_property
+    def returned(self) -> ReturnedRecords:
+        return ReturnedRecords(Cluster(self._numbers.settings))
+
+
+def iterate_changelog(settings: Settings) -> Iterator[WaitingRow]:
+    """Every entry of the changelog, shard by shard.
+
+    Raises:
+      TopicsInvalid: the changelog cannot be read.
+    """
+    for shard, table in waiting_entries.load_shard_tables(settings):
+        for key, envelope in waiting_entries.scan_rows(table):
+            yield WaitingRow(shard, key, envelope)
