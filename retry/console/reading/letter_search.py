@@ -24,6 +24,8 @@ from retry.operations.letter_filter.syntax import AllOf, Filter, Not, Range, Ter
 
 # Of more cells none is looked into by itself: letters are walked over instead.
 _CELLS_MAX = 1_000
+# Of each cell so many letters are looked up at the most: whoever wants more of all walks over them.
+_OF_EACH_MAX = 1_000
 # So many letters come into question in the first stretch that is walked over, at least and at most; so many may lie in between.
 _FIRST_STRETCH, _STRETCH_MIN, _STRETCH_MAX, _PASSED_MAX = 2_000, 250, 8_000, 400_000
 # Who has no time left notices after a stretch, which therefore is to take about so long, and grows no faster than this.
@@ -94,8 +96,9 @@ class LetterSearch:
         begin = max(after or _IN_ORDER, self._begin)
         if not self.cells:
             return Found([], None)
-        if self.is_listed or self._is_in_few_cells:
-            found = (self._first_of_cells if self._is_in_few_cells else self._list_positions)(begin, limit + 1)
+        is_of_cells = self._is_in_few_cells and limit <= _OF_EACH_MAX
+        if self.is_listed or is_of_cells:
+            found = (self._first_of_cells if is_of_cells else self._list_positions)(begin, limit + 1)
             return Found(found[:limit], found[limit - 1] if len(found) > limit else None)
         found, deadline = [], Deadline(PAGE_S)
         for stretch in self._stretches(begin):
