@@ -152,11 +152,6 @@ class FoundLetter:
         record = Record(where, self.key, self.value, theirs, self.record.timestamp())
         return read(record, self._registry.route(where.topic).aliases).failure
 
-    @property
-    def exception(self) -> str | None:
-        """The exception's class as its framework names it, wrappers included."""
-        return self.failure.exception
-
     @cached_property
     def fingerprint(self) -> str | None:
         """The fingerprint of the failure, 16 hexadecimal digits; None where nothing is known of the failure."""

@@ -51,7 +51,7 @@ class Scanned(NamedTuple):
 
 
 Candidate = tuple[Position, LetterRow, LogRecord]
-Row = TypeVar("Row")
+Row, Loaded = TypeVar("Row"), TypeVar("Loaded")
 
 
 class _Look:
@@ -137,10 +137,9 @@ class Payloads:
         return self._open_letter(self._single.fetch([there[1]], _FETCH_S).get(there[1], UNREADABLE), there[0].name)
 
     def load_found(
-        self, find_positions: Callable[[Connection], list[Position]],
-        load: Callable[[Connection, Sequence[Position]], list[Row]],
-    ) -> list[Row]:  # fmt: skip
-        """Load something of each of the letters at the positions that are found."""
+        self, find_positions: Callable[[Connection], list[Position]], load: Callable[[Connection, Sequence[Position]], Loaded]
+    ) -> Loaded:
+        """What is loaded of the letters at the positions that are found."""
         with self._reading() as connection:
             return load(connection, find_positions(connection))
 
@@ -225,20 +224,19 @@ class Payloads:
 
     def iterate_pages(
         self, scope: Scope, cheap: Filter, position: Position | None, now_ms: int, *,
-        load: Callable[[Connection, Sequence[Position]], list[Row]], letters_max: int,
-    ) -> Iterator[tuple[Sequence[Position], list[Row], Position | None]]:  # fmt: skip
+        load: Callable[[Connection, Sequence[Position]], Loaded], letters_max: int,
+    ) -> Iterator[tuple[Sequence[Position], Loaded, Position | None]]:  # fmt: skip
         """Positions of letters that may be meant, so many at a time, what is loaded of them, and the position behind them.
 
         Args:
           cheap: a filter that asks for no payloads, see `without_payload`.
           position: behind which letter to begin; None at the beginning.
-          load: gives something for each of some positions, in their order.
         """
         while True:
             with self._reading() as connection:
                 found = LetterSearch(connection, scope, cheap, now_ms).find_page(position, letters_max)
-                rows = load(connection, found.letters)
-            yield found.letters, rows, found.looked_to
+                loaded = load(connection, found.letters)
+            yield found.letters, loaded, found.looked_to
             if found.looked_to is None:
                 return
             position = found.looked_to

@@ -7,11 +7,11 @@ know yet is no part of the action, as little as what comes later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
-from operator import itemgetter
 from sqlite3 import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from retry import clock
 from retry.console.folding.letter_record import LogPlace, resting_place
@@ -28,8 +28,8 @@ from retry.delivery.foreseen_acts import Foreseen, KnownEntry
 from retry.errors import ActionRefused, EntryUnreadable
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import UNREADABLE
-from retry.operations.act.choose import EXAMPLES_MAX
-from retry.operations.act.letter_sources import CountedLetter, Foresee, ForeseenRow, WaitingRow
+from retry.operations.act.choose import EXAMPLES_MAX, describe_age
+from retry.operations.act.letter_sources import Foresee, ForeseenRows, WaitingRow
 from retry.operations.act.selection import RESTING, Selection
 from retry.operations.explain.search import is_location, parse_location
 from retry.operations.found_letter import FoundLetter, make_parked_letter
@@ -43,31 +43,55 @@ _FAILED_AT = "c.topic || '/' || l.partition || '/' || l.\"offset\""
 _NAME, _RESTS_AT = f"l.due_ms || '/' || {_FAILED_AT}", "t.name || '/' || l.log_partition || '/' || l.log_offset"
 _GIVEN = "(SELECT value FROM json_each(?))"
 _FROM = "FROM letters l JOIN cells c ON c.id = l.cell JOIN topics t ON t.number = l.log"
-_COLUMNS = (
-    "l.sort", "l.id", "t.name", "l.log_partition", "l.log_offset", "l.due_ms", "c.topic", "l.partition", 'l."offset"', "l.size",
-    "hex(l.entry_key)", "c.team", "c.target", "c.exception", "c.reason", "l.first_failed_ms", "l.key", "hex(l.key_bytes)",
-    "c.attempt", "l.lineage IS NOT NULL",
+_PLACE = (
+    "l.id", "t.name", "l.log_partition", "l.log_offset", "l.due_ms", "c.topic", "l.partition", 'l."offset"', "l.size",
 )  # fmt: skip
+_KNOWN = (
+    "l.id", "l.cell", "l.log_partition", "hex(l.entry_key)", "l.size", "l.lineage IS NOT NULL", "l.first_failed_ms",
+    "CASE WHEN l.ordered IS NOT NULL AND l.key IS NOT NULL THEN hex(coalesce(l.key_bytes, l.key)) END",
+)  # fmt: skip
+_CELL = ("id", "team", "topic", "target", "exception", "reason", "attempt")
 
 
-class _SelectedRow(NamedTuple):
-    """A letter as the replica has it.
+class _Place(NamedTuple):
+    """A letter whose record is to be read.
 
     Attributes:
-      place: of its record.
+      log: the place of its record.
       source: of its entry; None of one that rests.
       size: of key, value and headers together.
-      entry: None where the row does not tell what an action makes of it.
     """
 
-    place: LogRecord
+    log: LogRecord
     source: Source | None
     size: int
-    letter: CountedLetter
-    entry: KnownEntry | None
+
+
+class _Cell(NamedTuple):
+    """What letters have in common; see `retry.console.folding.letter_record.Cell`."""
+
+    team: str | None
+    topic: str | None
+    target: str
+    exception: str | None
+    reason: str | None
+    attempt: int | None
+
+    @property
+    def tells_history(self) -> bool:
+        """Whether its letters tell their past where they have an id, and do not park."""
+        return self.reason is None and bool(self.attempt)
+
+
+class _Page(NamedTuple):
+    """Some letters that wait: those of which the replica tells all, and the others."""
+
+    foreseen: ForeseenRows
+    unread: list[_Place]
 
 
 _Records = Mapping[LogRecord, Message | None]
+_Loaded = TypeVar("_Loaded")
 
 
 class SelectedLetters:
@@ -89,35 +113,29 @@ class SelectedLetters:
     ) -> None:  # fmt: skip
         self._payloads, self._listing, self._selection, self._scope = payloads, listing, selection, scope
         self._now_ms, self._note_progress = now_ms, note_progress
-        self.shards, self.gone, self.foreseen, self._looked_at = shards, 0, 0, 0
+        self._is_decided = not filter_sql.asks_payload(selection.letter_filter)
+        self._cells: dict[int, _Cell] = {}
+        self.shards, self.gone, self.foreseen, self._looked_at, self._examples_left = shards, 0, 0, 0, EXAMPLES_MAX
 
-    def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRow]:
-        examples, is_decided = EXAMPLES_MAX, not filter_sql.asks_payload(self._selection.letter_filter)
-        for page in self._iterate_pages(_WAITING & self._selection.states):
-            results: list[Refusal | Foreseen] = [
-                foresee(row.entry) if is_decided and row.entry is not None else Foreseen.UNKNOWN for row in page
-            ]
-            shown = [n for n, result in enumerate(results) if result is Foreseen.DONE][:examples]
-            examples -= len(shown)
-            for n in shown:
-                results[n] = Foreseen.UNKNOWN
-            unknown = [row for row, result in zip(page, results, strict=True) if result is Foreseen.UNKNOWN]
-            opened = self._iterate_opened(unknown)
-            for row, result in zip(page, results, strict=True):
-                if result is Foreseen.UNKNOWN:
-                    yield from next(opened)
-                elif row.entry is not None:
-                    self.foreseen += 1
-                    refusal = result if isinstance(result, Refusal) else None
-                    yield ForeseenRow(row.place.partition, row.entry.key, row.letter, refusal)
-            if len(unknown) < len(page):
-                self._note(len(page) - len(unknown))
+    def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRows]:
+        for page in self._iterate_pages(_WAITING & self._selection.states, partial(self._load_page, foresee=foresee)):
+            for batch, records in self._iterate_read(page.unread):
+                # Letters of one block have one record.
+                opened = {log: _open_rows(record) for log, record in records.items() if record is not None}
+                for each in batch:
+                    found = None if each.source is None else opened.get(each.log, {}).get(each.source)
+                    if found is not None:
+                        yield WaitingRow(each.log.partition, *found)
+            if foreseen := len(page.foreseen.members) + page.foreseen.refused.total():
+                self.foreseen += foreseen
+                self._note(foreseen)
+                yield page.foreseen
 
     def iterate_resting(self) -> Iterator[FoundLetter]:
         deadline, discarded = clock.Deadline(_PROVE_S), self._listing.cluster.names.discarded
-        for page in self._iterate_pages(self._selection.states & frozenset(RESTING)):
+        for page in self._iterate_pages(self._selection.states & frozenset(RESTING), _load_places):
             for batch, records in self._iterate_read(page):
-                found = [record for row in batch if (record := records[row.place]) is not None]
+                found = [record for each in batch if (record := records[each.log]) is not None]
                 registry = self._listing.registry
                 letters = [make_parked_letter(each, registry, discarded=each.topic() == discarded) for each in found]
                 self._listing.prove_references(letters, deadline)
@@ -128,27 +146,18 @@ class SelectedLetters:
         # A block of them is asked for once, and not for each of its letters.
         return ReturnedRecords(self._listing.cluster, cache(self._payloads.find_returned_bitmap))
 
-    def _iterate_opened(self, rows: Sequence[_SelectedRow]) -> Iterator[list[WaitingRow]]:
-        """Each of these letters with its envelope; an empty list for one that is gone, or is another one by now."""
-        for batch, records in self._iterate_read(rows):
-            # Letters of one block have one record.
-            opened = {place: _open_rows(record) for place, record in records.items() if record is not None}
-            for row in batch:
-                found = None if row.source is None else opened.get(row.place, {}).get(row.source)
-                yield [] if found is None else [WaitingRow(row.place.partition, *found)]
-
-    def _iterate_read(self, rows: Sequence[_SelectedRow]) -> Iterator[tuple[list[_SelectedRow], _Records]]:
+    def _iterate_read(self, letters: Sequence[_Place]) -> Iterator[tuple[list[_Place], _Records]]:
         """Letters with their records, some at a time; None for a record that is gone."""
-        for batch in split_by_bytes(rows, lambda row: row.size, _BATCH_BYTES):
-            places = list(dict.fromkeys(row.place for row in batch))
-            answers = self._payloads.fetch_selected(places, _FETCH_S)
-            if unread := sum(answers.get(place, UNREADABLE) == UNREADABLE for place in places):
+        for batch in split_by_bytes(letters, lambda each: each.size, _BATCH_BYTES):
+            logs = list(dict.fromkeys(each.log for each in batch))
+            answers = self._payloads.fetch_selected(logs, _FETCH_S)
+            if unread := sum(answers.get(log, UNREADABLE) == UNREADABLE for log in logs):
                 raise ActionRefused(
                     f"{unread:,} records could not be read: no broker answered in time, or the right to read their topics is"
                     " missing; ask again, or see `retry acls`"
                 )
-            records = {place: None if isinstance(found := answers[place], str) else found for place in places}
-            self.gone += sum(records[row.place] is None for row in batch)
+            records = {log: None if isinstance(found := answers[log], str) else found for log in logs}
+            self.gone += sum(records[each.log] is None for each in batch)
             self._note(len(batch))
             yield batch, records
 
@@ -156,18 +165,55 @@ class SelectedLetters:
         self._looked_at += letters
         self._note_progress(self._looked_at)
 
-    def _iterate_pages(self, states: frozenset[str]) -> Iterator[list[_SelectedRow]]:
+    def _load_page(self, connection: Connection, positions: Sequence[Position], foresee: Foresee) -> _Page:
+        found, unknown = ForeseenRows([], Counter(), Counter(), Counter()), list[Position]()
+        groups = Counter[tuple[int, str]]()
+        for position, row in zip(positions, self._load_known(connection, positions), strict=True):
+            _, cell, shard, entry_key, size, has_id, first_failed_ms, record_key = row
+            about = self._cells[cell]
+            result: Refusal | Foreseen = Foreseen.UNKNOWN
+            if entry_key and self._is_decided:
+                known = KnownEntry(bytes.fromhex(entry_key), about.target, bool(has_id) and about.tells_history, size)
+                result = foresee(known)
+            if result is Foreseen.DONE and self._examples_left:
+                self._examples_left, result = self._examples_left - 1, Foreseen.UNKNOWN
+            if result is Foreseen.UNKNOWN:
+                unknown.append(position)
+            elif isinstance(result, Refusal):
+                found.refused[result.reason] += 1
+            else:
+                found.members.append((shard, known.key))
+                groups[cell, describe_age(first_failed_ms, self._now_ms)] += 1
+                if known.key[0] == entry_keys.ORDERED:
+                    found.orders[about.topic or "", None if record_key is None else bytes.fromhex(record_key)] += 1
+        for (cell, age), letters in groups.items():
+            found.groups[(*self._cells[cell][:5], age)] += letters
+        return _Page(found, _load_places(connection, unknown))
+
+    def _load_known(self, connection: Connection, positions: Sequence[Position]) -> list[Sequence[Any]]:
+        """What the replica has of each of these letters, and of their cells, which are never changed."""
+        letters = [letter for _, letter in positions]
+        rest = f"FROM letters l WHERE l.id IN {_GIVEN}"
+        found = {row[0]: row for row in select_rows(connection, _KNOWN, rest, (bind_ids(letters),))}
+        new = {row[1] for row in found.values()} - self._cells.keys()
+        for number, *about in select_rows(connection, _CELL, f"FROM cells WHERE id IN {_GIVEN}", (bind_ids(new),)):
+            self._cells[number] = _Cell(*about)
+        return [found[letter] for letter in letters]
+
+    def _iterate_pages(
+        self, states: frozenset[str], load: Callable[[Connection, Sequence[Position]], _Loaded]
+    ) -> Iterator[_Loaded]:
         if not states:
             return
         cheap = without_payload(self._selection.letter_filter)
         if self._selection.names:
             find = partial(self._find_named, states=states, cheap=cheap)
-            yield self._payloads.load_found(find, _load_rows)
+            yield self._payloads.load_found(find, load)
             return
         wanted = all_of([cheap, any_of([_state(each) for each in sorted(states)])])
-        pages = self._payloads.iterate_pages(self._scope, wanted, None, self._now_ms, load=_load_rows, letters_max=_BATCH)
-        for _, rows, _ in pages:
-            yield rows
+        pages = self._payloads.iterate_pages(self._scope, wanted, None, self._now_ms, load=load, letters_max=_BATCH)
+        for _, loaded, _ in pages:
+            yield loaded
 
     def _find_named(self, connection: Connection, *, states: frozenset[str], cheap: Filter) -> list[Position]:
         """The letters that are named by due time and where they failed, by where they rest, or only by where they failed."""
@@ -200,24 +246,15 @@ def _state(state: str) -> Filter:
     return Term("state", "", glob([state]))
 
 
-def _load_rows(connection: Connection, positions: Sequence[Position]) -> list[_SelectedRow]:
-    rest = f"{_FROM} WHERE l.id IN {_GIVEN}"
-    found = select_rows(connection, _COLUMNS, rest, (bind_ids(letter for _, letter in positions),))
-    return [_build_row(row) for row in sorted(found, key=itemgetter(0, 1))]
-
-
-def _build_row(row: Sequence[Any]) -> _SelectedRow:
-    (
-        _, _, log, log_partition, log_offset, due_ms, topic, partition, offset, size, entry_key, team, target, exception, reason,
-        first_failed_ms, key, key_bytes, attempt, has_id,
-    ) = row  # fmt: skip
-    source = None if due_ms is None else Source(due_ms, topic, partition, offset)
-    raw = bytes.fromhex(key_bytes) if key_bytes else None if key is None else key.encode()
-    entry = None
-    if entry_key:
-        entry = KnownEntry(bytes.fromhex(entry_key), target, bool(reason is None and has_id and attempt), size)
-    letter = CountedLetter(team, topic, target, exception, reason, first_failed_ms=first_failed_ms, key=raw)
-    return _SelectedRow(LogRecord(log, log_partition, log_offset), source, size, letter, entry)
+def _load_places(connection: Connection, positions: Sequence[Position]) -> list[_Place]:
+    letters = [letter for _, letter in positions]
+    rows = {row[0]: row for row in select_rows(connection, _PLACE, f"{_FROM} WHERE l.id IN {_GIVEN}", (bind_ids(letters),))}
+    places = list[_Place]()
+    for letter in letters:
+        _, log, log_partition, log_offset, due_ms, *failed_at, size = rows[letter]
+        source = None if due_ms is None else Source(due_ms, *failed_at)
+        places.append(_Place(LogRecord(log, log_partition, log_offset), source, size))
+    return places
 
 
 def _open_rows(record: Message) -> dict[Source, tuple[bytes, bytes]]:

@@ -6,6 +6,7 @@ What is chosen is what is done: letters that come later are not among the member
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from retry.delivery.acted_entry import EntryActions
 from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, record_digest
 from retry.errors import ActionRefused
-from retry.operations.act.letter_sources import CountedLetter, ForeseenRow, LetterSource, WaitingRow
+from retry.operations.act.letter_sources import ForeseenRows, LetterSource, WaitingRow
 from retry.operations.act.request import Edit, Request
 from retry.operations.found_letter import FoundLetter, make_waiting_letter
 from retry.policies.registry import Registry
@@ -33,7 +34,8 @@ MEMBERS_MAX = 2_000_000
 ORDERS_MAX = 1_000
 GROUPED_BY = ("team", "topic", "target", "exception", "reason", "age")
 # Since the first failure, in milliseconds: whoever looks wants to know whether these are of now, of today or of last month.
-_AGES = ((3_600_000, "under 1h"), (86_400_000, "1h to 1d"), (604_800_000, "1d to 7d"), (2_592_000_000, "7d to 30d"))
+_AGES_MS = (3_600_000, 86_400_000, 604_800_000, 2_592_000_000)
+_AGES = ("under 1h", "1h to 1d", "1d to 7d", "7d to 30d", "over 30d")
 _ORDERED = bytes([entry_keys.ORDERED])
 # What is held is seen, and refused.
 _UNSEEN = UNDELIVERED - HELD_LANES
@@ -88,38 +90,43 @@ class Chosen:
         self.keys[shard].append(key)
         self.count_in(letter, key)
 
-    def add_foreseen(self, row: ForeseenRow) -> None:
-        """Another letter that waits, of which the source knew what becomes of it."""
-        if row.refusal is not None:
-            self.refused[row.refusal.reason] += 1
-            return
-        self.keys[row.shard].append(row.key)
-        self.count_in(row.letter, row.key)
+    def add_foreseen(self, rows: ForeseenRows) -> None:
+        """Further letters that wait, of which the source knew what becomes of them."""
+        for shard, key in rows.members:
+            self.keys[shard].append(key)
+        for names, letters in rows.groups.items():
+            self._count_names(names, letters)
+        for order, letters in rows.orders.items():
+            self._count_order(order, letters)
+        self.refused += rows.refused
 
-    def count_in(self, letter: FoundLetter | CountedLetter, key: bytes) -> None:
+    def count_in(self, letter: FoundLetter, key: bytes) -> None:
         """Count another member by what it has in common with others.
 
         Args:
           key: of its entry; of a letter that rests, of the entry that it would be; empty where only a worker can tell.
         """
         if key[:1] == _ORDERED:
-            self.ordered += 1
-            order = letter.topic or "", letter.key
-            self.orders[order if order in self.orders or len(self.orders) < ORDERS_MAX else (order[0], None)] += 1
-        age = _age(letter.first_failed_ms, self._now_ms)
-        names = letter.team, letter.topic, letter.target, letter.exception, letter.reason, age
+            self._count_order((letter.topic or "", letter.key), 1)
+        age = describe_age(letter.first_failed_ms, self._now_ms)
+        self._count_names((letter.team, letter.topic, letter.target, letter.failure.exception, letter.reason, age), 1)
+
+    def _count_order(self, order: tuple[str, bytes | None], letters: int) -> None:
+        self.ordered += letters
+        self.orders[order if order in self.orders or len(self.orders) < ORDERS_MAX else (order[0], None)] += letters
+
+    def _count_names(self, names: tuple[str | None, ...], letters: int) -> None:
         for groups, name in zip(self.groups.values(), names, strict=True):
-            groups[name or ""] += 1
+            groups[name or ""] += letters
 
 
-def _age(failed_ms: int | None, now_ms: int) -> str:
-    if failed_ms is None:
-        return ""
-    return next((words for most_ms, words in _AGES if now_ms - failed_ms < most_ms), "over 30d")
+def describe_age(failed_ms: int | None, now_ms: int) -> str:
+    """How long ago a letter failed first, in words; none where that is not known."""
+    return "" if failed_ms is None else _AGES[bisect_right(_AGES_MS, now_ms - failed_ms)]
 
 
 def choose(
-    letters: Iterable[WaitingRow | ForeseenRow], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
+    letters: Iterable[WaitingRow | ForeseenRows], shards: int, registry: Registry, selects: Selects, actions: EntryActions,
     state: ActionState, now_ms: int,
 ) -> Chosen:  # fmt: skip
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
@@ -134,7 +141,7 @@ def choose(
     """
     chosen, codec = Chosen(now_ms, shards), actions.redecider.entry_builder.codec
     for row in letters:
-        if isinstance(row, ForeseenRow):
+        if isinstance(row, ForeseenRows):
             chosen.add_foreseen(row)
             refuse_too_many(chosen)
             continue

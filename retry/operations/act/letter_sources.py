@@ -6,6 +6,7 @@ preview tells of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -23,22 +24,6 @@ from retry.settings import Settings
 Foresee = Callable[[KnownEntry], Refusal | Foreseen]
 
 
-class CountedLetter(NamedTuple):
-    """The facts by which a preview counts a letter, as `FoundLetter` has them.
-
-    Attributes:
-      key: of the record.
-    """
-
-    team: str | None
-    topic: str | None
-    target: str
-    exception: str | None
-    reason: str | None
-    first_failed_ms: int | None
-    key: bytes | None
-
-
 class WaitingRow(NamedTuple):
     """A letter that waits, as the changelog has it.
 
@@ -53,19 +38,20 @@ class WaitingRow(NamedTuple):
     envelope: bytes
 
 
-class ForeseenRow(NamedTuple):
-    """A letter that waits and is meant, of which the source knows without its record what the action makes.
+class ForeseenRows(NamedTuple):
+    """Letters that wait and are meant, of which the source knows without their records what the action makes.
 
     Attributes:
-      shard: the partition of the changelog.
-      key: of its entry.
-      refusal: why nothing is done; None where it is a member.
+      members: the shard and the entry's key of each of which something is made.
+      groups: how many of these have which team, topic, target, exception, reason and age.
+      orders: of members whose topic keeps an order, how many have which topic and record key.
+      refused: the others, by why nothing is done.
     """
 
-    shard: int
-    key: bytes
-    letter: CountedLetter
-    refusal: Refusal | None
+    members: list[tuple[int, bytes]]
+    groups: Counter[tuple[str | None, ...]]
+    orders: Counter[tuple[str, bytes | None]]
+    refused: Counter[str]
 
 
 class LetterSource(Protocol):
@@ -83,7 +69,7 @@ class LetterSource(Protocol):
     @property
     def returned(self) -> ReturnedRecords: ...
 
-    def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRow]:
+    def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRows]:
         """Letters that wait, or may; of the first members some are given with their envelopes.
 
         Raises:

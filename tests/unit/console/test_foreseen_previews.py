@@ -116,7 +116,7 @@ def choose_letters(reads: Reads, words: str, action: ActionState, *, foresees: b
 def told(chosen: Chosen) -> dict[str, Any]:
     """Everything that a preview says of its letters."""
     counts = {"refused": chosen.refused, "groups": chosen.groups, "ordered": chosen.ordered, "orders": chosen.orders}
-    return {"keys": chosen.keys, **counts}
+    return {"keys": [sorted(keys) for keys in chosen.keys], **counts}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from retry.cli import act_output
@@ -10,7 +13,6 @@ from retry.delay_queue.action_records import Action
 from retry.operations.act import choose
 from retry.operations.act.action_report import order_objects, order_told, preview_object
 from retry.operations.act.choose import Chosen
-from retry.operations.act.letter_sources import CountedLetter
 from retry.operations.act.preview import Preview
 from retry.operations.act.request import renew_action
 
@@ -22,7 +24,10 @@ def chosen_of(keys: list[bytes | None], topic: str = "orders.DLT", *, ordered: b
     chosen.keys = [[]]
     lane = entry_keys.lane("shop", topic, "orders.retry", ordered)
     for key in keys:
-        letter = CountedLetter("shop", topic, "orders.retry", exception=None, reason=None, first_failed_ms=None, key=key)
+        failure = SimpleNamespace(exception=None)
+        letter: Any = SimpleNamespace(
+            team="shop", topic=topic, target="orders.retry", failure=failure, reason=None, first_failed_ms=None, key=key
+        )
         chosen.count_in(letter, lane)
         chosen.keys[0].append(lane)
     return chosen
