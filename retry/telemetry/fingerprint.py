@@ -47,7 +47,7 @@ _NESTED = re.compile(r"(?:;\s*nested exception is|[(]?[Cc]aused by:?|:)?\s*\Z")
 
 
 class FailureKind(NamedTuple):
-    """What all failures of one fingerprint have in common: a class, None where there is none, and words."""
+    """Failures of one fingerprint: their class, None where they have none, and the words of their messages."""
 
     exception: str | None
     message: str

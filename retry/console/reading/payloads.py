@@ -51,7 +51,8 @@ class Scanned(NamedTuple):
 
 
 Candidate = tuple[Position, LetterRow, LogRecord]
-Row, Loaded = TypeVar("Row"), TypeVar("Loaded")
+Row = TypeVar("Row")
+Loaded = TypeVar("Loaded")
 
 
 class _Look:
@@ -139,7 +140,7 @@ class Payloads:
     def load_found(
         self, find_positions: Callable[[Connection], list[Position]], load: Callable[[Connection, Sequence[Position]], Loaded]
     ) -> Loaded:
-        """What is loaded of the letters at the positions that are found."""
+        """Load what is wanted of the letters at the positions that are found."""
         with self._reading() as connection:
             return load(connection, find_positions(connection))
 

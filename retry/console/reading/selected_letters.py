@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """What letters have in common; see `retry.console.folding.letter_record.Cell`."""
+    """The part that many letters have in common; see `retry.console.folding.letter_record.Cell`."""
 
     team: str | None
     topic: str | None
@@ -191,7 +191,7 @@ class SelectedLetters:
         return _Page(found, _load_places(connection, unknown))
 
     def _load_known(self, connection: Connection, positions: Sequence[Position]) -> list[Sequence[Any]]:
-        """What the replica has of each of these letters, and of their cells, which are never changed."""
+        """Load what the replica has of each of these letters, and of their cells, which are never changed."""
         letters = [letter for _, letter in positions]
         rest = f"FROM letters l WHERE l.id IN {_GIVEN}"
         found = {row[0]: row for row in select_rows(connection, _KNOWN, rest, (bind_ids(letters),))}
