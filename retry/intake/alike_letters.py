@@ -32,7 +32,7 @@ _OF_RETRY = of_retry(b"", b"", b"", b"", b"", b"")
 # Names and values of the headers of a retry, and numbers.
 _OURS_BYTES, _HEADER_BYTES, _CHARACTER_BYTES = 1_000, 16, 4
 
-# Place in the batch, message, headers, values of headers, and what the exception said, as far as that is known.
+# Place in the batch, message, headers, values of headers, and the message of the failure, as far as that is known.
 Candidate = tuple[int, Any, Headers, Values, bytes | None]
 Share = Callable[[LetterTemplate, bytes | None], SharedFields]
 # Of a team and a target.
@@ -54,7 +54,7 @@ class AlikeLetters(NamedTuple):
     messages: Sequence[Any]
     headers: Sequence[Headers]
     header_values: Sequence[Values]
-    said: Sequence[bytes | None]
+    failure_messages: Sequence[bytes | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     # Kind and milliseconds, as the client tells them.
@@ -75,9 +75,13 @@ class _Times(NamedTuple):
 
 def alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> AlikeLetters:
     """The columns of some letters."""
-    _, messages, headers, header_values, said = zip(*candidates, strict=True)
+    _, messages, headers, header_values, failure_messages = zip(*candidates, strict=True)
     keys, values = [message.key() for message in messages], [message.value() for message in messages]
-    return AlikeLetters(template, messages, headers, header_values, said, keys, values, [m.timestamp() for m in messages])
+    stamps = [message.timestamp() for message in messages]
+    return AlikeLetters(
+        template, messages, headers, header_values=header_values, failure_messages=failure_messages,
+        keys=keys, values=values, stamps=stamps,
+    )  # fmt: skip
 
 
 class AlikeLettersWriter:
@@ -188,8 +192,8 @@ class AlikeLettersWriter:
         if not template.layout.messages:
             told[share(template, None)].extend(rows)
             return
-        for said, row in zip(letters.said, rows, strict=True):
-            told[share(template, said)].append(row)
+        for failure_message, row in zip(letters.failure_messages, rows, strict=True):
+            told[share(template, failure_message)].append(row)
 
 
 def _lineages(letters: AlikeLetters) -> list[int] | None:

@@ -68,8 +68,8 @@ class FastPath:
                 layout = self._new_layout(header_names)
             if layout is not None and (template := self._template(layout, values, message)) is not None:
                 # At once, while what was found in a stack trace is remembered.
-                said = layout.cut_message(values) if layout.messages else None
-                alike[template].append((n, message, headers, values, said))
+                failure_message = layout.cut_message(values) if layout.messages else None
+                alike[template].append((n, message, headers, values, failure_message))
             else:
                 slow.append((n, message))
         for template, letters in alike.items():

@@ -32,7 +32,7 @@ from retry.policies.registry import Registry
 InspectedLetter = dict[str, object]
 
 _NO_LINEAGES = 16
-_FAILURE = ("exception", "cause", "message", "stage")
+_FAILURE = ("exception", "cause", "message", "cause_message", "stage")
 _ORIGIN = ("origin_topic", "origin_partition", "origin_offset", "consumer_group")
 
 

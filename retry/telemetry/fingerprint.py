@@ -41,6 +41,7 @@ _MARK = bytes.maketrans(message_pattern.DIGITS.encode(), message_pattern.MARKED.
 # Where a wrapper's message goes on with the class of what it was put around.
 _INNER = re.compile(r"(?<![\w.$])(?:[\w$]+\.)+[\w$]+(?=(?: \((?:0x)?[0-9A-Fa-f]{1,16}\))?(?:: |$))", re.ASCII)
 _THROWN = ("Exception", "Error", "Failure", "Fault", "Throwable")
+_IS_NESTED = "nested exception is "
 # Such words, at the very end of a text.
 _NESTED_CHARS = 32
 _NESTED = re.compile(r"(?:;\s*nested exception is|[(]?[Cc]aused by:?|:)?\s*\Z")
@@ -141,9 +142,9 @@ def _in_common(exception: str | None, alike: bytes) -> FailureKind:
 def _find_inner(text: str) -> re.Match[str] | None:
     """Find the class of the innermost exception that a message names, with that exception's own message behind it."""
     inner = None
-    if any(word in text for word in _THROWN):
+    if _IS_NESTED in text or any(word in text for word in _THROWN):
         for found in _INNER.finditer(text):
-            if found[0].endswith(_THROWN):
+            if found[0].endswith(_THROWN) or text.endswith(_IS_NESTED, 0, found.start()):
                 inner = found
     return inner
 

@@ -80,10 +80,13 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     merge_patch: dict[str, Any] | None = None
 
 
+_decode = msgspec.json.Decoder(ActBody).decode
+
+
 def parse_body(body: bytes) -> actions.Ask:
     """Parse the JSON body of a request to the API for a preview; raises OptionsInvalid, which names the field."""
     try:
-        given = msgspec.json.decode(body, type=ActBody)
+        given = _decode(body)
     except msgspec.MsgspecError as error:
         raise OptionsInvalid(str(error)) from None
     except RecursionError:

@@ -46,6 +46,10 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Words = ""
 
 
+_decode_start = msgspec.json.Decoder(StartBody).decode
+_decode_order = msgspec.json.Decoder(OrderBody).decode
+
+
 @needs(Role.VIEWER, "after", "limit")
 def list_actions(request: Request) -> Response:
     given, console = query_of(request), console_of(request)
@@ -84,7 +88,7 @@ def stream_members(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def start(request: Request) -> Response:
     """Have the workers do what was previewed; the second time nothing is done."""
-    found, body = action_id(request), read(request, StartBody)
+    found, body = action_id(request), read(request, _decode_start)
     actions.start_action(console_of(request), viewer_of(request), found, body.expect)
     return respond_json({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
 
@@ -92,13 +96,13 @@ def start(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def accept_order(request: Request) -> Response:
     found, what = action_id(request), request.url.path.rpartition("/")[2]
-    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, OrderBody).reason)
+    actions.send_order(console_of(request), viewer_of(request), what, found, read(request, _decode_order).reason)
     return respond_json({"id": found, "ordered": what}, HTTPStatus.ACCEPTED)
 
 
 @needs(Role.OPERATOR)
 def preview_undo(request: Request) -> Response:
-    reason = read(request, OrderBody).reason
+    reason = read(request, _decode_order).reason
     return _answer_preview(request, actions.ask_undo(console_of(request), viewer_of(request), action_id(request), reason))
 
 
@@ -122,6 +126,9 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Words = ""
     until: str | None = None
     force: bool = False
+
+
+_decode_pause = msgspec.json.Decoder(PauseBody).decode
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
@@ -214,7 +221,7 @@ def list_pauses(request: Request) -> Response:
 @needs(Role.OPERATOR)
 def pause(request: Request) -> Response:
     """Hold back what is named; takes the place of a former pause of the same."""
-    body = read(request, PauseBody)
+    body = read(request, _decode_pause)
     try:
         until_ms = None if body.until is None else moment_ms(body.until)
     except ValueError as wrong:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -35,10 +35,10 @@ _Found = TypeVar("_Found")
 Words = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
-def read(request: Request, kind: type[Body]) -> Body:
+def read(request: Request, decode: Callable[[bytes], Body]) -> Body:
     """Decode the JSON that was sent, an empty object where nothing was; raises HTTPException 400 where it is something else."""
     try:
-        return msgspec.json.decode(body_of(request) or b"{}", type=kind)
+        return decode(body_of(request) or b"{}")
     except msgspec.MsgspecError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
 

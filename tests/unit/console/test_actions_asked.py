@@ -22,6 +22,7 @@ from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order, Tally
 from retry.delay_queue.ramp_records import Ramp
 from retry.errors import TransactionAborted
+from retry.operations.act import overview
 from retry.operations.act.action_report import MEMBER_COLUMNS, MemberResult
 from retry.operations.act.audit import AuditLetter
 from retry.operations.act.choose import Chosen
@@ -278,7 +279,7 @@ def test_orders_are_for_operators_of_all_its_teams(
     ordered: list[tuple[Any, ...]] = []
     for what in actions.ORDERS:
         order = lambda _shards, about, by, reason, what=what: ordered.append((what, about.id.hex(), by, reason))  # noqa: E731
-        monkeypatch.setitem(actions.ORDERS, what, order)
+        monkeypatch.setitem(overview.ORDERS, what, order)
     action_id = "00000000000000aa"
     hold = Order("worker", NOW_MS)
     kafka.standing = [
@@ -431,7 +432,7 @@ def test_while_the_replica_is_built_nobody_acts_and_what_runs_can_be_held(
         assert (answer.status_code, answer.json()["progress"], answer.headers["retry-after"]) == (503, 0.25, "2")
     assert kafka.started == []
     held: list[str] = []
-    monkeypatch.setitem(actions.ORDERS, "hold", lambda _shards, about, *_: held.append(about.id.hex()))
+    monkeypatch.setitem(overview.ORDERS, "hold", lambda _shards, about, *_: held.append(about.id.hex()))
     kafka.standing = [standing(action_id, ["shop"])]
     assert console.ask(ANN, "POST", f"/api/actions/{action_id}/hold", json={}).status_code == 202
     assert held == [action_id]

@@ -23,6 +23,7 @@ from retry.delay_queue.action_records import Action
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.envelopes import Entry
 from retry.errors import ActionRefused
+from retry.operations.act import overview
 from retry.policies.policy_file import parse as policy_file
 from retry.record import Headers
 from retry.telemetry.call_records import Called, to_json
@@ -85,7 +86,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (action_pages, api):
         monkeypatch.setattr(module, "list_member_results", lambda *_: iter([]))
     for what in actions.ORDERS:
-        monkeypatch.setitem(actions.ORDERS, what, lambda *_: None)
+        monkeypatch.setitem(overview.ORDERS, what, lambda *_: None)
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(actions.start, "undoing", _refuses)
     monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)

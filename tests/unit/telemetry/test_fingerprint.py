@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -115,17 +116,18 @@ def test_every_text_has_one_and_the_cache_changes_nothing(message: str, exceptio
     assert fingerprint.compute_fingerprint(exception, message) == first
 
 
+_DIGITS = b"0123456789"
 _LIKELY = st.lists(
     st.sampled_from(["code", "Error", "status", "http/", "sqlstate", "errno", " ", ":", "=", "(", "1", "2", "17", "9 9", "\x10",
                      ".", "a", "_", "é", "'", '"', "\n"])
 ).map("".join)  # fmt: skip
 
 
-@given(_LIKELY, st.integers(0, 3_000), st.randoms())
-def test_messages_that_are_normalized_alike_have_one_fingerprint(message: str, before: int, chance: object) -> None:
+@given(_LIKELY, st.one_of(st.integers(0, 9), st.integers(2_000, 2_120)), st.integers())
+def test_messages_that_are_normalized_alike_have_one_fingerprint(message: str, before: int, seed: int) -> None:
     """What is kept by folded digits or by the normalized message may be used for all that are equal in it."""
-    raw = b"." * before + message.encode()
-    other = bytes(chance.choice(b"0123456789") if chr(byte).isdigit() else byte for byte in raw)  # type: ignore[attr-defined]
+    raw, chance = b"." * before + message.encode(), random.Random(seed)
+    other = bytes(chance.choice(_DIGITS) if byte in _DIGITS else byte for byte in raw)
     assert fingerprint.fold_digits(raw) == fingerprint.fold_digits(other)
     exact = [fingerprint.normalize_message(each) == fingerprint.fold_digits(each) for each in (raw, other)]
     assert exact[0] == exact[1]
