@@ -277,7 +277,7 @@ def test_orders_are_for_operators_of_all_its_teams(
     console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ordered: list[tuple[Any, ...]] = []
-    for what in actions.ORDERS:
+    for what in overview.ORDERS:
         order = lambda _shards, about, by, reason, what=what: ordered.append((what, about.id.hex(), by, reason))  # noqa: E731
         monkeypatch.setitem(overview.ORDERS, what, order)
     action_id = "00000000000000aa"

@@ -171,7 +171,7 @@ def test_letters_that_rest_are_read_and_counted_beside_those_that_wait(reads: Re
     )
     waiting = chosen.count
     source.__dict__["returned"] = NothingReturned()
-    returns = LetterReturns(REGISTRY, actions.redecider.entry_builder, 1, DISCARDED)
+    returns = LetterReturns(actions.redecider, DISCARDED, 1)
     shown = choose.choose_resting(source, selection.selects, returns, action, NOW_MS, chosen)
     assert (chosen.count - waiting, len(shown)) == (RESTING, RESTING)
     assert reads.progress[-1] == waiting + chosen.refused.total() + RESTING

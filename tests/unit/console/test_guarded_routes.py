@@ -85,7 +85,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: standing)
     for module in (action_pages, api):
         monkeypatch.setattr(module, "list_member_results", lambda *_: iter([]))
-    for what in actions.ORDERS:
+    for what in overview.ORDERS:
         monkeypatch.setitem(overview.ORDERS, what, lambda *_: None)
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(actions.start, "undoing", _refuses)

@@ -83,7 +83,7 @@ def test_a_topic_is_found_by_name_and_by_letters_and_goes_back_to_where_its_lett
     assert topic.exceptions == {"com.acme.Refused": 2}
     registry, text = written([topic])
     route = registry.route("shop.orders.DLT")
-    assert (route.team, route.retry_to, route.allowed_targets) == ("shop", "origin", {"shop.orders"})
+    assert (route.team, route.default_plan.retry_to, route.allowed_targets) == ("shop", "origin", {"shop.orders"})
     assert "com.acme.Refused 2" in text and "written by spring-kafka 2, unknown 1 of 3 looked at, group shop-service 2" in text
 
 
@@ -168,7 +168,8 @@ def test_headers_that_nobody_knows_become_aliases_where_their_values_speak_for_i
     }  # fmt: skip
     assert (topic.origins, topic.groups, topic.exceptions) == ({"bank.loans": 2}, {"carts": 2}, {"com.acme.Refused": 2})
     registry, _ = written([topic])
-    assert (registry.route("bank.DLT").retry_to, registry.route("bank.DLT").allowed_targets) == ("origin", {"bank.loans"})
+    route = registry.route("bank.DLT")
+    assert (route.default_plan.retry_to, route.allowed_targets) == ("origin", {"bank.loans"})
     assert registry.route("bank.DLT").aliases == {field: (name,) for field, name in topic.aliases.items()}
 
 
@@ -227,7 +228,8 @@ def test_a_target_is_never_a_topic_of_dead_letters_or_one_that_is_not_there() ->
     there = {**TOPICS, "app-count-repartition": 1}
     topics = [seen("shop.orders.DLT", SPRING), seen("a.DLT", letter), seen("b.DLT", lost), seen("app-dlq", of_streams)]
     registry, _ = written(topics, there)
-    assert [registry.route(name).retry_to for name in ("a.DLT", "b.DLT", "app-dlq")] == ["a.retry", "b.retry", "app.retry"]
+    plans = [registry.route(name).default_plan for name in ("a.DLT", "b.DLT", "app-dlq")]
+    assert [plan.retry_to for plan in plans] == ["a.retry", "b.retry", "app.retry"]
 
 
 def test_letters_a_second_are_those_of_the_shortest_time_in_which_there_were_any() -> None:

@@ -38,7 +38,7 @@ teams:
 """
 KEYS = [
     "topic", "partition", "offset", "family", "origin_topic", "origin_partition", "origin_offset", "consumer_group", "attempt",
-    "exception", "cause", "message", "stage", "lineage", "policy", "decision", "reason", "target", "due_at_ms",
+    "exception", "cause", "message", "cause_message", "stage", "lineage", "policy", "decision", "reason", "target", "due_at_ms",
 ]  # fmt: skip
 
 

@@ -11,9 +11,10 @@ import re
 import tomllib
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiokafka.cluster
 import faust
@@ -35,7 +36,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from retry.delay_queue.envelopes import HEADERS_MAX
-from retry.http_client.connection_pool import BoundedAnswers, Connector
+from retry.http_client.connection_pool import BoundedAnswers
 from retry.http_server.connections import Connection, Connections, Handshake
 from retry.kafka.record_writers import _ListTransactions, _ListTransactionsV0, _Transactions
 from retry.kafka.refused_headers import RefusedHeaders, UnreadableHeaders
@@ -113,7 +114,9 @@ def test_the_buffer_of_a_tls_connection_is_small_and_its_end_is_bounded() -> Non
 
 def test_aiohttp_hands_on_what_bounds_the_answer_of_a_host() -> None:
     async def make() -> BoundedAnswers:
-        return Connector()._factory()
+        connector = TCPConnector()
+        connector._factory = partial(BoundedAnswers, asyncio.get_running_loop())  # type: ignore[assignment]
+        return cast(BoundedAnswers, connector._factory())
 
     assert overrides(BoundedAnswers, ResponseHandler) == {"connection_made", "data_received", "set_response_params"}
     protocol = asyncio.run(make())
