@@ -104,23 +104,24 @@ class FastPath:
 
     def _find_shared(self, template: LetterTemplate, message: bytes | None) -> SharedFields:
         """Return the outcome fields that a letter shares with others of its template whose exceptions say the same."""
-        alike = None
+        alike: bytes | tuple[bytes, ...] | None = None
         if message is not None:
-            alike = fingerprint.fold_digits(message)
-            if alike in template.inexact_messages:
-                alike = fingerprint.normalize_message(message)
+            alike = folded = fingerprint.fold_digits(message)
+            if codes := template.codes_by_message.get(folded):
+                alike = folded, *[message[code] for code in codes]
         try:
             return template.shared_by_message[alike]
         except KeyError:
-            return self._new_shared(template, message, alike)
+            return self._new_shared(template, message)
 
-    def _new_shared(self, template: LetterTemplate, message: bytes | None, alike: bytes | None) -> SharedFields:
-        shared = template.with_message(header_values.message(message) if message else None)
-        if self._may_keep(alike or b""):
-            exact = fingerprint.normalize_message(message) if message else None
-            if alike is not None and alike != exact:
-                template.inexact_messages.add(alike)
-            template.shared_by_message[exact] = shared
+    def _new_shared(self, template: LetterTemplate, message: bytes | None) -> SharedFields:
+        if message is None:
+            return template.shared_by_message.setdefault(None, template.with_message(None))
+        shared, folded = template.with_message(header_values.message(message)), fingerprint.fold_digits(message)
+        if self._may_keep(folded):
+            if codes := fingerprint.find_codes(message):
+                template.codes_by_message[folded] = codes
+            template.shared_by_message[(folded, *[message[code] for code in codes]) if codes else folded] = shared
         return shared
 
     def _new_layout(self, header_names: tuple[str, ...]) -> HeaderLayout | None:

@@ -38,8 +38,9 @@ class LetterTemplate:
       lane, stem: of the keys of their entries.
       entry_keys: (due times, offsets) → keys.
       shared: the outcome fields that they have in common.
-      shared_by_message: those fields for letters whose exceptions say the same, by normalized message.
-      inexact_messages: messages with folded digits of which that is not enough, see `fingerprint.fold_digits`.
+      shared_by_message: those fields for letters whose exceptions say the same, by message with folded digits, and error codes
+        where it has some.
+      codes_by_message: the places of these, by message with folded digits.
     """
 
     layout: HeaderLayout
@@ -63,8 +64,8 @@ class LetterTemplate:
     stem: bytes
     entry_keys: Callable[[Iterable[int], Iterable[int]], list[bytes]]
     shared: SharedFields
-    shared_by_message: dict[bytes | None, SharedFields] = field(default_factory=dict)
-    inexact_messages: set[bytes] = field(default_factory=set)
+    shared_by_message: dict[bytes | tuple[bytes, ...] | None, SharedFields] = field(default_factory=dict)
+    codes_by_message: dict[bytes, list[slice]] = field(default_factory=dict)
 
     def with_message(self, message: str | None) -> SharedFields:
         """Return the shared outcome fields of letters whose root cause, or else exception, has this message."""

@@ -88,29 +88,25 @@ def in_common(exception: str | None, message: str) -> FailureKind:
 
 
 def fold_digits(message: bytes) -> bytes:
-    """Return the beginning of a message with 0 in place of every digit: all that is needed where no error code is in it.
+    """Return the first 2,112 bytes of a message in UTF-8, with 0 in place of every digit.
 
-    Whether one is in it is the same for all messages with equal results.
+    Messages with equal results have the same fingerprint if their classes and their error codes are equal too.
     """
     return message[: _BYTES_MAX + _CODE_BYTES_MAX].translate(_ALIKE)
 
 
-def normalize_message(message: bytes) -> bytes:
-    """Return the first 2,048 bytes of a message in UTF-8, with 0 in place of every digit that is not of an error code.
-
-    Messages with equal results have the same fingerprint if their classes are equal too. The digits of error codes become
-    control characters, see `message_pattern`.
-    """
-    head = message[: _BYTES_MAX + _CODE_BYTES_MAX]
-    folded = head.lower()
+def find_codes(message: bytes) -> list[slice]:
+    """The places of the error codes in a message, the same for all messages that `fold_digits` makes equal."""
+    codes: list[slice] = []
+    folded = message[: _BYTES_MAX + _CODE_BYTES_MAX].lower()
     for word, after in _CODE_WORDS:
         at = folded.find(word)
         while at >= 0:
-            at += len(word)
-            if (found := after.match(folded, at)) and (word != b"code" or _is_of_error(folded, at - len(word))):
-                head = b"".join((head[:at], head[at : found.end()].translate(_MARK), head[found.end() :]))
-            at = folded.find(word, at)
-    return head.translate(_ALIKE)[:_BYTES_MAX]
+            end = at + len(word)
+            if (found := after.match(folded, end)) and (word != b"code" or _is_of_error(folded, at)):
+                codes.append(slice(end, found.end()))
+            at = folded.find(word, end)
+    return codes
 
 
 def _is_of_error(folded: bytes, at: int) -> bool:
@@ -120,7 +116,15 @@ def _is_of_error(folded: bytes, at: int) -> bool:
 
 
 def _encode_alike(message: str) -> bytes:
-    return normalize_message(message[: _BYTES_MAX + _CODE_BYTES_MAX].encode("utf-8", "replace"))
+    """The first 2,048 bytes of a message in UTF-8, with 0 in place of every digit that is not of an error code."""
+    head = message[: _BYTES_MAX + _CODE_BYTES_MAX].encode("utf-8", "replace")
+    codes = find_codes(head)
+    if codes:
+        marked = bytearray(head)
+        for code in codes:
+            marked[code] = head[code].translate(_MARK)
+        head = bytes(marked)
+    return head[:_BYTES_MAX].translate(_ALIKE)
 
 
 # What messages differ in is mostly numbers, and their digits are alike here.

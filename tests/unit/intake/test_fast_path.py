@@ -275,7 +275,7 @@ def test_error_codes_tell_failures_apart_and_other_numbers_do_not() -> None:
     assert template is not None
     # The length of a number, and three codes.
     assert len({shared.fingerprint for shared in template.shared_by_message.values()}) == 3
-    assert (len(template.shared_by_message), len(template.inexact_messages)) == (9, 3)
+    assert (len(template.shared_by_message), len(template.codes_by_message)) == (9, 3)
 
 
 def test_what_is_kept_is_bounded_whatever_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
