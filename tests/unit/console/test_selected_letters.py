@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.reading import selected_letters
+from retry.console.reading import letter_search, selected_letters
+from retry.console.reading.letter_search import LetterSearch
 from retry.console.reading.selected_letters import SelectedLetters
 from retry.delay_queue import blocks, entry_keys
 from retry.delivery.foreseen_acts import Foreseen, KnownEntry
@@ -84,6 +85,15 @@ def test_many_letters_are_read_some_at_a_time_and_each_once(reads: Reads, monkey
     assert reads.progress == [7, 14, 21, 28, 30]
     monkeypatch.setattr(selected_letters, "_BATCH_BYTES", 1)
     assert offsets(reads.select("state:waiting")) == list(range(WAITING)), "one by one, where one takes all of the memory"
+
+
+def test_many_letters_are_walked_over_and_not_looked_up_cell_by_cell(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, letters in {"COUNT_MAX": 5, "_OF_EACH_MAX": 5, "_FIRST_STRETCH": 4, "_STRETCH_MIN": 2, "_STRETCH_MAX": 4}.items():
+        monkeypatch.setattr(letter_search, name, letters)
+    # Of each cell it would give all letters again for every page.
+    monkeypatch.delattr(LetterSearch, "_of_each")
+    assert offsets(reads.select("state:waiting")) == list(range(WAITING))
+    assert offsets(reads.select("exception:com.acme.Refused")) == [3, 13, 23]
 
 
 def test_what_is_gone_is_counted_and_what_cannot_be_read_ends_it(reads: Reads) -> None:
