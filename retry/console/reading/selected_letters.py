@@ -8,7 +8,7 @@ know yet is no part of the action, as little as what comes later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from sqlite3 import Connection
 from typing import Any, NamedTuple, TypeVar
@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The part that many letters have in common; see `retry.console.folding.letter_record.Cell`."""
+    """A cell, as far as previews ask for it; see `retry.console.folding.letter_record.Cell`."""
 
     team: str | None
     topic: str | None
@@ -114,7 +114,6 @@ class SelectedLetters:
         self._payloads, self._listing, self._selection, self._scope = payloads, listing, selection, scope
         self._now_ms, self._note_progress = now_ms, note_progress
         self._is_decided = not filter_sql.asks_payload(selection.letter_filter)
-        self._cells: dict[int, _Cell] = {}
         self.shards, self.gone, self.foreseen, self._looked_at, self._examples_left = shards, 0, 0, 0, EXAMPLES_MAX
 
     def iterate_waiting(self, foresee: Foresee) -> Iterator[WaitingRow | ForeseenRows]:
@@ -167,10 +166,16 @@ class SelectedLetters:
 
     def _load_page(self, connection: Connection, positions: Sequence[Position], foresee: Foresee) -> _Page:
         found, unknown = ForeseenRows([], Counter(), Counter(), Counter()), list[Position]()
+        rows = _load_by_id(connection, _KNOWN, "FROM letters l WHERE l.id", [letter for _, letter in positions])
+        of_letters = {row[1] for row in rows.values()}
+        cells = {
+            number: _Cell(*of_cell)
+            for number, *of_cell in _load_by_id(connection, _CELL, "FROM cells WHERE id", of_letters).values()
+        }
         groups = Counter[tuple[int, str]]()
-        for position, row in zip(positions, self._load_known(connection, positions), strict=True):
-            _, cell, shard, entry_key, size, has_id, first_failed_ms, record_key = row
-            about = self._cells[cell]
+        for position in positions:
+            _, cell, shard, entry_key, size, has_id, first_failed_ms, record_key = rows[position[1]]
+            about = cells[cell]
             result: Refusal | Foreseen = Foreseen.UNKNOWN
             if entry_key and self._is_decided:
                 known = KnownEntry(bytes.fromhex(entry_key), about.target, bool(has_id) and about.tells_history, size)
@@ -187,18 +192,8 @@ class SelectedLetters:
                 if known.key[0] == entry_keys.ORDERED:
                     found.orders[about.topic or "", None if record_key is None else bytes.fromhex(record_key)] += 1
         for (cell, age), letters in groups.items():
-            found.groups[(*self._cells[cell][:5], age)] += letters
+            found.groups[(*cells[cell][:5], age)] += letters
         return _Page(found, _load_places(connection, unknown))
-
-    def _load_known(self, connection: Connection, positions: Sequence[Position]) -> list[Sequence[Any]]:
-        """Load what the replica has of each of these letters, and of their cells, which are never changed."""
-        letters = [letter for _, letter in positions]
-        rest = f"FROM letters l WHERE l.id IN {_GIVEN}"
-        found = {row[0]: row for row in select_rows(connection, _KNOWN, rest, (bind_ids(letters),))}
-        new = {row[1] for row in found.values()} - self._cells.keys()
-        for number, *about in select_rows(connection, _CELL, f"FROM cells WHERE id IN {_GIVEN}", (bind_ids(new),)):
-            self._cells[number] = _Cell(*about)
-        return [found[letter] for letter in letters]
 
     def _iterate_pages(
         self, states: frozenset[str], load: Callable[[Connection, Sequence[Position]], _Loaded]
@@ -246,9 +241,14 @@ def _state(state: str) -> Filter:
     return Term("state", "", glob([state]))
 
 
+def _load_by_id(connection: Connection, columns: Sequence[str], rest: str, ids: Iterable[int]) -> dict[int, list[Any]]:
+    """Rows of SQL by their ids, which are the first of the columns."""
+    return {row[0]: row for row in select_rows(connection, columns, f"{rest} IN {_GIVEN}", (bind_ids(ids),))}
+
+
 def _load_places(connection: Connection, positions: Sequence[Position]) -> list[_Place]:
     letters = [letter for _, letter in positions]
-    rows = {row[0]: row for row in select_rows(connection, _PLACE, f"{_FROM} WHERE l.id IN {_GIVEN}", (bind_ids(letters),))}
+    rows = _load_by_id(connection, _PLACE, f"{_FROM} WHERE l.id", letters)
     places = list[_Place]()
     for letter in letters:
         _, log, log_partition, log_offset, due_ms, *failed_at, size = rows[letter]
