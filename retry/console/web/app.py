@@ -58,7 +58,7 @@ class Console:
     Attributes:
       registry: gives the newest registry of the policy file.
       audit: writes what viewers did, before they see that it is done.
-      live: pushes parts of pages to who looks at them; a module registers its parts in `build_routes`.
+      live: pushes parts of pages to who looks at them; a module registers its parts with `keep_fresh`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
