@@ -191,8 +191,10 @@ class View:
         offsets = {}
         rows: list[ChangelogRow] = []
         for message in messages:
+            if message.error() is not None:
+                continue
             key, offset = message.key(), message.offset() or 0
-            if message.error() is None and offset >= table.next_offset and key and key[0] == NAMED:
+            if offset >= table.next_offset and key and key[0] == NAMED:
                 rows.append((key, message.value()))
                 offsets[key] = offset
         freshness = self._freshness[partition]
