@@ -132,12 +132,17 @@ MEMBER_COLUMNS = ("letter", "result", "at", "shard", "due", "target", "new_due",
 def preview_object(found: Preview) -> dict[str, Any]:
     chosen, action = found.chosen, found.request.action
     groups = {name: dict(groups.most_common(GROUPS_SHOWN)) for name, groups in chosen.groups.items()}
+    more = {
+        name: {"values": len(found) - GROUPS_SHOWN, "letters": found.total() - sum(groups[name].values())}
+        for name, found in chosen.groups.items() if len(found) > GROUPS_SHOWN
+    }  # fmt: skip
     examples = [
         {"letter": each.letter, "due": iso(each.due_at_ms), "target": each.target, "diff": each.diff or None}
         for each in found.examples
     ]  # fmt: skip
     return {
-        "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "examples": examples,
+        "kind": action.kind, "letters": chosen.count, "refused": dict(chosen.refused), "groups": groups, "more_groups": more,
+        "examples": examples,
         "steps": None if action.ramp is None else action.ramp.steps, "silent": list(found.silent) if action.ramp else None,
         "ordered": chosen.ordered, "orders": order_objects(chosen),
     }  # fmt: skip

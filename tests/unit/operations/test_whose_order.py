@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,3 +61,12 @@ def test_the_command_prints_whose_order_it_is(capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in told
     assert "key a\\x1b[2J of orders.DLT: 2" in told
     assert "keep an order" not in shown(chosen_of([b"a"], ordered=False))
+
+
+def test_values_beyond_those_that_are_shown_are_told_together() -> None:
+    chosen = Chosen(NOW_MS)
+    chosen.groups["topic"] = Counter({f"topic-{n:02}": n + 1 for n in range(32)})
+    chosen.groups["team"] = Counter({"shop": 528})
+    shown = preview_object(Preview(renew_action(Action("discard", "ann", 0, [], 0)), chosen, NOW_MS, []))
+    assert list(shown["groups"]["topic"]) == [f"topic-{n}" for n in reversed(range(22, 32))]
+    assert shown["more_groups"] == {"topic": {"values": 22, "letters": sum(range(1, 23))}}
