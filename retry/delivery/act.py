@@ -154,11 +154,7 @@ class Acting(Mover):
         return self._named.build_policy_hold(state, context.redecider.digest, context.now_ms)
 
     def describe_waiting(self, digest: str) -> str:
-        """Describe what actions wait for, for the health report; empty where none waits.
-
-        Args:
-          digest: of the worker's policy file.
-        """
+        """Describe what actions wait for, for the health report; empty where none waits."""
         return self._named.describe_waiting(self._states, digest)
 
     def _is_complete(self, state: ActionState) -> bool:

@@ -45,11 +45,7 @@ Result = ActedLetter | WithdrawnPlace | Refusal
 def make_audit_records(
     state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
 ) -> list[Entry]:
-    """Make the records of the audit topic that say what became of each letter, at most 500 letters in one.
-
-    Args:
-      codec: whose key digests are made with, where it has one.
-    """
+    """Make the records of the audit topic that say what became of each letter, at most 500 letters in one."""
     action = state.action
     told = {
         "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
@@ -128,12 +124,7 @@ def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]],
 
 
 def _add_outcome(letters: LettersByShared, state: ActionState, acted: ActedLetter, was: Entry, sent: str) -> None:
-    """Add the outcome of one letter to `letters`.
-
-    Args:
-      was: the entry before the action; it says what an erased entry says no more.
-      sent: the decision to record where the letter is to be sent.
-    """
+    """Add the outcome of one letter: `was` is its entry before the action, `sent` the decision where it is to be sent."""
     ours = {name: value for name, value in was.headers if name in names.OURS}
     if not (id_ := ours.get(names.ID)):
         # The service has not counted its attempts, and told of it as little as of a null that cancels.

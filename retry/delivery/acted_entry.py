@@ -59,8 +59,6 @@ class EntryActions:
     """Applies actions to entries.
 
     Args:
-      redecider: decides by the policy file of now.
-      discarded: the topic of discarded letters.
       taken: keys that others have; whoever only looks knows of none.
     """
 
@@ -90,11 +88,7 @@ class EntryActions:
         return result if is_taken else Refusal(TOO_LARGE)
 
     def find_refusal(self, destination: str, has_history: bool) -> Refusal | None:
-        """Why nothing but an undo or an erasure is done for an entry, whatever it holds; None where something may be.
-
-        Args:
-          has_history: whether it tells its past, see `redecide.read_letter_history`.
-        """
+        """Why nothing but an undo or an erasure is done for an entry, whatever it holds; None where something may be."""
         if destination == self.discarded:
             return Refusal(DISCARDED)
         return None if has_history else Refusal("parks")

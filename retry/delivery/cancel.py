@@ -65,7 +65,6 @@ class Cancelling(Mover):
         self.await_fold()
 
     def move_batch(self, context: MoveContext) -> MovedBatch:
-        """Do one batch of what nulls ask for; see `Mover.move_batch`."""
         now_ms, shard = context.now_ms, self._changelog.partition
         if now_ms < self._again_at_ms:
             return MovedBatch()

@@ -44,11 +44,7 @@ def find_overruled(table: Table, superseded: Sequence[bytes]) -> list[OverruledP
 
 
 class DisregardedChanges:
-    """Logs and counts them; the log has at most 20 every ten seconds.
-
-    Args:
-      count: is told of so many of a kind; None where nobody counts them.
-    """
+    """Logs and counts them, with at most 20 lines of log every ten seconds; `count` is told of so many of a kind."""
 
     def __init__(self, count: Callable[[str, int], None] | None = None) -> None:
         self._count, self._logged, self._unlogged = count or _count_none, 0, 0

@@ -25,8 +25,6 @@ class KnownEntry(NamedTuple):
     """The facts about an entry whose content was opened and that has a hundred headers at most.
 
     Attributes:
-      key: of the entry.
-      destination: the topic that it goes to.
       has_history: whether it tells its past, and does not park; see `redecide.read_letter_history`.
       size: of key, value and headers together: bytes of values, characters of names.
     """
@@ -45,12 +43,7 @@ class Foreseen(Enum):
 
 
 class ForeseenActs:
-    """Tells what one action makes of letters of which facts are known.
-
-    Args:
-      actions: the same that acts on entries as a whole.
-      state: of the action that is asked for.
-    """
+    """Tells what one action makes of letters of which facts are known."""
 
     def __init__(self, actions: EntryActions, state: ActionState) -> None:
         self._actions, self._redecider, self._action = actions, actions.redecider, state.action

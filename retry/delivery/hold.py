@@ -66,18 +66,13 @@ class Held:
         self.why[str(error)] += 1
 
     def include(self, others: Held) -> None:
-        """Count others with these."""
         self.by_key += others.by_key
         self.why += others.why
         self.refused |= others.refused
 
 
 class Holding(Mover):
-    """The held entries of one shard.
-
-    Attributes:
-      held: what the last look has found, and what came since.
-    """
+    """The held entries of one shard: `held` is what the last look has found, and what came since."""
 
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         super().__init__(changelog, table)
@@ -104,8 +99,7 @@ class Holding(Mover):
     def park_refused(self, rows: Sequence[DueRow], context: MoveContext) -> bool:
         """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
 
-        Returns:
-          False while not all is folded that was moved before: nothing is done then.
+        Gives False, and nothing is done, while not all is folded that was moved before.
 
         Raises:
           EntryUnreadable: this version cannot read one of them.

@@ -74,7 +74,6 @@ def change_content(action: Action, key: bytes, entry: Entry, edited: bytes, code
     """Make the entry with other content, as an edit or a patch asks for it, or return why it cannot be; as it is of other kinds.
 
     Args:
-      key: under which the entry waits, or will.
       edited: of an edit, the envelope of what it makes of the letter.
     """
     if action.kind not in (action_records.EDIT, action_records.PATCH):
@@ -126,11 +125,7 @@ def is_taken_by_topics(builder: EntryBuilder, envelope: bytes, entry: Entry, kep
 
 
 def pack_send(key: bytes, entry: Entry, history: LetterHistory, first_failed_ms: int) -> SendRow:
-    """Pack what the record of lineages is told of a send that it does not know of yet.
-
-    Args:
-      key: under which the entry waits.
-    """
+    """Pack what the record of lineages is told of a send that it does not know of yet."""
     topic, due_at_ms = entry_keys.source(key).topic, entry_keys.due_at_ms(key)
     fingerprint = attempts.fingerprint(topic, attempts.payload(entry.key, entry.value))
     row = attempts.build_fields(history.number, fingerprint, due_at_ms, first_failed_ms, (history.made or 0) + 1)

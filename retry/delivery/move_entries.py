@@ -42,7 +42,6 @@ class TakenKeys:
         return key in self._put or is_taken(self._table, key)
 
     def add_key(self, key: bytes) -> None:
-        """Count a key as taken, since an entry is put there."""
         self._put.add(key)
 
     def claim(self, key: bytes) -> bytes:
@@ -90,11 +89,7 @@ def _stays(move: Redecision, changelog: ChangelogPartition) -> bool:
 
 
 def list_replacements(table: Table, moves: Sequence[Redecision], stay: Sequence[Redecision] | None = None) -> list[ChangelogRow]:
-    """The rows of the changelog that move entries.
-
-    Args:
-      stay: those of them that are put in the same shard; all, where it is left out.
-    """
+    """The rows of the changelog that move entries; `stay` are those that are put in the same shard, all where it is left out."""
     ended = list_nulls(table, [each.key for each in moves])
     alone, here = {key for key, _ in ended}, moves if stay is None else stay
     rows: list[ChangelogRow] = []

@@ -114,12 +114,7 @@ class Effect(Enum):
 
 
 class MovedBatch(NamedTuple):
-    """One batch of a mover.
-
-    Attributes:
-      entries: how many it has moved.
-      has_ended: whether with it all is done that was asked for.
-    """
+    """One batch of a mover: how many entries it has moved, and whether all is done with it that was asked for."""
 
     effect: Effect = Effect.NONE
     entries: int = 0
@@ -148,11 +143,7 @@ class Mover(ABC):
         self._settled_at = None
 
     def is_settled(self, end: Callable[[], int]) -> bool:
-        """Whether all is folded that was moved before.
-
-        Args:
-          end: tells where the changelog partition ends now.
-        """
+        """Whether all is folded that was moved before; `end` tells where the changelog partition ends now."""
         if self._settled_at is None:
             self._settled_at = end()
         return self._table.next_offset >= self._settled_at

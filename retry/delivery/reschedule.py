@@ -51,11 +51,7 @@ class Rescheduling(Mover):
         self._done: set[bytes] = set()
 
     def describe_waiting(self, digest: str) -> str:
-        """Describe the request that is being done, or why none is, for the health report; empty where nothing is asked for.
-
-        Args:
-          digest: of the worker's policy file.
-        """
+        """Describe the request that is being done, or why none is, for the health report; empty where nothing is asked for."""
         standing = self._list_requests()
         if not standing:
             return ""
@@ -68,7 +64,6 @@ class Rescheduling(Mover):
         return f"{self.seen} entries looked at, {self.moved} moved"
 
     def move_batch(self, context: MoveContext) -> MovedBatch:
-        """Do one batch of what is asked for; see `Mover.move_batch`."""
         request = self._find_next_step(context.redecider.digest)
         if request is None:
             # What was taken in under another policy file meanwhile may lie behind the cursor.

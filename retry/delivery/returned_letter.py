@@ -92,16 +92,7 @@ def _content(record: Any) -> bytes:
 
 
 class LetterReturns:
-    """Makes entries of letters that rest.
-
-    Args:
-      redecider: has the policy file of now, and makes entries.
-      discarded: the topic of discarded letters.
-      shards: how many there are.
-
-    Attributes:
-      codec: writes and reads envelopes.
-    """
+    """Makes entries of letters that rest."""
 
     def __init__(self, redecider: Redecider, discarded: str, shards: int) -> None:
         self._redecider, self._discarded, self._shards = redecider, discarded, shards
@@ -121,11 +112,7 @@ class LetterReturns:
         return letter_source(record, self._registry)
 
     def find_edit_refusal(self, record: Any, digest: bytes) -> Refusal | None:
-        """Why a record is not edited; None where it may be.
-
-        Args:
-          digest: of the record that the edit was made from.
-        """
+        """Why a record is not edited; None where it may be. `digest` is that of the record that the edit was made from."""
         if is_reference(record):
             return Refusal("reference")
         return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
@@ -154,10 +141,8 @@ class LetterReturns:
     ) -> ActedLetter | Refusal:
         """The entry of one letter.
 
-        Args:
-          record: as it was parked; nothing speaks against it (`find_refusal`).
-          whole: the dead letter itself, where the record is a reference; else the same record.
-          edited: of an edit, the envelope of what it makes of the letter.
+        `record` is as it was parked; nothing speaks against it (`find_refusal`). `whole` is the dead letter itself, where the
+        record is a reference; else the same record. `edited` is, of an edit, the envelope of what it makes of the letter.
         """
         where, ours = self._source(record), service_headers(record)
         if where is None:

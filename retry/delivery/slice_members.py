@@ -88,11 +88,7 @@ class WaitingLetters:
 class RestingLetters:
     """Letters that rest, and which of them one transaction returns.
 
-    Args:
-      found: their records, by their places.
-
-    Attributes:
-      bitmaps: rows of the changelog that mark which letters have been returned by now.
+    `found` are their records by their places, `bitmaps` the changelog rows that mark which letters have been returned by now.
     """
 
     def __init__(

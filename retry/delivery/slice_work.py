@@ -56,11 +56,7 @@ def renew_old(kept: list[Entry], admission: TopicKnowledge, now_ms: int) -> list
 def find_unkept(
     kept: Sequence[tuple[bytes, Entry]], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor
 ) -> dict[bytes, RecordRefusal]:
-    """Find letters that are to be kept and that their topic refuses, by the keys of their members.
-
-    Raises:
-      TransactionFailed: it could not be found out.
-    """
+    """Find letters to be kept that their topic refuses, by keys of members; raises TransactionFailed where that stays open."""
     if not kept:
         return {}
     entries = renew_old([entry for _, entry in kept], admission, now_ms)
@@ -94,11 +90,7 @@ class NamedPolicies:
         return state.id in self._since_ms
 
     def build_policy_hold(self, state: ActionState, digest: str, now_ms: int) -> Order | None:
-        """The order to hold an action whose file did not come; None where it is there, or not needed, or waited for.
-
-        Args:
-          digest: of the worker's file.
-        """
+        """The order to hold an action whose file did not come; None where it is there, or not needed, or waited for."""
         accepted = "" if state.resumed is None else state.resumed.policies
         named = state.action.policies
         if not named or digest in (named, accepted) or not goes_by(state.action):

@@ -112,7 +112,6 @@ class ShardBatch(NamedTuple):
     """The part of one shard in a transaction.
 
     Attributes:
-      left: rows that it leaves where they are.
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
       unopened: due rows, of which some cannot be opened; the batch is empty then.
