@@ -89,7 +89,6 @@ class AlikeLettersWriter:
 
     Args:
       share: finds the outcome fields that a letter has in common with others.
-      entry_builder: says how large entries may be, and writes envelopes.
       find_spread: finds over how many shards letters for a target are to be spread; None where they may wait in any.
     """
 
@@ -100,11 +99,7 @@ class AlikeLettersWriter:
         self._entry_builder, self._codec, self._find_spread = entry_builder, entry_builder.codec, find_spread
 
     def write(self, letters: AlikeLetters, now_ms: int, result: BatchResult) -> None:
-        """Add what is to be written for these letters.
-
-        Raises:
-          NeedsSlowPath: some of them need a closer look; nothing is added.
-        """
+        """Add what is to be written for these letters; raises NeedsSlowPath, and adds nothing, where some need a closer look."""
         template = letters.template
         histories, times = self._histories(letters), _times(letters, now_ms)
         offsets = [message.offset() for message in letters.messages]

@@ -36,7 +36,6 @@ class BatchResult:
       incarnations: of topics of these letters, by partition; 0 is left out. See `retry.delay_queue.entry_keys`.
 
     Attributes:
-      incarnations: as given.
       entries: changelog rows by shard, of those shards that have any.
       anywhere: changelog rows that may wait in any shard.
       blocks: letters that may wait in any shard, and whose block may still grow.
@@ -109,7 +108,6 @@ class LetterBatch(NamedTuple):
       positions: of the partitions of these letters.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
       size: how many bytes they have, about.
-      letters: how many they are.
       reads: how often it was read until they were all there.
     """
 
@@ -134,11 +132,7 @@ class LetterBatch(NamedTuple):
         )
 
     def confirm(self) -> None:
-        """See that the letters are of the topics that are there now.
-
-        Raises:
-          TransactionAborted: they are not, or nobody can tell.
-        """
+        """See that the topics of the letters are still there; raises TransactionAborted where not, or where nobody can tell."""
         try:
             recreated = self.recreated()
         except (KafkaException, TimeoutError) as error:
@@ -174,9 +168,6 @@ class Gathering:
     """Prepared batches that will be written in one transaction: few letters wait for others, while none of them is due soon.
 
     A transaction costs brokers and this worker the same with one letter as with a thousand.
-
-    Attributes:
-      may_join: whether the letters of two batches may be one transaction.
     """
 
     def __init__(self, may_join: Callable[[LetterBatch, LetterBatch], bool]) -> None:
@@ -212,10 +203,7 @@ class WrittenBatch(NamedTuple):
     """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet.
 
     Attributes:
-      positions: where reading goes on after it.
       begun_s: when, by the monotonic clock.
-      size: how many bytes its letters have, about.
-      reads: see `LetterBatch`.
     """
 
     result: BatchResult
@@ -229,11 +217,7 @@ class WrittenBatch(NamedTuple):
 def shared_fields(
     route: Route, topic: str, partition: int, failure: Failure, policy: str, attempt: int, reason: str | None, target: str
 ) -> outcomes.SharedFields:
-    """Make the outcome fields that a letter has in common with others that are like it.
-
-    Args:
-      reason: why the letter parks; None where it is retried.
-    """
+    """Make the outcome fields that a letter has in common with others that are like it; `reason` is None where it is retried."""
     # By position: by keyword it takes twice as long.
     return outcomes.SharedFields(
         route.team,
@@ -264,9 +248,6 @@ class BatchSize:
 
     Args:
       records_max, bytes_max: most letters and bytes of a batch; a single letter may be larger.
-
-    Attributes:
-      records: the most letters of the next batch.
     """
 
     def __init__(self, records_max: int, bytes_max: int) -> None:

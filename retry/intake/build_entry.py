@@ -149,9 +149,6 @@ class EntryBuilder:
     Args:
       parked: the topic of letters whose policy names no parking topic.
       bytes_max: by topic, the largest record that it takes; the changelog's is among them.
-
-    Attributes:
-      block_bytes: how large a block may be.
     """
 
     def __init__(self, changelog: str, parked: str, bytes_max: Mapping[str, int], codec: EnvelopeCodec = PLAIN) -> None:
@@ -161,10 +158,7 @@ class EntryBuilder:
         self.block_bytes, self._safe_bytes = min(BYTES_MAX, of_changelog // 4), min(_FEW_HEADERS_BYTES, of_changelog)
 
     def find_safe_bytes(self, target: str) -> int:
-        """How large an entry may be that the changelog and its target take, whatever headers it has.
-
-        Nearly every letter is smaller, and needs no closer look.
-        """
+        """How large an entry may be for changelog and target, whatever headers it has; nearly every letter is smaller."""
         return min(self._safe_bytes, self._bytes_max.get(target, _RECORD_BYTES))
 
     def find_bytes_max(self, target: str) -> int:

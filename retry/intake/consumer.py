@@ -39,11 +39,9 @@ class LetterConsumer:
 
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
-      group: the intake group.
       subscription: topics, and patterns that begin with `^`.
       positions: how far each partition was taken in, by the service's own record.
       versions: of records whose entries have names; entry sources ask it.
-      records_max, bytes_max: of a batch.
 
     Attributes:
       stopped: why nothing is taken in any more; empty where all is well.
@@ -188,7 +186,6 @@ class LetterConsumer:
         return None
 
     def may_join(self, batch: LetterBatch, later: LetterBatch) -> bool:
-        """Whether the letters of two batches may be one transaction."""
         letters, size = batch.letters + later.letters, batch.size + later.size
         return batch.epoch == later.epoch and letters <= self._size.records and size <= self.pace.bytes_max
 

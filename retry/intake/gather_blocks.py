@@ -33,11 +33,7 @@ class BlockLetter(NamedTuple):
 
 
 class EnvelopeLetter(NamedTuple):
-    """A letter whose envelope stays whole in a block.
-
-    Attributes:
-      number: see `entry_keys.number_letter`.
-    """
+    """A letter whose envelope stays whole in a block; for its number see `entry_keys.number_letter`."""
 
     number: int
     due_at_ms: int

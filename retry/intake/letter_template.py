@@ -24,9 +24,6 @@ class LetterTemplate:
     """The answers that are the same for each of these letters, as long as its past is what it says.
 
     Attributes:
-      layout: of their headers.
-      topic: the dead-letter topic.
-      family, exception, cause: of the failure.
       target: the topic that they are retried in.
       attempt: the number of that retry; 1 where they fail for the first time.
       attempt_header, policy_header: what the retry tells of it.

@@ -35,7 +35,6 @@ class BatchTransaction:
     """The transaction of one batch.
 
     Attributes:
-      epoch: of the batch.
       turn: whose producer it is.
       is_held: whether a thread writes, commits or undoes it, or has done so; no other one touches it then.
     """

@@ -27,7 +27,6 @@ class ReadCursor:
     """The place in one partition that reading has come to.
 
     Attributes:
-      next_offset: of the next letter.
       leader_epoch: of the letter before it; -1 where that is not known.
       reread: the number of the last request to read the partition again that is followed.
       committed_offset: up to where letters were taken in, by this worker or before.

@@ -187,10 +187,7 @@ def _describe_cut(offset: int, bounds: OffsetBounds) -> str:
 
 
 def fold_record(message: Message, positions: dict[Partition, ReadPosition], requests: dict[Partition, RereadRequest]) -> None:
-    """Take one record into what is known by partition; one that no version of this service wrote is passed over.
-
-    Raises ReadPositionNewer where a newer version wrote it.
-    """
+    """Take in one record by partition; pass over one that no version wrote, raise ReadPositionNewer where a newer version did."""
     key, value = message.key() or b"", message.value()
     if value is None:
         return

@@ -22,7 +22,6 @@ class Level:
     """Outstanding sends of one attempt.
 
     Attributes:
-      count: how many are outstanding.
       due_s: the earliest that one of them was due.
       first_s, id: latest first failure, and whose it is.
     """

@@ -123,7 +123,6 @@ def to_header(lineage_id: int, team: str) -> bytes:
 
 
 def to_headers(lineage_ids: Iterable[int], team: str) -> list[bytes]:
-    """Texts of many lineages of one team, each as `to_header` has it."""
     form = b"%016x" + _team_digits(team)
     return [form % lineage_id for lineage_id in lineage_ids]
 
