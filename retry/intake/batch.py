@@ -132,7 +132,7 @@ class LetterBatch(NamedTuple):
         )
 
     def confirm(self) -> None:
-        """See that the topics of the letters are still there; raises TransactionAborted where not, or where nobody can tell."""
+        """See that no topic of the letters was made anew; raises TransactionAborted where one was, or nobody can tell."""
         try:
             recreated = self.recreated()
         except (KafkaException, TimeoutError) as error:
