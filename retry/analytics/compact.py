@@ -48,18 +48,13 @@ class Compacted(NamedTuple):
 
 
 class Compaction:
-    """Compacts the sets of one folder, a path or URL of any file system that Spark knows.
-
-    Args:
-      keep_ms: how long files stay that were merged, for whoever reads them.
-    """
+    """Compacts the sets of one folder of any file system that Spark knows; merged files stay for `keep_ms` for their readers."""
 
     def __init__(self, spark: SparkSession, data: str, *, keep_ms: int = KEEP_MS) -> None:
         self._spark, self._data, self._keep_ms = spark, data.rstrip("/"), keep_ms
 
     def run(self) -> dict[str, Compacted]:
-        """Merge and remove what can be; a second run at once finds nothing to do. Raises RetryError where the folder cannot be
-        read or written."""
+        """Merge and remove what can be, a second time nothing; raises RetryError where the folder cannot be read or written."""
         # A team that is called 007 keeps its folder.
         with failing_as(f"{self._data} cannot be compacted"), with_settings(self._spark, {_AS_TEXT: "false"}):
             return {name: self._compact(name) for name in datasets.SETS}
@@ -112,8 +107,7 @@ class Compaction:
 
 
 def small_by_folder(listed: list[Listed], most: int) -> list[list[Listed]]:
-    """Choose small files of each folder that has several, of some folders: about as many files as are given, or all of one
-    folder."""
+    """Choose small files of each folder that has several: about as many files as are given in all, or all of one folder."""
     small = sorted((each for each in listed if each.bytes < SMALL_BYTES), key=lambda each: posixpath.split(each.name))
     chosen: list[list[Listed]] = []
     for _, group in groupby(small, key=lambda each: posixpath.dirname(each.name)):

@@ -77,8 +77,7 @@ class FileList:
         return {each.name for status in later for each in self._read(status.getPath())}
 
     def replace(self, whole: Whole, files: list[str]) -> None:
-        """Write the lines of `files` in place of what is listed there, in one step; where Py4JError or OSError is raised all is
-        as before."""
+        """Write the lines of `files` in place of those listed, in one step; raises Py4JError or OSError, and all is as before."""
         path = self._hadoop.Path(self._folder, f"{whole.batch}.compact")
         text = bytearray("\n".join([_VERSION, *files]).encode())
         if self._fs.hasPathCapability(path, _WHOLE_OR_NOT):

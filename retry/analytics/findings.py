@@ -29,8 +29,7 @@ Rows = list[dict[str, Any]]
 def findings(
     spark: SparkSession, decisions: Decisions, retentions: Mapping[str, int] | None = None, before: Decisions | None = None
 ) -> dict[str, Any]:
-    """Answer every question by name, each with a list of rows, the largest first; see `retry.analytics.questions` for their
-    columns.
+    """Answer every question by name with a list of rows, the largest first; for columns see `retry.analytics.questions`.
 
     Args:
       retentions: by topic, how many milliseconds it keeps records, below 0 for ever; None where it is unknown.

@@ -123,8 +123,7 @@ def session(
 
 
 def end_java() -> None:
-    """End the Java process of the sessions of this process, which are over, and wait for it; raises RetryError where it
-    failed."""
+    """End the Java process of this process's sessions, which are over, and wait; raises RetryError where it failed."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()

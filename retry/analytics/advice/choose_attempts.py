@@ -75,8 +75,7 @@ _NEAR = 2.0
 
 @dataclass(frozen=True)
 class Prospect:
-    """Evidence, and what is planned: delays by attempt, from the first; of a few letters, so that jitter shows. None where the
-    policy is not known."""
+    """Evidence, and planned delays by attempt, of a few letters so that jitter shows; None where the policy is unknown."""
 
     evidence: Evidence
     planned: Sequence[Sequence[int]] | None = None
@@ -241,7 +240,6 @@ def choose(
 
 
 def delays_tried(evidence: Evidence) -> int:
-    """Count the delays that there are to choose from."""
     return sum(len(tried) for cells in evidence.cells.values() if len(tried := _select_tried(cells)) > 1)
 
 

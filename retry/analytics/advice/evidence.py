@@ -57,8 +57,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All cells of one kind: `cells` by attempt, from 1 without a gap, in the order of their delays, of every age together; and
-    `every` one as they were counted."""
+    """All cells of one kind: `cells` by attempt, from 1 without a gap, and by delay, of every age; `every` as it was counted."""
 
     cells: Mapping[int, tuple[Cell, ...]]
     every: tuple[Cell, ...] = field(default=(), repr=False)

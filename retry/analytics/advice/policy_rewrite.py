@@ -94,8 +94,7 @@ def add_rules(text: str, name: str, advised: Iterable[Advised]) -> tuple[str, in
 
 
 def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
-    """Return a unified diff of the policy file and the one with the rules added, line by line; none where they are equal. Raises
-    as `add_rules`."""
+    """Return a unified diff of the policy file and the one with the rules, none where they are equal; raises as `add_rules`."""
     changed, _ = add_rules(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
 

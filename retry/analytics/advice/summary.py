@@ -100,13 +100,7 @@ _SAVED_PER_RECOVERY = 10
 
 
 class PerRetry(NamedTuple):
-    """The average costs of one retry; None where a cost is not known.
-
-    Attributes:
-      bytes: the size of its record on the target topic.
-      cost: in any currency.
-      consumer_ms: how long a consumer works on it.
-    """
+    """The average costs of one retry: bytes on the target topic, money, and time of a consumer; None where one is not known."""
 
     bytes: float = 0.0
     cost: float | None = None

@@ -26,8 +26,7 @@ _TO_RECOVERY = "from first failure to recovery"
 
 
 def render_report(findings: Mapping[str, Any]) -> str:
-    """Render what `retry.analytics.findings` found as one HTML file. It has no script and its policy allows none, so nothing in a
-    name can run."""
+    """Render the findings as one HTML file without any script; its policy allows none, so nothing in a name can run."""
     style = _file("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = _environment().from_string(_file("page.html"))
