@@ -73,11 +73,7 @@ class Cluster:
         return about.partitions
 
     def spans(self, part: LetterRange) -> list[Span]:
-        """Cut a part of a topic by partitions, up to the end that a read_committed reader sees now, whatever its limit.
-
-        Raises:
-          TopicsInvalid: there is no such topic or partition.
-        """
+        """Cut a topic's part by partitions up to the committed end, whatever its limit; raises `TopicsInvalid` if missing."""
         count = self.partitions(part.topic)
         if part.partition is not None and part.partition >= count:
             mend = f"give one from 0 to {count - 1}"
@@ -86,11 +82,7 @@ class Cluster:
         return [part.cut_span(readable) for readable in offset_ranges.readable_spans(self.admin, part.topic, wanted).values()]
 
     def cut_to_newest(self, spans: Iterable[Span], records_max: int) -> list[Span]:
-        """Cut spans so that each has no more than so many committed records, its newest; reads those whose number is not known.
-
-        Raises:
-          TopicsInvalid: a topic cannot be read.
-        """
+        """Cut spans to their newest committed records, so many at most; raises `TopicsInvalid` where one cannot be read."""
         return cut_to_newest(partial(offset_ranges.read_batches, self.reader), dict.fromkeys(spans, records_max))
 
     def cut_spans(self, spans: list[Span], at_ms: int) -> list[Span]:

@@ -92,7 +92,7 @@ class ShardNumbers:
                 writer.renew_client()
 
     def now_ms(self) -> int:
-        """Return the brokers' time in milliseconds since 1970; writes a null to the changelog that every fold passes over.
+        """Return the brokers' time in milliseconds since 1970, by a null that every fold passes over.
 
         Raises:
           KafkaException, TimeoutError: nobody answered.

@@ -89,11 +89,7 @@ def check_positions(cluster: Cluster, reads: Callable[[str], bool]) -> Iterator[
 
 
 def request_reread(cluster: Cluster, spans: Iterable[Span], by: str) -> int:
-    """Ask workers to take in again what lies from the start of each span on; return how many partitions were asked for.
-
-    Raises:
-      BrokersUnreachable: not all requests were written.
-    """
+    """Ask to read again from the start of each span, and count these; raises `BrokersUnreachable` where some were not asked."""
     wanted, known = list(spans), load_positions(cluster)
     ids, now_ms = TopicIds(cluster.admin).fetch_ids({span.topic for span in wanted}), clock.wall_ms()
     rows = []

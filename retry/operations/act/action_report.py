@@ -90,11 +90,7 @@ def like_these(action: Action, now_ms: int, *, groups: bool = False) -> Filter |
 
 
 def count_arrived(listing: Listing, action: Action, now_ms: int) -> int | None:
-    """Count the new failures that wait or are parked now, which the action leaves alone; None where its filter cannot be parsed.
-
-    Raises:
-      TopicsInvalid: a topic is missing, or cannot be read.
-    """
+    """Count new failures that wait or are parked; None where the filter cannot be parsed. Raises as `Listing.find_letters`."""
     if (letter_filter := like_these(action, now_ms)) is None:
         return None
     found = listing.find_letters(letter_filter, Cursor())

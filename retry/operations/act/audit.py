@@ -72,11 +72,7 @@ class Audit(NamedTuple):
     admin: AdminClient
 
     def read_records(self, since_ms: int, action: str = "") -> Iterator[AuditRecord]:
-        """Read the records written from `since_ms` on, of one action, or of all where `action` is empty.
-
-        Raises:
-          TopicsInvalid: there is no audit topic, or it cannot be read.
-        """
+        """Read the records since `since_ms`, of all actions or of one; raises `TopicsInvalid` where they cannot be read."""
         topic = topics.build_topic_names(self.settings.app_id).audit
         about = topics.describe(self.admin, [topic]).get(topic)
         if about is None:
@@ -100,8 +96,7 @@ def by_person(
 ) -> bytes:
     """Encode the audit record of what a person does in the console, or orders of an action, whose id is in hexadecimal.
 
-    Args:
-      letters: names, as `retry letters` prints them.
+    The `letters` are names, as `retry letters` prints them.
     """
     record = AuditRecord(
         action, kind, by, at_ms=at_ms, shard=NO_SHARD, letters=[_parse_letter_name(name) for name in letters], reason=reason,

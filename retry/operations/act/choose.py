@@ -43,11 +43,7 @@ Selects = Callable[[FoundLetter], bool]
 
 
 class Example(NamedTuple):
-    """One of the members.
-
-    Attributes:
-      envelope: as it waits.
-    """
+    """One of the members that wait, with its envelope."""
 
     key: bytes
     envelope: bytes
@@ -62,7 +58,6 @@ class Chosen:
       sources: of these, numbers for where they failed: equal ones for letters with the same coordinates.
       refused: letters that are meant and are no members, by why.
       groups: by team, topic, target, exception, reason and age, how many members there are of each.
-      examples: the first members.
       ordered: members of topics whose policy keeps the letters of one key in order.
       orders: of these, how many have which record key of which topic; None stands for keys beyond `ORDERS_MAX`, and unknown ones.
     """
@@ -132,7 +127,6 @@ def choose(
     """The waiting letters that are meant, less those for which a worker with these policies would do nothing.
 
     Args:
-      shards: how many partitions the changelog has.
       state: of the action that is asked for; of an edit, of a retry in its place: what it makes is known of one letter alone.
 
     Raises:
@@ -161,11 +155,7 @@ def choose(
 
 
 def refuse_too_many(chosen: Chosen) -> None:
-    """Look at how many members there are.
-
-    Raises:
-      ActionRefused: they are too many for one action.
-    """
+    """Raise `ActionRefused` where there are too many members for one action."""
     if chosen.count > MEMBERS_MAX:
         raise ActionRefused(f"more than {MEMBERS_MAX:,} letters are meant; ask for fewer at a time, by topic or team")
 
@@ -182,8 +172,6 @@ class RestingExample(NamedTuple):
     """One of the members.
 
     Attributes:
-      name: where it rests.
-      record: what lies there.
       returned: what becomes of it; None where only a worker can tell, which fetches it whole, and of what is not ours.
       unpatched: of a patch, what would become of it without.
       is_ours: whether this service put it there.
@@ -251,13 +239,7 @@ def _result(
 # An edit of the one letter that rests and is meant: the member that asks for it, and what a worker makes of that.
 
 class EditedParkedLetter(NamedTuple):
-    """An edit of one letter that rests, and what it changes.
-
-    Attributes:
-      member: as the action names the letter.
-      before: the letter as it would be returned without the edit.
-      after: the letter as it is returned with the edit.
-    """
+    """An edit of one letter that rests: its member, and the letter as it would be returned without the edit and with it."""
 
     member: Member
     before: ActedLetter
@@ -269,11 +251,7 @@ def edit_resting(
 ) -> EditedParkedLetter | Refusal:
     """Edit a letter that rests as it will be once it is returned; or return why a worker would do nothing.
 
-    Args:
-      place: where the letter rests, as a member names it.
-
-    Raises:
-      ActionRefused: the letter cannot be edited like this.
+    The `place` is how a member names it. Raises `ActionRefused` where the letter cannot be edited like this.
     """
     before = example.returned
     if before is None:

@@ -25,13 +25,7 @@ Foresee = Callable[[KnownEntry], Refusal | Foreseen]
 
 
 class WaitingRow(NamedTuple):
-    """A letter that waits, as the changelog has it.
-
-    Attributes:
-      shard: the partition of the changelog.
-      key: of its entry.
-      envelope: of its entry.
-    """
+    """A letter that waits, as the changelog has it: its shard, and key and envelope of its entry."""
 
     shard: int
     key: bytes
@@ -84,12 +78,7 @@ class LetterSource(Protocol):
 
 
 class AllLetters:
-    """Every letter that waits or rests, read from Kafka; a `LetterSource`.
-
-    Args:
-      listing: where letters that rest are looked for; None where none is meant.
-      waits: whether letters that wait are meant.
-    """
+    """Every letter that waits (where `waits`) or rests (where there is a `listing`), read from Kafka; a `LetterSource`."""
 
     gone = 0
 
@@ -108,11 +97,7 @@ class AllLetters:
 
 
 def iterate_changelog(settings: Settings) -> Iterator[WaitingRow]:
-    """Every entry of the changelog, shard by shard.
-
-    Raises:
-      TopicsInvalid: the changelog cannot be read.
-    """
+    """Every entry of the changelog, shard by shard; raises `TopicsInvalid` where it cannot be read."""
     for shard, table in waiting_entries.load_shard_tables(settings):
         for key, envelope in waiting_entries.scan_rows(table):
             yield WaitingRow(shard, key, envelope)

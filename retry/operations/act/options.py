@@ -51,7 +51,6 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
       to: the topic of a redirect.
       value: the new value of an edit.
       set_headers, removed: headers that an edit or a patch sets, and names of those that it removes.
-      merge_patch: a JSON merge patch of the value.
     """
 
     at: int | None = None

@@ -101,8 +101,6 @@ class ExampleChange(NamedTuple):
 
     Attributes:
       letter: `due/topic/partition/offset`, as `retry letters` prints it.
-      due_at_ms: when the letter is due from then on.
-      target: where the letter goes then.
       diff: what an edit or a patch changes, as lines of a unified diff.
     """
 
@@ -118,7 +116,6 @@ class Preview(NamedTuple):
     Attributes:
       at_ms: when the members were chosen.
       silent: of a ramp, the targets for which the policy file names no consumer group.
-      codec: reads and writes envelopes.
       edited: the member, where the action edits a letter that rests.
     """
 
@@ -131,11 +128,7 @@ class Preview(NamedTuple):
     edited: Member | None = None
 
     def with_ramp(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
-        """Add a ramp, and note the targets that no consumer group reads.
-
-        Args:
-          groups: by consumer group, the topics that it reads.
-        """
+        """Add a ramp, and note the targets that no group reads; `groups` has by consumer group the topics that it reads."""
         targets = {self.request.action.target or ""} if self.request.action.target else set(self.chosen.groups["target"])
         silent = sorted(targets.difference(*groups.values()))
         request = self.request._replace(action=msgspec.structs.replace(self.request.action, ramp=ramp))
@@ -160,9 +153,6 @@ def preview(
     settings: Settings, registry: Registry, request: Request, selects: Selects, now_ms: int, letters: LetterSource
 ) -> Preview:
     """Choose the members, as of `now_ms`.
-
-    Args:
-      letters: among which they are chosen.
 
     Raises:
       TopicsInvalid: a topic is missing, or cannot be read.
@@ -241,22 +231,14 @@ _LETTERS_S = 3_000
 
 
 class Estimate(NamedTuple):
-    """How long it takes at least.
-
-    Attributes:
-      slowest: what takes longest of all that holds it up, in words.
-    """
+    """How long it takes at least, and what of all that holds it up takes longest, in words."""
 
     ms: int
     slowest: str
 
 
 def estimate(found: Preview, registry: Registry, shards: int) -> Estimate:
-    """How long a preview takes if every letter recovers and nothing else is sent to the same targets.
-
-    Args:
-      shards: partitions of the changelog.
-    """
+    """How long a preview takes if every letter recovers and nothing else is sent to the same targets."""
     count, request = found.chosen.count, found.request
     worked = Estimate(count * 1_000 // (_LETTERS_S * shards), f"workers act on some {_LETTERS_S:,} letters/s in each shard")
     sent = max((worked, *_estimate_limits(found, registry)), key=lambda each: each.ms)

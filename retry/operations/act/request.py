@@ -67,11 +67,7 @@ class Edit(NamedTuple):
     framing: SchemaFrames | None = None
 
     def apply_to(self, entry: Entry) -> Entry:
-        """Return the letter's entry with this edit.
-
-        Raises:
-          ActionRefused: the new value is not of the kind of the former one, or nothing changes.
-        """
+        """Return the entry with this edit; raises `ActionRefused` where that changes nothing, or the kind of the value."""
         if own := sorted(names.OURS & self.headers.keys()):
             raise ActionRefused(f"the header {own[0]} is this service's own and cannot be changed")
         changes = ((name, None if text is None else text.encode()) for name, text in self.headers.items())

@@ -22,7 +22,6 @@ class Selection(NamedTuple):
     """The letters that a person asks for.
 
     Attributes:
-      selects: whether a letter is selected.
       states: the states that a selected letter may have.
       words: the filter and the names, as a person wrote them.
       letter_filter: what the filter asks for; names of single letters come on top.

@@ -34,8 +34,6 @@ _KEY_SLASHES = 3
 
 
 class LetterLocation(NamedTuple):
-    """The coordinates of a letter."""
-
     topic: str
     partition: int
     offset: int
@@ -122,11 +120,7 @@ def _outcomes(cluster: Cluster, wanted: LetterLocation, since_ms: int) -> Iterat
 
 
 def read_outcome(value: bytes, wanted: LetterLocation) -> Outcome | None:
-    """Read the outcome of a letter in a record, if it is there.
-
-    Raises:
-      OutcomeNewer: a newer version wrote it, so it may mean something else.
-    """
+    """Read the outcome of a letter in a record, if it is there; raises `OutcomeNewer` where a newer version wrote it."""
     # Most records are of other letters, and need not be taken apart.
     if wanted.topic.encode() not in value or b"%d" % wanted.offset not in value:
         return None

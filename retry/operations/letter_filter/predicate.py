@@ -87,11 +87,7 @@ _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
 def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
-    """Build the test of whether a filter selects a letter, as of this moment.
-
-    Raises:
-      FilterInvalid: the filter asks for a group, and no `in_group` tells which letters that has.
-    """
+    """Build the test of whether a filter selects a letter, as of now; raises `FilterInvalid` of groups without `in_group`."""
     if isinstance(letter_filter, Term):
         if letter_filter.field == GROUP:
             return _of_group(letter_filter, in_group)

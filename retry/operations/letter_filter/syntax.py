@@ -136,8 +136,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The negation of a filter."""
-
     of: Filter
 
     def __str__(self) -> str:

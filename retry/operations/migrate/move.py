@@ -206,11 +206,7 @@ class Move:
         self.left += left
 
     def _with_new_times(self, letters: list[Entry], producer: KafkaTransactionalProducer) -> list[Entry]:
-        """Give letters that are too old for the dead-letter topic the time of now, after their transaction was undone.
-
-        Raises:
-          MigrationStopped: one of them is refused for something else.
-        """
+        """Give letters that are too old the time of now; raises `MigrationStopped` where one is refused for another reason."""
         refused = producer.rehearse_entries(letters, wall_ms())
         for n, error in refused.items():
             if cause_of(error) is not RefusedFor.TIME:

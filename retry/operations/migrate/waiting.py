@@ -36,12 +36,7 @@ class UnreadRecords(NamedTuple):
 
 
 def demand_target(cluster: Cluster, registry: Registry, target: str) -> None:
-    """See that what is written to a topic is taken in.
-
-    Raises:
-      MigrationStopped: the policy file has nothing on it.
-      TopicsInvalid: there is no such topic.
-    """
+    """Raise `MigrationStopped` where the policy file does not read a topic, `TopicsInvalid` where there is no such topic."""
     if not registry.reads_topic(target):
         raise MigrationStopped(
             f"the policy file has nothing on {target}, so nobody would retry what is moved there; add it as "
@@ -55,7 +50,6 @@ def find(cluster: Cluster, registry: Registry, globs: Collection[str], group: st
 
     Args:
       group: the group that reads there, as a name or a glob; None for the only one that has.
-      target: the dead-letter topic that records are to go to.
 
     Raises:
       MigrationStopped: topics are attached already, or it is not clear whose group counts.

@@ -68,7 +68,6 @@ class EntryRow(NamedTuple):
     Attributes:
       ordering_key: hash of the record key whose order is kept; UNKNOWN of entries without an order.
       version: of an entry with a name; UNKNOWN of others.
-      lane: number of the lane.
       in_block: whether it was written, or deleted, with its block.
       appended_ms: by the broker's clock.
     """

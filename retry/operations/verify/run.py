@@ -50,11 +50,7 @@ class VerifyRequest(NamedTuple):
 
 
 def verify_deployment(settings: Settings, registry: Registry, request: VerifyRequest, bar: ProgressBar = no_progress) -> Findings:
-    """Check a deployment, and return what is wrong with it.
-
-    Raises:
-      BrokersUnreachable, TopicsInvalid: the deployment cannot be read.
-    """
+    """Check a deployment for what is wrong with it; raises `BrokersUnreachable` or `TopicsInvalid` where it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="retry-verify-") as scratch:
         return _Run(Cluster(settings), registry, request, bar, Path(scratch)).verify()
 

@@ -151,13 +151,9 @@ def no_progress(_label: str, _length: int) -> AbstractContextManager[Callable[[i
 
 
 class TopicReading:
-    """Reads topics into a `RecordReader`.
+    """Reads topics into a `RecordReader`; raises `TopicsInvalid` where one of the service's own topics is missing.
 
-    Args:
-      bar: shows progress: given a label and a number of records, then how many of them are done.
-
-    Raises:
-      TopicsInvalid: one of the service's own topics is missing.
+    The `bar` shows progress: it is given a label and a number of records, then how many of them are done.
     """
 
     def __init__(self, cluster: Cluster, targets: set[str], bar: ProgressBar) -> None:
