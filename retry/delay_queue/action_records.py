@@ -177,7 +177,6 @@ def cancelled_key(action: bytes) -> bytes:
 
 
 def tally_key(action: bytes) -> bytes:
-    """The key of what a shard has done of an action."""
     return head_key(action) + b"/tally"
 
 

@@ -30,7 +30,6 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nothing is delivered of what it names.
 
     Attributes:
-      since_ms: when it was asked for.
       until_ms: when it ends by itself; None where it waits to be ended.
       by: who asked for it; empty where that was not written down.
     """

@@ -238,7 +238,6 @@ def due_at_ms(entry_key: bytes) -> int:
 
 
 def all_due_at_ms(entry_keys: Iterable[bytes]) -> list[int]:
-    """Return when the entry of each key is due, in milliseconds since 1970."""
     return [int.from_bytes(key[LANE_BYTES:_DUE_END], "big") - _BIAS for key in entry_keys]
 
 

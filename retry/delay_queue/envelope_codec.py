@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def key_ring(settings: Settings) -> KeyRing | None:
-    """The keys of the file that the settings name, read again when it changes; None where they name none.
-
-    Raises SettingsInvalid where the file cannot be used.
-    """
+    """The keys of the file that settings name, read again when it changes; None where they name none. Raises SettingsInvalid."""
     if settings.encryption_keys is None:
         return None
     # It brings cryptography along, a sixth of a second of a process's start.
@@ -82,10 +79,7 @@ class EnvelopeCodec:
         return found
 
     def decode_all(self, rows: Sequence[tuple[bytes, bytes]]) -> list[Entry]:
-        """The entries of many keys and envelopes; nearly all are neither named nor sealed, and take no call of their own.
-
-        Raises as `decode`, of one that is to blame.
-        """
+        """Decode many keys and envelopes, of which nearly all are plain and take no call of their own; raises as `decode`."""
         if NAMED not in {key[0] for key, _ in rows}:
             found = envelopes.routing_all([envelope for _, envelope in rows])
             if SealedEnvelope not in {*map(type, found)}:
@@ -100,10 +94,7 @@ class EnvelopeCodec:
         return found
 
     def decode_to_show(self, key: bytes, envelope: bytes) -> Entry:
-        """Decode an entry that is only shown and never sent; where it cannot be opened here, return an `Unopened`.
-
-        Raises EntryNewer as `decode`.
-        """
+        """Decode an entry only to show it: an `Unopened` where it cannot be opened here; raises EntryNewer as `decode`."""
         try:
             return self.decode(key, envelope)
         except EntryForeign as error:

@@ -31,7 +31,6 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
     """A delivery that waits for its due time, complete: the sweep adds nothing to it and asks nobody.
 
     Attributes:
-      destination: the topic.
       key, value, headers: as they will be sent; `None` is a null, not an empty value.
       timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
       team: whose letter it is, for metrics.
@@ -85,7 +84,6 @@ class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.E
     Attributes:
       also: what is published in the same transaction, before the delivery itself.
       plan: when it comes again; None where it does not.
-      call: the HTTP call that is made in place of a record, if any.
     """
 
     also: tuple[Also, ...] = ()
@@ -129,13 +127,7 @@ _fields = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(envelope: bytes) -> Entry:
-    """The entry in an envelope that is not sealed.
-
-    Raises:
-      SealUnopened: it is.
-      EntryNewer: an envelope of a newer version.
-      EntryForeign: no envelope. Nothing may be sent on a guess.
-    """
+    """The entry in an envelope that is not sealed; raises SealUnopened, EntryNewer or EntryForeign as `EnvelopeCodec.decode`."""
     found = routing(envelope)
     if isinstance(found, SealedEnvelope):
         raise SealUnopened(found.key_id, f"it is sealed under key {found.key_id}, and this process has no keys")

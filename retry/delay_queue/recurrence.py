@@ -15,7 +15,7 @@ RUN, DUE_MS = "task-run", "task-due-ms"
 
 
 class Recurrence(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """See `backoff.recurrence.RecurrencePlan`, field by field."""
+    """A recurrence plan, as `backoff.recurrence.RecurrencePlan` has it, field by field."""
 
     run: int
     start_ms: int
@@ -37,10 +37,7 @@ def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: in
 
 
 def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
-    """Due time and number of the run after the one that waits, see `backoff.recurrence.find_next_run`.
-
-    Raises EntryUnreadable where this machine does not know the time zone.
-    """
+    """Due time and number of the run after the one that waits; raises EntryUnreadable where the time zone is not known here."""
     try:
         return recurrence.find_next_run(plan, due_ms, now_ms)
     except PolicyInvalid as invalid:

@@ -72,10 +72,7 @@ class Memory:
 
 
 class Database:
-    """Rows of bytes in the order of their keys.
-
-    What goes wrong with it is `TableUnreadable`, or `DataDirUnusable` where the disk is to blame.
-    """
+    """Rows of bytes in key order; what goes wrong is `TableUnreadable`, or `DataDirUnusable` where the disk is to blame."""
 
     def __init__(self, path: Path, memory: Memory, beside: Path | None = None) -> None:
         """Open it; with `beside`, a scratch directory, as it is now and to be read only, while another process has it open."""

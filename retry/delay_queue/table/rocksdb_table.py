@@ -258,7 +258,7 @@ class RocksTable:
         return [(row, ordered_entries.key_of(row), envelope) for row, envelope in rows]
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Table.get`; rows of queues too."""
+        """The envelope of one entry, as of `Table.get`, whether it waits in its lane or in a queue."""
         row = self._db.get(key)
         if row is not None or not key:
             return row

@@ -25,7 +25,6 @@ class RocksTables:
 
     Args:
       cluster_id, topic_id: of the changelog.
-      memory: shared by all of them.
       age_ms_max: a table that was not current for longer is wiped.
       adopt: whether tables of another changelog of this name are wiped, and not refused.
     """
@@ -45,10 +44,7 @@ class RocksTables:
         return RocksTable.open(path, identity, self._memory, now_ms, self.age_ms_max, adopt=self._adopt)
 
     def refuse_foreign(self, now_ms: int) -> None:
-        """Open and close one of the tables that are there, before anything else begins.
-
-        Raises ChangelogReplaced where it is of another changelog than ours.
-        """
+        """Open and close one of the tables that are there, before all else; raises ChangelogReplaced where it is foreign."""
         partitions = [path.name.removeprefix(f"{self._topic}-") for path in self._folder.glob(f"{self._topic}-*")]
         for partition in sorted(int(name) for name in partitions if name.isdecimal())[:1]:
             self.open(partition, now_ms).close()
@@ -88,10 +84,7 @@ class Stored(NamedTuple):
 
 @contextmanager
 def open_stored(path: Path, scratch: Path, memory: Memory) -> Iterator[Stored | None]:
-    """A table that its worker may have open, to be read only; None where it has no state yet.
-
-    Raises TableUnreadable where it is corrupt, or its files were replaced just now.
-    """
+    """A table that its worker may have open, to be read; None without state. Raises TableUnreadable where it is corrupt."""
     db = Database(path, memory, beside=scratch)
     try:
         row = db.get(STATE_KEY)

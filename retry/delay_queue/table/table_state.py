@@ -44,10 +44,7 @@ def decode(row: bytes, path: object) -> TableState:
 
 
 def read(db: Database, identity: Identity) -> TableState:
-    """The state of a table, which is a new one's where there are no rows at all.
-
-    Raises TableUnreadable where it is corrupt, or a first fold or a wipe was cut short.
-    """
+    """The state of a table, new without rows; raises TableUnreadable where it is corrupt, or a fold or wipe was cut short."""
     row = db.get(STATE_KEY)
     if row is None:
         # Rows without a state are what a wipe leaves behind that was cut short.
