@@ -246,7 +246,8 @@
   ));
   // Whatever has ended a stream: until the next one has said how old the page is, nobody knows.
   document.addEventListener("htmx:sse:before:connection", (event) => {
-    if (event.detail.connection.attempt > 0) toldOld("what kept it fresh has ended; this page is tried to be kept fresh again.");
+    const isTold = find("#freshness .badge.bad");
+    if (event.detail.connection.attempt > 0 && !isTold) toldOld("what kept it fresh has ended; it is tried again.");
   });
   // Where the first connection fails, nothing tries again.
   for (const failed of ["htmx:error", "htmx:response:error"]) {
