@@ -25,9 +25,9 @@ from retry.intake.attempts.attempt_counter import LetterHistory
 from retry.intake.build_entry import EntryBuilder
 from retry.record import Header
 
-# Why nothing is done for a letter: it is not there, is not what an edit was made from, cannot be opened, fits nowhere, or cannot
-# be kept as it was.
-GONE, CHANGED, SEALED, TOO_LARGE, REFUSED = "gone", "changed", "sealed", "too_large", "refused"
+# Why nothing is done for a letter: it is not there, is not what an edit was made from, cannot be opened, fits nowhere, cannot be
+# kept as it was, or was returned before.
+GONE, CHANGED, SEALED, TOO_LARGE, REFUSED, RETURNED = "gone", "changed", "sealed", "too_large", "refused", "returned"
 _NULL, _OBJECT = b"null", b"{"
 # So deep that it is no JSON that anybody can read, or no JSON at all.
 _FAULTS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)

@@ -23,14 +23,11 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table
 from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import EntryActions
-from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, SEALED, ActedLetter, Refusal, WithdrawnPlace
+from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, RETURNED, SEALED, ActedLetter, Refusal, WithdrawnPlace
 from retry.delivery.move_entries import TakenKeys
 from retry.delivery.movers import FoundRecord
 from retry.delivery.redecide import Redecider
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns
-
-RETURNED = "returned"
-
 
 
 def act_on_members(

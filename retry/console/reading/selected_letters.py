@@ -23,8 +23,8 @@ from retry.console.reading.payloads import Payloads, split_by_bytes, without_pay
 from retry.console.rows import Scope
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.entry_keys import Source
-from retry.delivery.acted_entry import Refusal
 from retry.delivery.foreseen_acts import Foreseen, KnownEntry
+from retry.delivery.letter_changes import Refusal
 from retry.errors import ActionRefused, EntryUnreadable
 from retry.kafka.interface import Message
 from retry.kafka.record_fetch import UNREADABLE

@@ -18,7 +18,7 @@ from retry.delay_queue.action_records import Member
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import HELD_LANES, UNDELIVERED
 from retry.delivery.acted_entry import EntryActions
-from retry.delivery.letter_changes import ActedLetter, Refusal
+from retry.delivery.letter_changes import RETURNED, ActedLetter, Refusal
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns, record_digest
 from retry.errors import ActionRefused
 from retry.operations.act.letter_sources import ForeseenRows, LetterSource, WaitingRow
@@ -164,8 +164,6 @@ def refuse_too_many(chosen: Chosen) -> None:
 #
 # They are held against the code that workers run, so that what a worker would refuse is counted and left alone. What was
 # returned before is known from the changelog.
-
-RETURNED = "returned"
 
 
 class RestingExample(NamedTuple):

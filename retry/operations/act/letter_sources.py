@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from retry.delivery.acted_entry import Refusal
 from retry.delivery.foreseen_acts import Foreseen, KnownEntry
+from retry.delivery.letter_changes import Refusal
 from retry.operations import waiting_entries
 from retry.operations.cluster import Cluster
 from retry.operations.control_requests import ShardNumbers
