@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from retry import clock
+from retry.console.acting import api_answers
+from retry.console.acting.previews import KeptPreview
 from retry.console.reading import lists
 from retry.console.reading.replica import Replica
 from retry.console.rows import LetterRow, Page, Scope
@@ -28,6 +31,54 @@ def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | N
     if about is None or about.action.ramp is None:
         return about
     return failed_again(about, replica.ramp_failed(about.id))
+
+
+# What runs or is on hold now, for whoever is about to act on letters of the same teams.
+
+class OtherAction(NamedTuple):
+    """An action that is not done, as pages show it.
+
+    Attributes:
+      about: see `api_answers.about_object`.
+      step: of a ramp, which of its steps is open, from 1; None of other actions.
+      is_same: whether its filter is the one that is asked about.
+    """
+
+    about: dict[str, Any]
+    step: int | None
+    is_same: bool
+
+
+class OtherActions(NamedTuple):
+    """The actions on letters of some teams that are not done; `hidden` counts those that a viewer may not see."""
+
+    shown: list[OtherAction]
+    hidden: int
+
+    @property
+    def count(self) -> int:
+        return len(self.shown) + self.hidden
+
+
+def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collection[str]) -> OtherActions:
+    """Find the actions that run or are on hold and are about letters of these teams, those with the same filter first.
+
+    An action without teams may be about all, and so may be what is asked about. Raises RebuildInProgress.
+    """
+    shown, hidden = [], 0
+    for each in list_recent_actions(console.replica, None):
+        theirs = set(each.action.teams)
+        if each.status not in ("running", "held") or each.id.hex() == kept.id:
+            continue
+        if theirs and teams and theirs.isdisjoint(teams):
+            continue
+        if lists.sees_action(scope, each.action):
+            step = None if each.action.ramp is None else min(each.step.step + 1, len(each.action.ramp.steps))
+            about = api_answers.about_object(each, console.clock_ms())
+            shown.append(OtherAction(about, step, is_same=each.action.filter == kept.words))
+        else:
+            hidden += 1
+    return OtherActions(sorted(shown, key=lambda each: not each.is_same), hidden)
 
 
 # New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.
