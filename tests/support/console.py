@@ -175,8 +175,8 @@ class FakeReplica:
     def find_reopened(self) -> dict[str, int]:
         return self.failed_again
 
-    def in_group(self, group_id: str) -> Predicate:
-        return lambda letter: letter.fingerprint == group_id
+    def in_group(self, field: str, name: str) -> Predicate:
+        return lambda letter: letter.fingerprint == name
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
