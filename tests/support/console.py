@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
 from retry.console.rows import (  # fmt: skip
@@ -41,6 +42,7 @@ from retry.console.web.oidc import Provider
 from retry.console.web.rights import Tokens
 from retry.console.web.sign_in import Origin, Sessions, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
@@ -211,6 +213,10 @@ class FakeReplica:
 
     def unreadable(self) -> list[UnreadableTopic]:
         return []
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        steps = tuple(SentOutcome(each.sent, each.failed) for each in about.steps)
+        return ActionOutcome(SentOutcome(sum(each.sent for each in steps), sum(each.failed_again for each in steps)), steps)
 
     def controls(self) -> list[dict[bytes, bytes]]:
         return self.control_records

@@ -9,6 +9,7 @@ from retry import clock
 from retry.console.acting import api_answers
 from retry.console.acting.previews import KeptPreview
 from retry.console.reading import lists
+from retry.console.reading.action_outcomes import SENDING_KINDS, ActionOutcome
 from retry.console.reading.replica import Replica
 from retry.console.rows import LetterRow, Page, Scope
 from retry.console.web.app import Console
@@ -28,9 +29,17 @@ def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
     """Find an action that a scope may see, with its letters that failed again; raises RebuildInProgress."""
     about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
-    if about is None or about.action.ramp is None:
-        return about
-    return failed_again(about, replica.ramp_failed(about.id))
+    return None if about is None else with_failed(replica, about)
+
+
+def with_failed(replica: Replica, about: ActionOverview) -> ActionOverview:
+    """Add to a ramp how many letters of each step failed again."""
+    return about if about.action.ramp is None else failed_again(about, replica.ramp_failed(about.id))
+
+
+def load_outcome(replica: Replica, about: ActionOverview) -> ActionOutcome | None:
+    """Count what became of the letters that an action has sent; None of an action after which none is sent."""
+    return replica.load_outcome(about) if about.action.kind in SENDING_KINDS else None
 
 
 # What runs or is on hold now, for whoever is about to act on letters of the same teams.
@@ -54,10 +63,6 @@ class OtherActions(NamedTuple):
 
     shown: list[OtherAction]
     hidden: int
-
-    @property
-    def count(self) -> int:
-        return len(self.shown) + self.hidden
 
 
 def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collection[str]) -> OtherActions:

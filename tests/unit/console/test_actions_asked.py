@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from retry.console.acting import action_pages, actions, api, standing_actions
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
@@ -415,11 +416,59 @@ def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingCo
     assert "&lt;b&gt;worker&lt;/b&gt;" in page
     assert "step 1 of 2: too few recover" in page
     assert re.findall(r'form="orders" formaction="/actions/00000000000000aa/(\w+)"', page) == ["resume", "cancel"]
-    assert "orders" not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
+    assert '"orders"' not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
     assert console.ask(EVE, "GET", "/actions/00000000000000aa").status_code == 404
     assert "00000000000000aa" in console.ask(ANN, "GET", "/actions").text
     assert "00000000000000aa" not in console.ask(EVE, "GET", "/actions").text
     assert console.ask(ANN, "GET", "/actions?after=00000000000000bb").status_code == 409
+
+
+def test_an_action_says_what_became_of_its_letters_by_step_with_a_link_to_those_that_failed_again(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = (SentOutcome(1, 0, 0), SentOutcome(1_813, 3, 12))
+    outcome = ActionOutcome(SentOutcome(1_814, 3, 12), steps)
+    monkeypatch.setattr(console.replica, "load_outcome", lambda _about: outcome)
+    kafka.standing = [beside("0a", "retry", ["shop"], members=2_000, ramp=Ramp(0.9, [1, 1_999], 10, 20))]
+    page = console.ask(ANN, "GET", f"/actions/{'0a' * 8}").text
+    told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page[page.index('id="outcome">') :])).removeprefix('id="outcome">')
+    assert told.startswith("1,799 recovered, 3 failed again, 12 not known yet, 186 not sent yet. Hold Cancel Why")
+    assert f'<a href="/letters?q=failed-again%3A{"0a" * 8}">3 failed again</a>' in page
+    cells = re.findall(r'<td class="n">([^<]*)</td>', page)
+    assert cells[:5] == ["1", "0", "1", "0", "0"]
+    assert cells[8:11] == ["1,798", "3", "12"]
+    answered = console.ask(ANN, "GET", f"/api/actions/{'0a' * 8}").json()["outcome"]
+    assert {**answered, "steps": answered["steps"][1]} == {
+        "sent": 1_814, "failed_again": 3, "not_known_yet": 12, "recovered": 1_799,
+        "steps": {"sent": 1_813, "failed_again": 3, "not_known_yet": 12, "recovered": 1_798},
+    }  # fmt: skip
+    # After a discard nothing is sent that might recover.
+    kafka.standing = [beside("0b", "discard", ["shop"])]
+    assert "0 of 3</strong> done" in console.ask(ANN, "GET", f"/actions/{'0b' * 8}").text
+    assert console.ask(ANN, "GET", f"/api/actions/{'0b' * 8}").json()["outcome"] is None
+
+
+def test_every_page_shows_ramps_that_are_not_done_to_who_may_see_them(console: ActingConsole, kafka: Kafka) -> None:
+    ramp = Ramp(0.9, [1, 2], 10, 20)
+    kafka.standing = [
+        beside("0a", "retry", ["shop"], ramp=ramp), beside("0b", "redirect", ["shop"], ramp=ramp)._replace(held=Order("w", 1)),
+        beside("0c", "retry", ["bank"], ramp=ramp), beside("0d", "retry", ["shop"], ramp=ramp)._replace(left=[]),
+        beside("0e", "discard", ["shop"]),
+    ]  # fmt: skip
+    line = lambda html: html[html.index('<div id="ramps"') : html.index('<main id="main"')]  # noqa: E731
+    for path in ("/letters", "/failures", "/audit", "/act", "/nowhere"):
+        shown = line(console.ask(ANN, "GET", path).text)
+        buttons = re.findall(r'formaction="/actions/(\w+)/(\w+)"', shown)
+        assert buttons == [("0a" * 8, "hold"), ("0b" * 8, "resume")]
+        assert "step 1 of 2. <strong>0 recovered, 0 failed again, 0 not known yet.</strong>" in shown
+        assert "0c" * 8 not in shown
+    looks = line(console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/letters").text)
+    assert ("0a" * 8 in looks, "<button" in looks) == (True, False)
+    # The same goes to pages that are open already.
+    fresh = console.console.live._parts["ramps"](ANN.sight(), "")
+    assert ("0a" * 8 in fresh, "0c" * 8 in fresh) == (True, False)
+    kafka.standing = []
+    assert console.console.live._parts["ramps"](ANN.sight(), "").strip() == ""
 
 
 def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(console: ActingConsole) -> None:
