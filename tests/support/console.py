@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
+from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
 from retry.console.rows import (  # fmt: skip
@@ -207,6 +208,13 @@ class FakeReplica:
     ) -> Page[AuditRow]:
         self.asked.append((scope, wanted, after, limit))
         return Page([row for row in self.audited if scope is None or row.team in scope])
+
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        page = self.list_audit_rows(scope, after, limit, wanted)
+        rows = [AuditedAction(row, row.at_ms, (row.team,) if row.team else (), (row,)) for row in page.rows]
+        return Page(rows, page.after, page.count)
 
     def open_breakers(self) -> dict[str, str]:
         return {}

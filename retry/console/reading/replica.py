@@ -19,6 +19,7 @@ from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
 from retry.console.reading import action_outcomes, groups, letters, lists, now
 from retry.console.reading.action_outcomes import ActionOutcome
+from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
@@ -268,6 +269,13 @@ class Replica:
         """
         with self._reading() as connection:
             return lists.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
+
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        """Return the same page as `list_audit_rows` does, with all rows of an action as one."""
+        with self._reading() as connection:
+            return load_audited_actions(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
         """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""

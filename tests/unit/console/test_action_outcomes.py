@@ -1,4 +1,4 @@
-"""What became of the letters that an action has sent, as the replica counts it: recovered so far, failed again, or not known yet."""
+"""What became of the letters that an action has sent, as the replica counts it: recovered, failed again, or not known yet."""
 
 from __future__ import annotations
 
