@@ -364,7 +364,7 @@ def test_nobody_is_kept_out_of_what_follows_a_form(browser: Browser, incident: I
     ask(page, query, "retry", {"ramp": "yes", "silence": "10m"}, 3)
     demand_open_to_all()
     page.get_by_role("button", name="Retry ").click()
-    for order, status in (("Hold", "held"), ("Cancel", "cancelled")):
+    for order, status in (("Hold", "on hold"), ("Cancel", "cancelled")):
         page.get_by_role("button", name=order, exact=True).click()
         expect(page.locator("#live .badge").first).to_have_text(status)
         demand_open_to_all()
