@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from typing import Any, NamedTuple
+import threading
+from typing import NamedTuple
 
 from starlette.routing import Route
 
+from retry import clock
 from retry.console.acting import standing_actions
+from retry.console.reading import lists
 from retry.console.reading.action_outcomes import SentOutcome
 from retry.console.web.app import Console
 from retry.console.web.live import RAMPS
@@ -18,6 +21,7 @@ from retry.operations.act.overview import ActionOverview
 
 log = logging.getLogger(__name__)
 
+FRESH_S = 1.0
 # More than these are told by their number.
 _SHOWN_MAX = 3
 
@@ -38,28 +42,39 @@ class RampLines(NamedTuple):
     more: int
 
 
+class RunningRamps:
+    """The ramps that are not done, read at most once a second: every page shows them. For any thread."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._reading = console, threading.Lock()
+        self._found: list[ActionOverview] = []
+        self._read_s = -FRESH_S
+
+    def list_lines(self, sight: Sight) -> RampLines:
+        """List those that run or are on hold, the newest first; none where that cannot be read: the page itself says why."""
+        try:
+            found = [each for each in self._read() if lists.sees_action(sight.scope, each.action)]
+            shown = [_line(self._console, sight, each) for each in found[:_SHOWN_MAX]]
+        except (RetryError, sqlite3.Error) as error:
+            log.debug("the ramps that are not done cannot be read: %s", error)
+            return RampLines([], 0)
+        return RampLines(shown, len(found[_SHOWN_MAX:]))
+
+    def _read(self) -> list[ActionOverview]:
+        with self._reading:
+            if (now_s := clock.monotonic_s()) - self._read_s >= FRESH_S:
+                actions = standing_actions.list_recent_actions(self._console.replica, None)
+                self._found = [each for each in actions if each.action.ramp is not None and each.status in ("running", "held")]
+                self._read_s = now_s
+            return self._found
+
+
 def build_routes(console: Console) -> list[Route]:
     """Have every page show the ramps that are not done; there is no route of their own."""
-
-    def build(sight: Sight, _argument: str) -> dict[str, Any]:
-        return {"ramps": list_ramps(console, sight)}
-
-    console.list_ramps = lambda sight: list_ramps(console, sight)
-    console.keep_fresh(RAMPS, "ramps.html", build)
+    ramps = RunningRamps(console)
+    console.list_ramps = ramps.list_lines
+    console.keep_fresh(RAMPS, "ramps.html", lambda sight, _argument: {"ramps": ramps.list_lines(sight)})
     return []
-
-
-def list_ramps(console: Console, sight: Sight) -> RampLines:
-    """List the ramps that run or are on hold, the newest first; none where that cannot be read: the page itself says why."""
-    try:
-        found = [
-            each for each in standing_actions.list_recent_actions(console.replica, sight.scope)
-            if each.action.ramp is not None and each.status in ("running", "held")
-        ]  # fmt: skip
-        return RampLines([_line(console, sight, each) for each in found[:_SHOWN_MAX]], len(found[_SHOWN_MAX:]))
-    except (RetryError, sqlite3.Error) as error:
-        log.debug("the ramps that are not done cannot be read: %s", error)
-        return RampLines([], 0)
 
 
 def _line(console: Console, sight: Sight, about: ActionOverview) -> RampLine:
