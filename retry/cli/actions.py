@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
-import orjson
 
 from retry.cli.act import start_action
 from retry.cli.act_output import told_tally
@@ -51,7 +49,7 @@ def actions(context: click.Context, as_json: bool) -> None:
 
     found = overviews(shards)
     for about in found:
-        say_json(orjson.dumps(action_object(about))) if as_json else say(_format_action(about))
+        say_json(action_object(about)) if as_json else say(_format_action(about))
     if not found:
         say("no action was asked for", err=True)
 
@@ -73,7 +71,7 @@ def show(action: str, policies: str | None, newest: int) -> None:
     if about.action.ramp is not None:
         about = with_failed(shards, about)
     new = count_arrived(listing(policies, newest), about.action, wall_ms()) if about.left else None
-    say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
+    say_json({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, indented=True)
 
 
 @actions.command()
@@ -92,7 +90,7 @@ def members(action: str, as_json: bool) -> None:
         say(_csv(MEMBER_COLUMNS))
     for each in list_member_results(settings, shards, about):
         row = member_row(each)
-        say_json(orjson.dumps(row)) if as_json else say(_csv(tuple(row.values())))
+        say_json(row) if as_json else say(_csv(tuple(row.values())))
 
 
 @actions.command()
@@ -190,7 +188,7 @@ def audit(action: str, since: int, as_json: bool) -> None:
     settings, count = from_environment(), 0
     for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
         count += 1
-        say_json(msgspec.json.encode(record)) if as_json else say(_format_record(record))
+        say_json(record) if as_json else say(_format_record(record))
     if not count:
         say("the audit has nothing of that", err=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -88,7 +87,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         while not stop.is_set():
             next_pass = Deadline(every_ms / 1_000)
             try:
-                say_json(json.dumps(job.run()))
+                say_json(job.run())
             except Stopped:
                 break
             if not continuous:
@@ -112,7 +111,7 @@ def compact(data: str, keep_ms: int, memory: str) -> None:
         from retry.analytics.compact import Compaction
 
         done = Compaction(session, absolute(data), keep_ms=keep_ms).run()
-        say_json(json.dumps({name: each._asdict() for name, each in done.items()}))
+        say_json({name: each._asdict() for name, each in done.items()})
 
 
 @analytics.command()
@@ -122,7 +121,7 @@ def prepare() -> None:
     The file, of some 170 MB, lies in the cache; its path is printed. To make it takes half a minute and a gigabyte of memory.
     """
     try:
-        from retry.analytics.prepare import prepare as made
+        from retry.analytics.findings import prepare as made
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from None
     say(str(made()))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from retry.cli.inspect import tried_lines, tried_object
 from retry.cli.output import say, say_json, say_lines
@@ -67,7 +66,7 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
         told |= {**moved._asdict(), "after": _object(after)}
         ended = f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:"
         lines += [ended, *_format_counts(after)]
-    say_json(orjson.dumps(told)) if as_json else say_lines(lines)
+    say_json(told) if as_json else say_lines(lines)
 
 
 def _list_scheduler_groups(app_id: str) -> tuple[str, ...]:
@@ -202,7 +201,7 @@ def _migrate(
         if not as_json:
             say_lines(_describe_result(moved, left, after.total(), target))
     if as_json:
-        say_json(orjson.dumps(told))
+        say_json(told)
 
 
 def _move_records(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from retry.cli.options import Moment, identify_user
 from retry.cli.output import exit_where_refused, say, say_json
@@ -107,7 +106,7 @@ def pauses(as_json: bool) -> None:
         standing = control_records.pauses(table.controls, wall_ms())
     if as_json:
         for row in describe_pauses(standing):
-            say_json(orjson.dumps(row))
+            say_json(row)
         return
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         say(f"{iso(paused.since_ms)}  {_words(scope, name)}{paused.describe()}")
@@ -171,7 +170,7 @@ def _print_dry_run(settings: Settings, registry: Registry, request: control_reco
     with waiting_entries.open_changelog_table(settings) as table:
         rehearsal = reschedule_dry_run.rehearse_request(table, redecider, request)
     if as_json:
-        say_json(orjson.dumps(_object(rehearsal, request)))
+        say_json(_object(rehearsal, request))
         return True
     for (team, policy), counts in sorted(rehearsal.counts.items()):
         say(f"{team}, {policy}: " + _format_counts(counts))
@@ -198,7 +197,7 @@ def _do(settings: Settings, request: control_records.Reschedule, wait_ms: int, a
         answers.close()
     done, missing = len(answers.done), sorted(set(range(shards.count)) - answers.done)
     if as_json:
-        say_json(orjson.dumps({"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}))
+        say_json({"policies": request.policies, "shards": shards.count, "shards_left": missing})
     elif not missing:
         say(f"rescheduled in {done} shards")
     if missing:
