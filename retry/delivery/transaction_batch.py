@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from backoff.recurrence import passed_over
 from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
 from retry.delay_queue import blocks, entry_keys, envelopes
 from retry.delay_queue.blocks import Block
@@ -99,7 +100,7 @@ class TransactionBatch(NamedTuple):
     def skipped_runs(self, now_ms: int) -> set[int]:
         """Find runs that were missed and are not made up for: nothing is published, and the next one is put."""
         due_at_ms, rows = entry_keys.due_at_ms, self.rows
-        return {n for n, plan in self.recurring() if envelopes.passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
+        return {n for n, plan in self.recurring() if passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
     def unsent(self, now_ms: int) -> set[int]:
         """Positions of rows that end in the changelog without being published."""
