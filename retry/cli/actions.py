@@ -6,14 +6,13 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from retry.cli.act import start_action
 from retry.cli.act_output import told_tally
-from retry.cli.options import NEWEST, POLICIES, Moment, identify_user, listing
+from retry.cli.options import NEWEST, POLICIES, Moment, add_options, identify_user, listing
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso, wall_ms
@@ -27,13 +26,10 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
-def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
-        click.option("--reason", default="", help="Why, in your words."), click.argument("action", metavar="ID"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_add_order_options = add_options(
+    click.argument("action", metavar="ID"), click.option("--reason", default="", help="Why, in your words."),
+    click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
+)  # fmt: skip
 
 
 @click.group(invoke_without_command=True)

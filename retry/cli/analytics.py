@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from retry.cli.options import add_options
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.errors import RetryError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from retry.analytics.datasets import Recorded
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 # Some million events. Ten million have 251 MB, and a report on them takes 0.6 of the CPU with Java's second compiler.
 LARGE_BYTES = 64 << 20
 
@@ -36,16 +35,16 @@ _RETRY_TOPIC = click.option(
 )
 
 
-def dataset_options(command: _Command) -> _Command:
-    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `open_recorded`."""
-    data = click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka.")
-    settle = click.option(
+# The options of every question; see `open_recorded`.
+dataset_options = add_options(
+    click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka."),
+    _RETRY_TOPIC,
+    click.option(
         "--settle", "settle_ms", type=Duration(), default="10m", show_default=True,
         help="How long after its consumer group has committed past it a retry can still fail.",
-    )  # fmt: skip
-    for option in (_MEMORY, settle, _RETRY_TOPIC, data):
-        command = option(command)
-    return command
+    ),
+    _MEMORY,
+)  # fmt: skip
 
 
 @click.group()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retry.cli.options import Moment, identify_user
+from retry.cli.options import Moment, add_options, identify_user
 from retry.cli.output import exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import Deadline, iso, wall_ms
@@ -50,15 +50,12 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
                 sys.exit(1)
 
 
-def _scope(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--target", help="All that goes to this topic; of timers, to this origin."),
-        click.option("--topic", help="All letters from this dead-letter topic."),
-        click.option("--team", help="All letters of this team."),
-        click.option("--all", "everything", is_flag=True, help="Everything."),
-    ):
-        command = option(command)
-    return command
+_scope = add_options(
+    click.option("--all", "everything", is_flag=True, help="Everything."),
+    click.option("--team", help="All letters of this team."),
+    click.option("--topic", help="All letters from this dead-letter topic."),
+    click.option("--target", help="All that goes to this topic; of timers, to this origin."),
+)
 
 
 def _find_scope(everything: bool, scopes: dict[str, str | None]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What the description says of bodies of requests is what the API reads: the same fields, the same types, the same ones demanded."""
+"""The description has of each body of a request what the API reads: the same fields and types, and the same ones demanded."""
 
 from __future__ import annotations
 
