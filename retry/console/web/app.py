@@ -148,7 +148,7 @@ def render_page(
     console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
     freshness = console.replica.freshness()
     shared = {
-        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
+        "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from retry.console.web import answers, failures, formats, letter, letters, now, sign_in_pages
 from retry.console.web.app import NAV, Console, console_of
+from retry.console.web.compression import Compression
 from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
@@ -114,7 +115,7 @@ def application(
     console.routes = [guard_route(route) for route in routes]
     app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
     app.state.console = console
-    return answers.SecurityHeaders(health.count_answers(app), secure=console.sign_in.origin.secure)
+    return answers.SecurityHeaders(Compression(health.count_answers(app)), secure=console.sign_in.origin.secure)
 
 
 def _no_route(request: Request, error: Exception) -> Response:
