@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from retry.console import server as acting
 from retry.console.rows import LetterRow
 from retry.console.web.application import Assets
 from retry.console.web.compression import Compression
 from retry.console.web.rights import Granted, Role, make_token
-from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, served
+from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, record, served
 
-TOKEN, LINE = make_token("ada", Granted({"payments": Role.OPERATOR}))
+TOKEN, LINE = make_token("ada", Granted({"payments": Role.OPERATOR}, frozenset({"payments"})))
 OWN = {"Origin": ORIGIN, "Sec-Fetch-Site": "same-origin"}
 
 
@@ -90,14 +89,16 @@ def test_each_part_of_an_answer_that_is_sent_in_parts_is_there_at_once() -> None
 
 
 def test_the_token_of_forms_is_written_otherwise_each_time_and_holds_each_time() -> None:
-    browser = served(FakeReplica([letter()], [group()]), tokens=LINE, more=[acting.build_acting_routes]).browser()
+    replica = FakeReplica([letter()], [group()])
+    replica.payloads.records["parked/0/1"] = record("parked/0/1", b"{}")
+    browser = served(replica, tokens=LINE).browser()
     browser.post("/sign-in", data={"token": TOKEN}, headers=OWN)
     tokens = [csrf_of(browser.get("/failures/f00d").text) for _ in range(20)]
     assert len(set(tokens)) == 20
     # No eight letters in a row are the same in two of them.
     parts = [{token[n : n + 8] for n in range(len(token) - 7)} for token in tokens]
     assert all(not one & other for n, one in enumerate(parts) for other in parts[:n])
-    post = lambda token: browser.post("/failures/f00d/note", data={"csrf": token, "owner": "ada"}, headers=OWN)  # noqa: E731
-    for wrong in ("", "é", "AAAA", tokens[0][:-4], tokens[0] + "AAAA", "B" * len(tokens[0])):
-        assert post(wrong).status_code == 403, wrong
-    assert all("token of your sign-in" not in post(token).text for token in tokens[:2])
+    post = lambda token: browser.post("/letters/parked/0/1/reveal", data={"csrf": token}, headers=OWN)  # noqa: E731
+    for wrong in ("", "é", "AAAA", tokens[0][:-4], tokens[0][4:], "B" * len(tokens[0])):
+        assert "token of your sign-in is missing" in post(wrong).text, wrong
+    assert [post(token).status_code for token in tokens[:2]] == [200, 200]
