@@ -82,7 +82,7 @@ def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
 
 
 # A moment on a page is always a `time` with its `datetime`, in UTC. The script writes it in the reader's zone and UTC beside it,
-# in the same form again: `full`, `brief`, or `ago`; `data-age` says that it has how long ago that is.
+# in the same form again: `full`, `brief`, `minute`, or `ago`; `data-age` says that it has how long ago that is.
 
 def moment(at: int | str | None, now_ms: int | None = None) -> Markup:
     """A moment in UTC, given in ms or as ISO 8601, and when that is from now on."""
@@ -100,6 +100,11 @@ def brief(at: int | str | None, now_ms: int) -> Markup:
     at_ms = _to_ms(at)
     is_today = at_ms is not None and at_ms // _DAY_MS == now_ms // _DAY_MS
     return _format_time(at_ms, "brief", "%H:%M:%S" if is_today else "%-d %b %H:%M", now_ms)
+
+
+def format_minute(at_ms: int) -> Markup:
+    """A moment in UTC for a narrow column that is headed UTC: day, month and minutes."""
+    return _format_time(at_ms, "minute", "%-d %b %H:%M", None)
 
 
 def format_age(at: int | str | None, now_ms: int, *, brief: bool = False) -> Markup:
@@ -169,7 +174,7 @@ def percent(part: int | None, whole: int | None) -> str:
 FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
     "duration": duration, "ago": format_age, "count_letters": count_letters,
-    "moment": moment, "brief": brief, "percent": percent,
+    "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
     "picked": format_for_picker,
 }  # fmt: skip
 

@@ -39,7 +39,7 @@ def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
 
 def fail(replica: GivenReplica, kind: str, *failed_ms: int, team: str = "payments") -> None:
     """Tell by outcomes of letters of a kind that failed then, and were parked."""
-    shared = SharedFields(team, f"{team}.DLT", 0, "p", 1, "x.X", "park", "max_attempts", None, "x.Y", kind, "g")
+    shared = SharedFields(team, f"{team}.DLT", 0, "p", 1, "x.X", "park", "max_attempts", "parked", "x.Y", kind, "g")
     rows: LetterRows = [(f"{kind}{n}".encode(), n, at, at, None) for n, at in enumerate(failed_ms)]
     (value,) = outcomes.encode_outcomes(defaultdict(list, {shared: rows}), NOW_MS)
     replica.fold(OWN.outcomes, (None, value))

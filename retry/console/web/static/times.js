@@ -24,8 +24,8 @@
   // A moment whose fields in UTC are those that it has here.
   const shifted = (at) => new Date(isLocal() ? at - new Date(at).getTimezoneOffset() * 60_000 : at);
   const day = (date) => date.toISOString().slice(0, 10), time = (date) => date.toISOString().slice(11, 19);
-  const briefly = (date, today) => day(date) === day(today) ? time(date)
-    : `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${time(date).slice(0, 5)}`;
+  const minute = (date) => `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${time(date).slice(0, 5)}`;
+  const briefly = (date, today) => day(date) === day(today) ? time(date) : minute(date);
 
   function fully(at) {
     const local = shifted(at), name = isLocal() ? zone.formatToParts(at).find((part) => part.type === "timeZoneName").value : "UTC";
@@ -34,15 +34,16 @@
 
   function besides(at) {
     const utc = new Date(at);
-    return isLocal() ? [`${day(shifted(at)) === day(utc) ? time(utc) : briefly(utc, new Date(0))} UTC`] : [];
+    return isLocal() ? [`${day(shifted(at)) === day(utc) ? time(utc) : minute(utc)} UTC`] : [];
   }
 
   function writeTime(element) {
     const at = Date.parse(element.dateTime), as = element.dataset.as;
     if (Number.isNaN(at)) return;
     const now = Date.now() + ahead, aside = "age" in element.dataset ? [...besides(at), age(at)] : besides(at);
-    const text = as === "full" ? fully(at) : as === "brief" ? briefly(shifted(at), shifted(now)) : age(at, as === "ago-brief");
-    if (as.startsWith("ago")) aside.length = 0;
+    const forms = { full: () => fully(at), brief: () => briefly(shifted(at), shifted(now)), minute: () => minute(shifted(at)) };
+    const text = as in forms ? forms[as]() : age(at, as === "ago-brief");
+    if (!["full", "brief"].includes(as)) aside.length = 0;
     const whole = aside.length ? `${text} (${aside.join(", ")})` : text;
     if (as !== "full") element.title = [fully(at), ...besides(at)].join(", ");
     if (element.textContent === whole) return;
