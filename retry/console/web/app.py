@@ -96,8 +96,8 @@ class Console:
     live: Live
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
-    list_ramps: Callable[[Sight], RampLines | None] = lambda _sight: None
     nav: list[PageLink] = field(default_factory=list)
+    list_ramps: Callable[[Sight], RampLines | None] = lambda _sight: None
     routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
