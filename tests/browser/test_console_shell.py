@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Browser, expect
 
+from retry.clock import wall_ms
 from tests.support.browser import PHONE, Open, Watched
-from tests.support.incident import PARKED, WAITING, Incident
+from tests.support.incident import DATABASE, PARKED, WAITING, Incident
 
 pytestmark = pytest.mark.check
 # Five hours and a half before UTC, all the year.
@@ -78,12 +79,13 @@ def test_keys_lead_to_every_page_and_open_a_row(opened: Open, incident: Incident
     expect(page).to_have_url(re.compile(r"/failures/[0-9a-f]+"))
 
 
-def test_the_title_says_how_many_are_new_and_follows_what_comes(opened: Open) -> None:
+def test_the_title_says_how_many_are_new_and_follows_what_comes(opened: Open, incident: Incident) -> None:
     page = opened("/").page
     waiting, parked = sum(WAITING.values()), sum(PARKED.values())
-    assert re.fullmatch(rf"\(\d+ new\) Now: {waiting} waiting, {parked} parked · retry", page.title())
-    page.evaluate("() => { document.title = 'old' }")
-    page.wait_for_function("() => document.title.includes(' new) Now: ')")
+    expect(page).to_have_title(re.compile(rf"^\(\d+ new\) Now: {waiting} waiting, {parked} parked · retry$"))
+    incident.fail(incident.orders, DATABASE, "deadlock detected: process 1", 998, wall_ms())
+    incident.flush()
+    expect(page).to_have_title(re.compile(f"Now: {waiting + 1} waiting, "))
 
 
 def test_on_a_phone_counts_come_first_and_the_navigation_takes_no_room(browser: Browser, incident: Incident) -> None:
