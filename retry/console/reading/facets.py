@@ -14,15 +14,15 @@ from retry.console.folding.sql import select_rows
 
 # Fields of filters, in the order in which they are shown, and the columns of cells that a term with the field looks at.
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    "team": ("team",), "topic": ("topic",), "exception": ("exception", "cause"), "consumer-group": ("consumer_group",),
+    "team": ("team",), "topic": ("topic",), "exception": ("exception", "thrown", "cause"), "consumer-group": ("consumer_group",),
     "state": ("state",), "attempt": ("attempt",),
 }  # fmt: skip
 VALUES_MAX = 8
-# A term with `exception` also holds of what frameworks throw around each exception: counted, but of no use as a value.
-_FRAMING = "thrown"
-_COLUMNS = ", ".join(f"c.{column}" for columns in (*FIELDS.values(), (_FRAMING,)) for column in columns)
+_COLUMNS = ", ".join(f"c.{column}" for columns in FIELDS.values() for column in columns)
+# What a framework puts around each exception would be the first value of all, and tells nothing.
+_IS_SHOWN = {"exception": "thrown IS NULL"}
 # Of letters nothing is read, only of their cells; where even these are too many the list is shown without facets.
-COUNT_S = 0.1
+COUNT_S = 0.5
 _STEPS = 20_000
 
 
@@ -72,8 +72,8 @@ def _count_values(field: str, columns: tuple[str, ...]) -> str:
         value = columns[0]
         return f"SELECT '{field}' AS field, {value} AS value, sum(n) AS n FROM meant WHERE {value} IS NOT NULL GROUP BY {value}"
     each = " UNION ALL ".join(
-        f"SELECT id, n, {column} AS value, {int(column != _FRAMING)} AS is_shown FROM meant WHERE {column} IS NOT NULL"
-        for column in (*columns, _FRAMING)
+        f"SELECT id, n, {column} AS value, {_IS_SHOWN.get(column, '1')} AS is_shown FROM meant WHERE {column} IS NOT NULL"
+        for column in columns
     )
     once = f"SELECT n, value, max(is_shown) AS is_shown FROM ({each}) GROUP BY id, value"
     return f"SELECT '{field}' AS field, value, sum(n) AS n FROM ({once}) GROUP BY value HAVING max(is_shown)"
