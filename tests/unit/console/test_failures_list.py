@@ -150,7 +150,9 @@ def count_by(page: GroupPage, field: str) -> dict[str, int]:
     return {each.value: each.letters for facet in page.facets if facet.field == field for each in facet.values}
 
 
-@pytest.mark.parametrize("words", ["", "team:payments", "message:failed -team:shipping", "state:parked", "exception:a.ZA or attempt:3"])
+@pytest.mark.parametrize(
+    "words", ["", "team:payments", "message:failed -team:shipping", "state:parked", "exception:a.ZA or attempt:3"]
+)
 def test_facets_count_the_letters_that_the_filter_would_leave(many: GivenReplica, words: str) -> None:
     page = many.group_page(GroupsQuery(None, parse(words)))
     letters = sum(group.count for group in page.rows)
