@@ -18,6 +18,7 @@ from retry.console.reading.group_list import OPEN, GroupPage
 from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
+from retry.console.reading.urgent_failures import Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,
@@ -130,6 +131,7 @@ class FakeReplica:
     payloads: FakePayloads = field(default_factory=FakePayloads)
     held: tuple[Any, ...] = ()
     overdue: int = 0
+    rates: Rates | None = None
     failed_again: dict[str, int] = field(default_factory=dict)
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
@@ -160,6 +162,12 @@ class FakeReplica:
             hours, hours,
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
         )  # fmt: skip
+
+    def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
+        kinds = self.list_groups(scope, None).rows  # type: ignore[arg-type]
+        owned = tuple(each for each in kinds if each.owner)
+        growing = tuple((each, self.rates) for each in kinds) if self.rates else ()
+        return UrgentFailures(tuple(kinds), len(kinds), (), growing, owned)
 
     def list_groups(
         self,

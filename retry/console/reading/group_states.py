@@ -74,8 +74,7 @@ def read_times(connection: sqlite3.Connection, scope: Scope) -> dict[str, Failur
     return {group: FailureTimes(first_ms, last_ms) for group, first_ms, last_ms in rows}
 
 
-def count_new_groups(connection: sqlite3.Connection, scope: Scope, now_ms: int) -> int:
-    """How many groups that a viewer sees are new."""
-    resolutions = read_resolutions(connection)
-    times = read_times(connection, scope)
-    return sum(resolutions.state_of(group, each.first_ms, now_ms) is FailureState.NEW for group, each in times.items())
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, now_ms: int) -> list[str]:
+    """List the ids of the groups that a viewer sees and that are new."""
+    resolutions, times = read_resolutions(connection), read_times(connection, scope)
+    return [group for group, each in times.items() if resolutions.state_of(group, each.first_ms, now_ms) is FailureState.NEW]

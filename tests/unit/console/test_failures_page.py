@@ -73,7 +73,7 @@ def test_states_are_tabs_with_counts_and_facets_write_the_filter(console: Acting
     assert to["Resolved 4"] == "/failures?q=team%3Ashop&show=resolved&sort=team"
     assert (to["shop 3"], to["bank 2"]) == ("/failures?sort=team", "/failures?q=team%3Ashop+team%3Abank&sort=team")
     assert ("5 more" in html, "6 letters wait" in html, "2 letters wait, 4 are parked" in html) == (True, False, True)
-    assert "<title>1 open failure, 1 new" in html
+    assert ("<title>(1 new) 1 open failure " in html, 'data-title="(1 new) 1 open failure"' in html) == (True, True)
 
 
 def test_a_saved_filter_is_a_tab_on_both_lists_and_one_saved_here_leads_back_here(console: ActingConsole) -> None:
