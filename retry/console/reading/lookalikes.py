@@ -12,6 +12,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from difflib import SequenceMatcher
+from functools import lru_cache
 from heapq import nlargest
 from itertools import combinations
 from typing import NamedTuple
@@ -65,6 +66,8 @@ def find_lookalikes(connection: sqlite3.Connection, scope: Scope, counted: Itera
     return tuple(sorted(found, key=lambda each: -each.other.letters)[:_FOUND_MAX])
 
 
+# Of the same pairs the same is asked every two seconds.
+@lru_cache(4_096)
 def is_near(one: str | None, other: str | None) -> bool:
     """Whether two messages, as `retry.telemetry.fingerprint.in_common` has them, may be of one failure.
 
