@@ -56,7 +56,8 @@ def test_clicks_alone_order_narrow_and_assign_without_scripts(browser: Browser, 
 
 def test_what_comes_meanwhile_keeps_the_order_and_two_that_look_the_same_can_be_merged(opened: Open, incident: Incident) -> None:
     page = opened("/failures?sort=-waiting").page
-    for n, message in enumerate(("posting of the order failed", "posting of the order failed", "posting of the order: failed again")):
+    one, other = "posting of the order failed", "posting of the order: failed again"
+    for n, message in enumerate((one, one, other)):
         incident.fail(incident.orders, "com.acme.orders.PostingFailed", message, n, wall_ms())
     incident.flush()
     offer = page.get_by_role("group", name="These two look the same")
