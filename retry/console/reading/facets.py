@@ -39,8 +39,10 @@ class Facet(NamedTuple):
     more: int
 
 
-def count_facets(connection: sqlite3.Connection, counts: Mapping[int, int], seconds: float = COUNT_S) -> tuple[Facet, ...]:
-    """Count letters by the values of all fields, in one query; nothing where the time for that is over.
+def count_facets(
+    connection: sqlite3.Connection, counts: Mapping[int, int], seconds: float = COUNT_S
+) -> tuple[Facet, ...] | None:
+    """Count letters by the values of all fields, in one query; None where the time for that is over.
 
     Args:
       counts: how many letters are meant, by the number of their cell.
@@ -57,7 +59,7 @@ def count_facets(connection: sqlite3.Connection, counts: Mapping[int, int], seco
         with _limit_time(connection, seconds):
             rows = select_rows(connection, ("field", "CAST(value AS TEXT)", "n", "of_field"), rest, parameters)
     except TimeoutError:
-        return ()
+        return None
     found: dict[str, list[FacetValue]] = {field: [] for field in FIELDS}
     more = dict.fromkeys(FIELDS, 0)
     for field, value, letters, of_field in rows:

@@ -56,14 +56,14 @@ class GroupPage(Page[Group]):
     Attributes:
       states: how many groups are in each state, of those that have letters that the filter means.
       waiting, parked: letters of all groups of the list, on whichever page.
-      facets: the same letters by what they have; empty where they were not counted in the time there is.
+      facets: the same letters by what they have; None where they were not counted in the time there is.
       lookalikes: groups of the list that may be one failure.
     """
 
     states: Mapping[FailureState, int] = field(default_factory=dict)
     waiting: int = 0
     parked: int = 0
-    facets: tuple[Facet, ...] = ()
+    facets: tuple[Facet, ...] | None = ()
     lookalikes: tuple[Lookalike, ...] = ()
 
 

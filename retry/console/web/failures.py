@@ -71,7 +71,7 @@ def _list_groups(console: Console, sight: Sight, view: FailuresView, letter_filt
 def _build_page(view: FailuresView, letter_filter: Filter, groups: GroupPage, sight: Sight) -> dict[str, Any]:
     open_count = sum(n for state, n in groups.states.items() if state is not FailureState.RESOLVED)
     return {
-        "view": view, "groups": groups, "states": FailureState, "facets": build_facets(letter_filter, groups.facets),
+        "view": view, "groups": groups, "states": FailureState, "facets": build_facets(letter_filter, groups.facets or ()),
         "open_count": open_count, "page_title": _describe_title(open_count, groups.states.get(FailureState.NEW, 0)),
         "may": sight.may_act(), "may_act_for": sight.may_act_for, "pause_form": _fill_pause_form,
     }  # fmt: skip

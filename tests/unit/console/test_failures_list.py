@@ -147,7 +147,7 @@ def test_a_failure_is_new_for_a_day_then_goes_on_and_may_be_resolved_and_come_ag
 
 
 def count_by(page: GroupPage, field: str) -> dict[str, int]:
-    return {each.value: each.letters for facet in page.facets if facet.field == field for each in facet.values}
+    return {each.value: each.letters for facet in page.facets or () if facet.field == field for each in facet.values}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_facets_count_the_letters_that_the_filter_would_leave(many: GivenReplica
     page = many.group_page(GroupsQuery(None, parse(words)))
     letters = sum(group.count for group in page.rows)
     assert (page.waiting + page.parked, sum(count_by(page, "team").values())) == (letters, letters)
-    for facet in build_facets(parse(words), page.facets):
+    for facet in build_facets(parse(words), page.facets or ()):
         for link in facet.links:
             if not link.is_on:
                 narrowed = many.group_page(GroupsQuery(None, parse(link.q)))
@@ -173,7 +173,8 @@ def test_facets_are_of_the_failures_that_are_listed_and_of_the_viewers_teams(man
 
 
 def test_of_many_values_those_with_most_letters_are_shown_and_the_others_counted(many: GivenReplica) -> None:
-    (found,) = (facet for facet in many.group_page(GroupsQuery(None, EVERYTHING)).facets if facet.field == "exception")
+    page = many.group_page(GroupsQuery(None, EVERYTHING))
+    (found,) = (facet for facet in page.facets or () if facet.field == "exception")
     assert (len(found.values), found.more) == (facets.VALUES_MAX, 12 - facets.VALUES_MAX)
     assert [each.letters for each in found.values] == sorted((each.letters for each in found.values), reverse=True)
 
@@ -192,8 +193,8 @@ def test_where_counting_takes_too_long_the_list_is_there_without_facets(
 ) -> None:
     monkeypatch.setattr(facets, "_STEPS", 1)
     with many.readers.reading(0.0) as connection:
-        assert facets.count_facets(connection, {1: 1}, 0.0) == ()
-        assert facets.count_facets(connection, {1: 1}, 60.0) != ()
+        assert facets.count_facets(connection, {1: 1}, 0.0) is None
+        assert facets.count_facets(connection, {1: 1}, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,14 @@ def test_headers_order_the_list_and_pages_and_the_live_part_keep_the_order(conso
     assert {each[1:] for each in console.replica.asked_groups} == {(None, "new", "-last")}
 
 
+def test_where_letters_were_not_counted_by_what_they_have_the_page_says_so(console: ActingConsole) -> None:
+    said = "There was no time to count letters by team"
+    assert said not in console.ask(ADA, "GET", "/failures").text
+    console.replica.listed = replace(console.replica.listed or GroupPage([]), facets=None)
+    html = console.ask(ADA, "GET", "/failures?q=team:shop").text
+    assert (said in html, links(html)["shop –"]) == (True, "/failures"), "what the filter asks for can be taken out"
+
+
 @pytest.mark.parametrize("query", ["sort=size", "sort=", "sort=--last", "show=waiting"])
 def test_an_order_or_state_that_there_is_not_is_refused(console: ActingConsole, query: str) -> None:
     assert console.ask(ADA, "GET", f"/failures?{query}").status_code == 400
