@@ -1,4 +1,7 @@
-"""Facets: how many of some letters there are of each team, topic, exception, consumer group, state and attempt."""
+"""Facets: how many of some letters there are of each team, topic, exception, consumer group, state and attempt.
+
+All are counted in one query over cells, which takes 7 ms with a million letters of 1,500 cells; see docs/evidence/console.md.
+"""
 
 from __future__ import annotations
 
