@@ -10,6 +10,7 @@ from retry.cli.options import Moment, identify_user
 from retry.cli.output import say, say_json, say_lines
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
+from retry.printable import align_rows
 from retry.settings import from_environment
 
 if TYPE_CHECKING:
@@ -139,9 +140,7 @@ def acls(
         for row in rows:
             say_json(dict(zip(("for", "resource", "pattern", "name", "operation", "without"), row, strict=True)))
         return
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    for row in (_COLUMNS, *rows):
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say_lines(align_rows([_COLUMNS, *rows], names=len(_COLUMNS)))
 
 
 def _of_scheduler() -> list[AclLine]:
