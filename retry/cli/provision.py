@@ -16,7 +16,7 @@ from retry.settings import from_environment
 if TYPE_CHECKING:
     from retry.operations.waiting_entries import KeyUse
     from retry.process.acls import AclLine
-    from retry.sealing.key_ring import Keys
+    from retry.sealing.key_file import Keys
 
 
 @click.group()
@@ -195,7 +195,7 @@ def keys() -> None:
 @click.argument("key_id", metavar="ID")
 def make_key(key_id: str) -> None:
     """Make a key called ID, for the file that RETRY_ENCRYPTION_KEYS names. An id is never used again for another key."""
-    from retry.sealing.key_ring import new_line
+    from retry.sealing.key_file import new_line
 
     say(new_line(key_id))
 
@@ -209,7 +209,7 @@ def list_keys(as_json: bool) -> None:
     within six seconds. What waits is read from the changelog, and no key is needed for that.
     """
     from retry.operations.waiting_entries import KeyUse, keys_in_use
-    from retry.sealing.key_ring import Keys, read
+    from retry.sealing.key_file import Keys, read
 
     settings = from_environment()
     held = read(settings.encryption_keys) if settings.encryption_keys else Keys(None, {})
