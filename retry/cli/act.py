@@ -57,6 +57,7 @@ def kind_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
         click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),
+        click.option("--now", is_flag=True, help="edit, patch: retried at once, and not when they were due before."),
     ]):  # fmt: skip
         command = option(command)
     return command

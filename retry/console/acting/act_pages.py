@@ -49,7 +49,7 @@ _TOO_DEEP = "merge_patch: objects lie in each other too deep"
 # Of the form, beside the names of letters.
 FIELDS = (
     "q", "state", "kind", "to", "at", "spread", "postpone", "ramp", "keep", "settle", "silence", "set_headers", "removed",
-    "merge_patch", "has_value", "value", "reason",
+    "merge_patch", "has_value", "value", "now", "reason",
 )  # fmt: skip
 _DURATIONS = ("spread", "postpone", "settle", "silence")
 # What the form says besides the filter.
@@ -78,6 +78,7 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     set_headers: dict[str, str] = {}
     remove_headers: list[str] = []
     merge_patch: dict[str, Any] | None = None
+    now: bool = False
 
 
 _decode = msgspec.json.Decoder(ActBody).decode
@@ -107,7 +108,7 @@ def parse_body(body: bytes) -> actions.Ask:
         raise OptionsInvalid(_TOO_DEEP) from None
     found = ActOptions(
         at=at_ms, ramp=given.ramp, keep=given.keep, to=given.to, value=value, set_headers=given.set_headers,
-        removed=given.remove_headers, merge_patch=patch, **times,
+        removed=given.remove_headers, merge_patch=patch, now=given.now, **times,
     )  # fmt: skip
     return _build_ask(given.kind, given.filter, given.letters, found, given.reason)
 
@@ -122,7 +123,7 @@ def parse_form(form: FormData) -> actions.Ask:
         at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
         set_headers=_parse_headers(text.get("set_headers", "")), removed=_split_lines(text.get("removed", "")),
-        merge_patch=text.get("merge_patch") or None, **times,
+        merge_patch=text.get("merge_patch") or None, now=text.get("now") == "yes", **times,
     )  # fmt: skip
     names = [str(each) for each in form.getlist("name")]
     words = " ".join(filter(None, (_parenthesize(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
