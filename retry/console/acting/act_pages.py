@@ -44,7 +44,7 @@ from retry.operations.moments import moment_ms
 
 # A page has at most so many letters to be chosen.
 NAMES_MAX = 10_000
-_REASON_MAX = 1_000
+REASON_MAX = 1_000
 _TOO_DEEP = "merge_patch: objects lie in each other too deep"
 # Of the form, beside the names of letters.
 FIELDS = (
@@ -141,8 +141,8 @@ def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, r
     chosen = tuple(dict.fromkeys(names))
     if len(chosen) > NAMES_MAX:
         raise OptionsInvalid(f"{len(chosen):,} letters are chosen, and {NAMES_MAX:,} can be; use a filter")
-    if len(reason) > _REASON_MAX:
-        raise OptionsInvalid(f"reason: it has more than {_REASON_MAX:,} characters")
+    if len(reason) > REASON_MAX:
+        raise OptionsInvalid(f"reason: it has more than {REASON_MAX:,} characters")
     if found.keep is not None and not 0 < found.keep < 1:
         raise OptionsInvalid("keep: it is a part of letters, between 0 and 1")
     return actions.Ask(kind, words, chosen, found, reason)

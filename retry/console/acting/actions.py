@@ -53,8 +53,11 @@ class Ask(NamedTuple):
     reason: str = ""
 
 
-def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
+def begin_preview(console: Console, viewer: Viewer, asked: Ask, action_id: bytes | None = None) -> KeptPreview:
     """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
+
+    Args:
+      action_id: of the action to be, where whoever sends the same form twice is to get one action; None is a new one.
 
     Raises:
       FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
@@ -74,6 +77,8 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     about = AskedBy(viewer.name, asked.reason, selection.words, registry.digest)
     framing = partial(FramedValues, console.settings.registry)
     request = options.build_request(asked.kind, asked.options, about, framing=framing)
+    if action_id is not None:
+        request = request._replace(id=action_id)
     if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
     make = partial(_make_preview, console, viewer, asked, request, registry)
@@ -98,7 +103,13 @@ def _make_preview(
     found = preview(settings, registry, request, selection.selects, now_ms, letters)
     if letters.foreseen:
         kept.notes.append(_describe_foreseen(letters.foreseen, fresh.as_of_ms))
+    if asked.kind == action_records.EDIT and not _may_reveal_all(viewer, found):
+        raise ActionRefused("to edit a letter takes the right to reveal payloads of its team; nothing was done")
     return _reveal_payloads(console, viewer, options.add_ramp(found, asked.options, registry))
+
+
+def _may_reveal_all(viewer: Viewer, found: Preview) -> bool:
+    return all(viewer.may_reveal(team or None) for team in found.request.action.teams)
 
 
 def _describe_foreseen(letters: int, as_of_ms: int | None) -> str:
@@ -114,9 +125,8 @@ def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Previe
     changed = [each for each in found.examples if each.diff]
     if not changed:
         return found
-    teams = found.request.action.teams
-    if all(viewer.may_reveal(team or None) for team in teams):
-        console.audit.reveal(viewer.name, [each.letter for each in changed], teams)
+    if _may_reveal_all(viewer, found):
+        console.audit.reveal(viewer.name, [each.letter for each in changed], found.request.action.teams)
         return found
     hidden = [each._replace(diff=[_HIDDEN]) if each.diff else each for each in found.examples]
     return found._replace(examples=hidden)
