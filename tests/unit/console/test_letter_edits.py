@@ -81,8 +81,8 @@ def test_who_may_not_see_the_payload_may_not_edit(console: ActingConsole, kafka:
             assert (answer.status_code, "amount" in answer.text) == (status, False)
     assert console.audit.told == kafka.started == []
     assert 'id="edit"' not in Page(console, VIC).text
-    assert "Reveal to edit" not in console.ask(BOB, "GET", f"/letters/{NAME}").text
-    assert "Reveal to edit and retry" in console.ask(ANN, "GET", f"/letters/{NAME}").text
+    assert "Edit and retry" not in console.ask(BOB, "GET", f"/letters/{NAME}").text
+    assert "Edit and retry…" in console.ask(ANN, "GET", f"/letters/{NAME}").text
     # Nor by any other way in.
     begun = console.ask(BOB, "POST", "/api/actions", json={"kind": "edit", "letters": [NAME], "value": "{}"})
     assert (begun.status_code, "right to reveal" in begun.text) == (409, True)
