@@ -86,6 +86,8 @@ def run(settings: Settings) -> None:
         console = Console(
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
+        # Whether there are such decoders is said before anybody looks at a letter.
+        _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from retry.errors import PolicyFileInvalid
 from retry.policies.build_routes import Routes
 from retry.policies.limits import target_limits, team_limits
+from retry.policies.masks import read_masks
 from retry.policies.parse_tasks import tasks
 from retry.policies.registry import Registry
 from retry.policies.route import Route
@@ -65,7 +66,7 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
-        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), digest=digest,
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams), digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)

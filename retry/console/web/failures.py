@@ -50,7 +50,7 @@ def render_failures(request: Request) -> Response:
     given = query_of(request)
     shared: dict[str, Any] = {"q": given.get("q", ""), "resolved": _wants_resolved(given)}
     try:
-        letter_filter = filters.read(shared["q"], viewer) if shared["q"] else EVERYTHING
+        letter_filter = filters.read(shared["q"], viewer, console.registry()) if shared["q"] else EVERYTHING
         groups = console.replica.list_groups(viewer.scope(), letter_filter, given.get("after"), ROWS, resolved=shared["resolved"])
         if filters.asks_payload(letter_filter):
             teams = {team for group in groups.rows for team in group.teams}

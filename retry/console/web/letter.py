@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.rows import LetterRow, Scope
-from retry.console.web import letter_editor
+from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.letter_editor import OpenedLetter
-from retry.console.web.payload_views import read_header, shape, views
+from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
 from retry.console.web.rights import Role, needs
 from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
 from retry.dead_letters.dead_letter import read
@@ -164,8 +164,8 @@ def open_letter(request: Request) -> OpenedLetter:
     console, scope = console_of(request), viewer_of(request).scope()
     row = demand_found(console.replica.find_letter(scope, request.path_params["name"]), _GONE)
     found, trouble = _find_record(console, scope, row)
-    framed_json = console.framed.decode_json(found.value) if console.framed and found and found.value else None
-    return OpenedLetter(row, found, trouble, framed_json)
+    decoded = console.framed.decode(found.value) if console.framed and found and found.value else None
+    return OpenedLetter(row, found, trouble, decoded, masks.find_masked_paths(console.registry(), viewer_of(request), row.team))
 
 
 def render_opened(
@@ -179,8 +179,10 @@ def render_opened(
 
 def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) -> dict[str, Any]:
     console, viewer = console_of(request), viewer_of(request)
-    row, found, trouble, framed_json = opened
+    row, found, trouble, decoded, _ = opened
+    shown = _view_value(console, opened) if found and is_revealed else RevealedValue([])
     value = found.value if found else None
+    is_shown = is_revealed and (value is None or bool(shown.views))
     stack_header, stack = _find_stack(found, is_revealed) if found else ("", "")
     sentences = explain_letter(console, row, found) if found else {}
     return {
@@ -191,9 +193,30 @@ def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) ->
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
         "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
-        "shape": shape(value, framed_json) if found and not is_revealed else [],
-        "views": views(value, framed_json) if found and is_revealed else [],
+        "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],
+        "views": shown.views, "value_note": shown.note,
     }  # fmt: skip
+
+
+class RevealedValue(NamedTuple):
+    """The ways in which a value is shown, and what is to be said of them in a sentence."""
+
+    views: list[PayloadView]
+    note: str = ""
+
+
+def _view_value(console: Console, opened: OpenedLetter) -> RevealedValue:
+    value = opened.found.value if opened.found else None
+    if value is None:
+        return RevealedValue([])
+    if opened.masked_paths:
+        masked = masks.mask_json(opened.decoded.json if opened.decoded else value, opened.masked_paths)
+        if masked is None:
+            return RevealedValue([], "Fields of it are masked for you, and it is no JSON in which these could be found")
+        return RevealedValue([view_masked(masked)], f"Masked for you: {', '.join(opened.masked_paths)}")
+    own = console.decoders.decode(opened.row.topic or "", value)
+    note = f"The decoder {own.name} did not read it: {own.fault}" if own and own.fault else ""
+    return RevealedValue(views(value, opened.decoded, own), note)
 
 
 def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | None, str]:

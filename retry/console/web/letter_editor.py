@@ -10,20 +10,28 @@ from starlette.requests import Request
 
 from retry.console.rows import LetterRow
 from retry.console.web.app import console_of, session_of, viewer_of
+from retry.console.web.masks import REFUSED_EDIT
 from retry.console.web.rights import Role
 from retry.console.web.value_editor import EditedValue, ValueEditor, ValueInvalid
 from retry.operations.found_letter import FoundLetter
+from retry.scheduling.tasks.framed_values import DecodedValue
 
 _MARK_BYTES = 16
 
 
 class OpenedLetter(NamedTuple):
-    """A letter and its record, or the trouble in reading it; `framed_json` is what its schema makes of a framed value."""
+    """A letter and its record, or the trouble in reading it.
+
+    Attributes:
+      decoded: what its schema makes of a framed value.
+      masked_paths: of fields that this viewer sees masked.
+    """
 
     row: LetterRow
     found: FoundLetter | None
     trouble: str
-    framed_json: bytes | None
+    decoded: DecodedValue | None = None
+    masked_paths: tuple[str, ...] = ()
 
 
 class EditForm(NamedTuple):
@@ -62,8 +70,10 @@ def begin_form(request: Request, opened: OpenedLetter) -> EditForm | None:
 
 def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
     """Open the value of a letter whose record could be read; raises ValueInvalid where it cannot be edited here."""
+    if opened.masked_paths:
+        raise ValueInvalid(REFUSED_EDIT)
     value = opened.found.value if opened.found else None
-    return ValueEditor(value, console_of(request).framed, opened.framed_json)
+    return ValueEditor(value, console_of(request).framed, opened.decoded.json if opened.decoded else None)
 
 
 def mark_value(request: Request, opened: OpenedLetter) -> str:
