@@ -96,7 +96,7 @@ def _make_client(config: Mapping[str, str]) -> SchemaRegistryClient:
 _AGAIN_S, _PATIENCE_S = 10.0, 5.0
 _REFERENCES_MAX = 100
 
-# Kind and texts, those that the last refers to before it; of PROTOBUF each is a name and, on the next line, a descriptor in base64.
+# Kind and texts, those that the last refers to before it; of PROTOBUF each is a name and, in the next line, a base64 descriptor.
 Written = tuple[str, tuple[str, ...]]
 _PROTOBUF = "PROTOBUF"
 

@@ -66,7 +66,8 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
-        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams), digest=digest,
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams),
+        digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)

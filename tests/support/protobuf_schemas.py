@@ -11,7 +11,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 _TYPES = {"string": 9, "int64": 3, "bytes": 12, "message": 11, "int32": 5}
 
 
-def build_file(name: str, messages: dict[str, dict[str, str]], imports: tuple[str, ...] = ()) -> descriptor_pb2.FileDescriptorProto:
+def build_file(
+    name: str, messages: dict[str, dict[str, str]], imports: tuple[str, ...] = ()
+) -> descriptor_pb2.FileDescriptorProto:
     """A file of proto3; fields by name with their types, where one that has a dot before it is a message."""
     file = descriptor_pb2.FileDescriptorProto(name=name, package="shop", syntax="proto3", dependency=imports)
     for message, fields in messages.items():

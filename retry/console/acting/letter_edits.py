@@ -2,7 +2,7 @@
 
 | path | what it does |
 | --- | --- |
-| `POST /letters/{name}/edit` | `do=check`: the page with the difference; `do=save`: has the workers do it, and goes to the action |
+| `POST /letters/{name}/edit` | `do=check`: the page with the difference; `do=save`: the workers do it; goes to the action |
 | `POST /letters/{name}/difference` | the difference alone, while somebody types |
 
 It takes the role operator and the right to reveal payloads, both in the letter's team. What is saved is an action of the kind

@@ -67,4 +67,5 @@ class Decoders:
 
 def _without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables that Python itself needs: passwords and addresses of brokers are none of a decoder's business."""
-    return {name: text for name, text in variables.items() if name in ("PATH", "HOME", "LANG") or name.startswith(("LC_", "PYTHON"))}
+    needed = lambda name: name in ("PATH", "HOME", "LANG") or name.startswith(("LC_", "PYTHON"))  # noqa: E731
+    return {name: text for name, text in variables.items() if needed(name)}

@@ -32,7 +32,8 @@ def read(text: str, viewer: Viewer, registry: Registry) -> Filter:
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     if asks_payload(letter_filter) and masks.has_masked_team(registry, viewer):
         # It would tell letter by letter whether a masked field is what somebody guesses.
-        raise HTTPException(HTTPStatus.FORBIDDEN, "a filter on values or headers is for who sees all fields, and some are masked for you")
+        reason = "a filter on values or headers is for who sees all fields, and some are masked for you"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     return letter_filter
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from retry.printable import visible_json
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_OPENS, _CLOSES = ("{", "["), ("}", "]")
+_OPENS, _CLOSES, _SEPARATES = ("{", "["), ("}", "]"), (",",)
 
 
 class Style(NamedTuple):
@@ -69,6 +69,6 @@ def _write_tokens(tokens: list[str], style: Style) -> Iterator[str]:
             depth += 1
         if is_empty and not opens:
             depth -= 1
-        breaks = token == "," or (opens and not is_empty) or (is_empty and not opens)
+        breaks = token in _SEPARATES or (opens and not is_empty) or (is_empty and not opens)
         if style.indent is not None and breaks:
             yield "\n" + " " * (style.indent * depth)

@@ -117,16 +117,22 @@ def views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedT
     """
     if value is None:
         return []
-    found = [PayloadView(own.name, _pretty(own.text.encode()) or visible_lines(own.text))] if own and not own.fault else []
+    found = [_view_text(own.name, own.text.encode())] if own and not own.fault else []
     if schema is not None:
-        found.append(PayloadView(schema.name, _pretty(schema.json) or visible_lines(schema.json.decode("utf-8", "backslashreplace"))))
+        found.append(_view_text(schema.name, schema.json))
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    found.append(PayloadView("Text", visible_lines(part.decode("utf-8", "backslashreplace")), len(part) if len(part) < len(value) else None))
+    text = visible_lines(part.decode("utf-8", "backslashreplace"))
+    found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
     return found
+
+
+def _view_text(name: str, text: bytes) -> PayloadView:
+    """Text that may be JSON."""
+    return PayloadView(name, _pretty(text) or visible_lines(text.decode("utf-8", "backslashreplace")))
 
 
 def view_masked(masked: str) -> PayloadView:

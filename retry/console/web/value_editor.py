@@ -135,7 +135,8 @@ def _find_json_fault(text: str) -> ValueInvalid | None:
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as wrong:
-        return ValueInvalid(f"Line {wrong.lineno}, column {wrong.colno}: this is not JSON, {wrong.msg}", min(wrong.pos, len(text)))
+        reason = f"Line {wrong.lineno}, column {wrong.colno}: this is not JSON, {wrong.msg}"
+        return ValueInvalid(reason, min(wrong.pos, len(text)))
     return None
 
 

@@ -70,7 +70,8 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> set[str]:
-        return {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, []) and (name != "now" or self.now)}
+        given = {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
+        return given if self.now else given - {"now"}
 
     @property
     def headers(self) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Protobuf by the schemas of a registry, as JSON has it: what stands behind the frame is the message's place in its file, then it.
+"""Protobuf by the schemas of a registry, as JSON has it: behind the frame stands the message's place in its file, then it.
 
 The place is a list of indexes as zigzag varints, of which a single 0 stands for the first message. A field keeps the name that it
 has in its schema; 64-bit numbers are texts in JSON, and bytes are base64.
@@ -66,7 +66,8 @@ class ProtobufFile:
         try:
             message = self._make_message(indexes)
             message.ParseFromString(payload[behind:])
-            return str(json_format.MessageToJson(message, preserving_proto_field_name=True, indent=None, descriptor_pool=self._pool))
+            found = json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+            return json.dumps(found)
         except Exception as error:  # bytes that mean nothing make it raise nearly anything
             raise TaskInvalid("bad_task", f"not Protobuf of its schema: {error!r:.200}") from error
 

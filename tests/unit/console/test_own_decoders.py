@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ NAMES = ("plain", "as_json", "hangs", "fails", "grows", "long", "dies")
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that brings decoders along."""
     (tmp_path / "acme_decoders.py").write_text(textwrap.dedent(MODULE))
     about = tmp_path / "acme-1.dist-info"
@@ -51,7 +50,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", "")))))
     monkeypatch.setenv("RETRY_SECRET", "hidden")
-    yield
 
 
 def test_a_decoder_runs_for_the_topics_that_name_it_and_knows_no_secret() -> None:
@@ -92,7 +90,9 @@ def test_a_name_that_no_package_has_ends_the_start() -> None:
     assert Settings(console_decoders="a.*=plain, b=as_json").console_decoders
 
 
-@pytest.mark.parametrize(("name", "shown"), [("plain", "78 &lt;b&gt; None"), ("as_json", "&#34;n&#34;: 1"), ("fails", "not ours \\x1b[2J")])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("plain", "78 &lt;b&gt; None"), ("as_json", "&#34;n&#34;: 1"), ("fails", "not ours \\x1b[2J")]
+)
 def test_the_page_of_a_letter_shows_what_a_decoder_makes_of_it(name: str, shown: str) -> None:
     console = ActingConsole()
     try:
