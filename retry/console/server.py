@@ -22,6 +22,7 @@ from retry.console.acting import (  # fmt: skip
     note_forms,
     pauses,
     policy_pages,
+    running_ramps,
 )
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
@@ -46,7 +47,7 @@ from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
-_ACTING = (act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api)
+_ACTING = (act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api)
 
 
 def build_acting_routes(console: Console) -> list[Route]:

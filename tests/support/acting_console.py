@@ -80,7 +80,7 @@ class ActingConsole:
         secret, session = self.console.sign_in.sessions.begin_session(lambda: viewer)
         browser = self._served.browser()
         browser.cookies.set("retry-console", secret)
-        headers = {"Origin": ORIGIN, "X-CSRF": session.csrf}
+        headers = {"Origin": ORIGIN, "X-CSRF": session.mask_csrf()}
 
         def ask(method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
             return browser.request(method, address, data=form, json=json, headers=headers)

@@ -132,7 +132,7 @@ def _demand_doable(console: Console, kept: KeptPreview) -> None:
 def _make_action_id(request: Request, opened: OpenedLetter, form: EditForm) -> str:
     """Make the id of the action from what the form holds: nobody can choose one that there is already."""
     session = session_of(request)
-    hashed = hashlib.blake2b(digest_size=action_records.ACTION_BYTES, key=(session.csrf if session else "").encode()[:64])
+    hashed = hashlib.blake2b(digest_size=action_records.ACTION_BYTES, key=session.csrf if session else b"")
     for part in (opened.row.name, form.seen, form.attempt, form.text, form.reason):
         hashed.update(b"%d:" % len(part.encode()) + part.encode())
     return hashed.hexdigest()

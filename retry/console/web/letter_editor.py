@@ -79,8 +79,7 @@ def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
 def mark_value(request: Request, opened: OpenedLetter) -> str:
     """A mark of a letter's value that only this sign-in gets, when the value is revealed to it."""
     session, value = session_of(request), opened.found.value if opened.found else None
-    secret = session.csrf if session else ""
-    hashed = hashlib.blake2b(digest_size=_MARK_BYTES, key=secret.encode()[:64])
+    hashed = hashlib.blake2b(digest_size=_MARK_BYTES, key=session.csrf if session else b"")
     for part in (opened.row.name.encode(), b"" if value is None else value):
         hashed.update(b"%d:" % len(part) + part)
     return hashed.hexdigest()
