@@ -47,6 +47,7 @@ tasks: {{topics: [definitions], allowed_targets: [{FOREIGN}.due]}}
 # Of endpoints that want more than who asks.
 _FORMS = {
     "/failures/{id}/merge": {"group": "f00d"}, "/failures/{id}/split": {"by": "topic"}, "/failures/{id}/undo": {"change": "c1"},
+    "/failures/{id}/apart": {"group": "f00d"},
 }  # fmt: skip
 _ASKED = {"/letters/complete": f"?q=team:{FOREIGN[:4]}", "/policies/explain": f"?topic={FOREIGN}.DLT"}
 # What names no team whatever there is, or asks brokers; what is counted there is looked at below.
