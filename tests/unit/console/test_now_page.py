@@ -80,6 +80,9 @@ def test_the_title_says_how_many_and_what_is_new_first() -> None:
     html = browser.get("/").text
     assert "<title>(1 new) Now: 0 waiting, 1 parked · retry</title>" in html
     assert 'data-title="(1 new) Now: 0 waiting, 1 parked"' in html
+    for address, title in (("/letters", "1 letter"), ("/letters?q=team:%22%3Cb%3E%22", "1 letter: team:&#34;&lt;b&gt;&#34;")):
+        html = browser.get(address).text
+        assert (f"<title>{title} · retry</title>" in html, f'data-title="{title}"' in html) == (True, True), address
     empty = served().browser().get("/").text
     assert "<title>Now: 0 waiting, 0 parked · retry</title>" in empty
 
