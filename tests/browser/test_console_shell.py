@@ -1,4 +1,4 @@
-"""What all pages share, in Chromium: times in the reader's zone, the menu of a phone, keys that lead to pages, titles that count."""
+"""What all pages share, in Chromium: times in the reader's zone, a phone's menu, keys that lead to pages, titles that count."""
 
 from __future__ import annotations
 
