@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,10 +77,19 @@ class ActingConsole:
 
     def ask(self, viewer: Viewer, method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
         """Ask as a page of this console does: signed in, with the token of that, from the same origin."""
+        return self.sign_in(viewer)(method, address, form, json=json)
+
+    def sign_in(self, viewer: Viewer) -> Callable[..., Response]:
+        """Sign in, and return what asks in that sign-in: with method, address, and a form or `json`."""
         secret, session = self.console.sign_in.sessions.begin_session(lambda: viewer)
         browser = self._served.browser()
         browser.cookies.set("retry-console", secret)
-        return browser.request(method, address, data=form, json=json, headers={"Origin": ORIGIN, "X-CSRF": session.mask_csrf()})
+        headers = {"Origin": ORIGIN, "X-CSRF": session.mask_csrf()}
+
+        def ask(method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
+            return browser.request(method, address, data=form, json=json, headers=headers)
+
+        return ask
 
     def close(self) -> None:
         """End the threads that work previews out."""

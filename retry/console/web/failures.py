@@ -51,7 +51,7 @@ def render_failures(request: Request) -> Response:
         "view": view, "saved": console.replica.notes.filters(viewer.scope()), "teams": filters.list_teams_to_save_for(viewer),
     }  # fmt: skip
     try:
-        letter_filter = filters.read(view.q, viewer)
+        letter_filter = filters.read(view.q, viewer, console.registry())
         page = _list_groups(console, viewer.sight(), view, letter_filter)
         if filters.asks_payload(letter_filter):
             teams = {team for group in page.rows for team in group.teams}

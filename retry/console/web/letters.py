@@ -60,7 +60,7 @@ def render_letters(request: Request) -> Response:
         "scanned": None, "trouble": "",
     }  # fmt: skip
     try:
-        letter_filter = filters.read(text, viewer)
+        letter_filter = filters.read(text, viewer, console.registry())
         if filters.asks_payload(letter_filter):
             return _scanning(request, letter_filter, given, shared)
         found = console.replica.list_letters(viewer.scope(), letter_filter, given.get("after"), ROWS)
