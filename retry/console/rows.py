@@ -94,7 +94,7 @@ class LetterRow:
 
 
 class FailureState(StrEnum):
-    """What a kind of failures is to an operator; those first that somebody should look at first."""
+    """The state of a kind of failures; those come first that somebody should look at first."""
 
     NEW = "new"
     CAME_AGAIN = "came-again"

@@ -84,7 +84,7 @@ def _describe_title(open_count: int, new_count: int) -> str:
 
 
 def _fill_pause_form(group: Group) -> str:
-    """What the form of pauses begins with: the only topic of a kind of failures, or its only team; else nothing is chosen."""
+    """Fill in the form of pauses: with the only topic of a kind of failures, else with its only team, else with neither."""
     scope, names = ("topic", group.topics) if len(group.topics) == 1 else ("team", group.teams)
     chosen = {"scope": scope, "name": names[0]} if len(names) == 1 else {}
     return urlencode({**chosen, "reason": (group.cause or "")[:_REASON_CHARS_MAX]})
