@@ -24,6 +24,7 @@ from retry.errors import PolicyFileInvalid
 from retry.policies import schema
 from retry.policies.conditions import conditions
 from retry.policies.limits import limits_of, span_ms, target_limits, team_limits
+from retry.policies.masks import read_masks
 from retry.policies.registry import Registry, default_route
 from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
@@ -74,7 +75,8 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
-        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), digest=digest,
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams),
+        digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)
