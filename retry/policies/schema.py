@@ -112,7 +112,7 @@ class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TasksSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Recurring tasks; read by `retry.policies.parse_tasks`."""
+    """Recurring tasks; read by `retry.policies.policy_file`."""
 
     topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
     allowed_targets: _Names
