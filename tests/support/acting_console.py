@@ -11,6 +11,7 @@ from httpx2 import Response
 
 from retry.console import server as acting
 from retry.console.acting.previews import Previews
+from retry.console.rows import SavedFilter, Scope
 from retry.console.web.rights import Viewer
 from retry.policies.policy_file import parse as policy_file
 from tests.support.console import NOW_MS, ORIGIN, FakeReplica, served
@@ -38,6 +39,9 @@ class WrittenNotes:
 
     def changes(self, group: str) -> list[tuple[str, str, str, int]]:
         return self.standing[group]
+
+    def filters(self, _scope: Scope) -> list[SavedFilter]:
+        return []
 
     def undo_regrouping(self, change: str, by: str) -> bool:
         self.calls.append(("undo", change, by))

@@ -20,7 +20,9 @@ from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.reading.group_list import OPEN
 from retry.console.reading.lists import AUDIT_FIELDS
+from retry.console.rows import FailureState
 from retry.console.web import filters, masks
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
@@ -192,7 +194,7 @@ def answer_groups(request: Request) -> Response:
     letter_filter = filters.read(given.get("q", ""), viewer_of(request), console.registry())
     page = console.replica.list_groups(
         viewer_of(request).scope(), letter_filter, given.get("after") or None, limit_of(given),
-        resolved=given.get("resolved") in ("1", "true"),
+        show=FailureState.RESOLVED if given.get("resolved") in ("1", "true") else OPEN,
     )  # fmt: skip
     if filters.asks_payload(letter_filter):
         teams = {team for row in page.rows for team in row.teams}

@@ -96,8 +96,9 @@ def describe_group(row: Group) -> dict[str, Any]:
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
         "trend": list(row.trend), "first_seen": iso(row.first_ms), "last_seen": iso(row.last_ms), "sent": row.sent,
         "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
-        "resolved": iso(row.resolved_at_ms),
+        "resolved": iso(row.resolved_at_ms), "state": row.state,
         "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
+        "consumer_groups": list(row.consumer_groups),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from retry.console.reading.filter_sql import OF_PAYLOAD
 from retry.console.reading.filter_sql import asks_payload as asks_payload
 from retry.console.rows import Names
 from retry.console.web import masks
-from retry.console.web.rights import Viewer
+from retry.console.web.rights import EVERY_TEAM, Role, Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
@@ -84,3 +84,9 @@ def exactly(field: str, value: str) -> str:
     topic:a.DLT message:"not \\"so\\" \\*"
     """
     return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quote_value(value)}"
+
+
+def list_teams_to_save_for(viewer: Viewer) -> list[str]:
+    """List the teams for which somebody may save a filter; an empty name is everybody."""
+    own = sorted(team for team in viewer.roles if team != EVERY_TEAM and viewer.may(Role.OPERATOR, team))
+    return ["", *own] if viewer.may(Role.OPERATOR, None) else own
