@@ -75,7 +75,8 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask, action_id: bytes
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
     about = AskedBy(viewer.name, asked.reason, selection.words, registry.digest)
-    framing = partial(FramedValues, console.settings.registry)
+    # Without a registry it says so where a value is framed.
+    framing = lambda: console.framed or FramedValues({})  # noqa: E731
     request = options.build_request(asked.kind, asked.options, about, framing=framing)
     if action_id is not None:
         request = request._replace(id=action_id)

@@ -9,8 +9,11 @@ import pytest
 
 from retry.console.web.rights import Role, Viewer
 from retry.errors import ActionRefused
+from retry.scheduling.tasks import formats
+from retry.scheduling.tasks.framed_values import FramedValues
 from tests.support.acting_console import ActingConsole
 from tests.support.console import letter, record
+from tests.support.registry import RegistryServer, confluent
 from tests.unit.console.test_actions_asked import Kafka
 
 NAME = "parked/0/1"
@@ -160,3 +163,25 @@ def test_what_a_form_cannot_carry_says_so(console: ActingConsole, kafka: Kafka, 
     shown = console.ask(ANN, "POST", f"/letters/{NAME}/reveal").text
     assert (told in shown, "<textarea" in shown) == (True, False)
     assert console.ask(ANN, "POST", f"/letters/{NAME}/edit", {"value": "1", "do": "save"}).status_code == 409
+
+
+def test_a_framed_value_is_edited_as_json_by_its_schema(console: ActingConsole, kafka: Kafka) -> None:
+    registry = RegistryServer()
+    try:
+        registry.add(7, '{"type": "record", "name": "Order", "fields": [{"name": "cents", "type": "long"}]}')
+        framed = confluent(7, formats.encode_avro({"cents": 5}, formats.parse_avro_schemas([registry.schemas[7]["schema"]])))
+        console.console.__dict__["framed"] = FramedValues({"url": registry.url})
+        console.replica.payloads.records = {NAME: record(NAME, framed)}
+        page = Page(console)
+        assert ("Value, as JSON by its schema" in page.text, "<summary>Avro</summary>" in page.text) == (True, True)
+        refused = page.send('{"cents": "many"}')
+        assert (refused.status_code, "schema 7 does not take this value" in refused.text) == (409, True)
+        assert page.send('{"cents": 6}').status_code == 303
+        edit = kafka.requests[0].edit
+        assert edit.framing.encode_json(framed, edit.value) == framed[:5] + b"\x0c"
+        registry.schemas.clear()
+        console.console.__dict__["framed"] = FramedValues({"url": registry.url})
+        # Without its schema it is bytes.
+        assert "Value, as bytes, hexadecimal" in Page(console).text
+    finally:
+        registry.close()
