@@ -15,7 +15,8 @@ from retry import clock
 from retry.console.acting import act_pages, action_pages, api, audit, named_pages, note_forms, pauses, policy_pages  # fmt: skip
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
-from retry.console.acting.webhooks import Notifier
+from retry.console.notifications import pages as notification_pages
+from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, application, environment
@@ -35,8 +36,9 @@ from retry.process.policy_reload import is_empty, load_policies, refuse_emptied_
 from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
+from retry.telemetry import prometheus
 
-_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api)
+_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api, notification_pages)
 
 
 def build_acting_routes(console: Console) -> list[Route]:
@@ -78,9 +80,13 @@ def run(settings: Settings) -> None:
         )
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
-        notifier = held.enter_context(closing(Notifier(console)))
+        notifier = open_notifier(settings, replica)
+        if notifier is not None:
+            held.callback(notifier.close)
+            prometheus.counters(metrics, "retry_console_notifications_total", notifier.count_sent)
         replica.start()
-        notifier.start()
+        if notifier is not None:
+            notifier.start()
         asyncio.run(_serve(server, live))
 
 

@@ -183,43 +183,17 @@ def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 
-def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
-    """How many open kinds of failures were first seen since a moment."""
-    done = resolved_groups(connection)
+def groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> dict[str, int]:
+    """Kinds of failures that were first seen since a moment, each with the moment of its first failure."""
     in_scope, teams = select_teams(scope)
     known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{in_scope}"
-    new = select_column(
-        connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
+    return dict(select_rows(
+        connection, ("group_id", "min(first_ms)"),
+        f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
         f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*teams, *teams, since_ms),
-    )  # fmt: skip
-    return sum(group not in done for group in new)
+    ))  # fmt: skip
 
 
-# Kinds of failures that were not there before, and resolved ones that failed again: what a webhook is told of.
-#
-# Whoever asks again and again pays for what is new alone, however many kinds there are.
-
-class GroupsCursor(NamedTuple):
-    """Up to which numbers of cells somebody has looked; of another file all is looked at again."""
-
-    file_id: str = ""
-    cell: int = 0
-    outcome_cell: int = 0
-
-
-class Kind(NamedTuple):
-    fingerprint: str
-    group: str
-
-
-def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
-    """Kinds of what came since then, some of which may have been there before; and up to where that is."""
-    if seen.file_id != file_id:
-        seen = GroupsCursor(file_id)
-    found: set[Kind] = set()
-    numbers = []
-    for table, last in (("cells", seen.cell), ("outcome_cells", seen.outcome_cell)):
-        rows = connection.execute(f"SELECT id, fingerprint, group_id FROM {table} WHERE id > ?", (last,)).fetchall()
-        numbers.append(max((row[0] for row in rows), default=last))
-        found.update(Kind(fingerprint, group) for _, fingerprint, group in rows if fingerprint and group)
-    return GroupsCursor(file_id, *numbers), sorted(found)
+def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
+    """How many open kinds of failures were first seen since a moment."""
+    return len(groups_since(connection, scope, since_ms).keys() - resolved_groups(connection).keys())
