@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from backoff.calendar import Calendar, parse_calendar
 from backoff.errors import PolicyInvalid
+from retry.console.reading.filter_sql import asks_payload
 from retry.console.rows import Scope
 from retry.errors import FilterInvalid, PolicyFileInvalid, SettingsInvalid
 from retry.operations.letter_filter.parse import parse as parse_filter
@@ -50,7 +51,7 @@ class RuleSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     to: _Text | Annotated[list[_Text], Meta(min_length=1, max_length=20)]
     teams: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)] | UnsetType = UNSET
-    events: Annotated[list[_EventName], Meta(min_length=1)] = list(EVENTS)
+    events: Annotated[list[_EventName], Meta(min_length=1)] | UnsetType = UNSET
     filter: str = ""
     at_least: Annotated[int, Meta(ge=1, le=10_000)] = 1
     quiet_hours: object = UNSET
@@ -129,7 +130,8 @@ def _target(document: Document, name: str, section: object) -> Target:
 
 def _rules(document: Document, path: str, section: object, targets: Mapping[str, Target]) -> list[Rule]:
     found: RuleSection = convert_value(document, section, RuleSection, path, _SHAPES)
-    events, teams = frozenset(found.events), None if found.teams is UNSET else frozenset(found.teams)
+    events = frozenset(EVENTS if found.events is UNSET else found.events)
+    teams = None if found.teams is UNSET else frozenset(found.teams)
     if found.filter:
         _check_filter(document, f"{path}.filter", found.filter, events)
     quiet_hours = None
@@ -154,7 +156,8 @@ def _check_filter(document: Document, path: str, text: str, events: frozenset[st
         named = " and ".join(sorted(OF_FAILURES))
         document.reject_path(path, f"a filter chooses among failures: give events, of {named}; others go to a rule without")
     try:
-        parse_filter(text)
+        if asks_payload(parse_filter(text)):
+            document.reject_path(path, "a filter on values or headers reads payloads, which no notification does")
     except FilterInvalid as invalid:
         document.reject_path(path, str(invalid))
 
