@@ -32,10 +32,8 @@ def open_service(file: Path, console_url: str) -> apprise.NotifyBase:
 def send_message(file: Path, title: str, body: str, console_url: str, *, is_test: bool = False) -> None:
     """Send one message; raises NotificationFailed where the target is not known to have it."""
     service = open_service(file, console_url)
-    known = service.notify_format
-    formats = {str(each) for each in ([known] if isinstance(known, str) else known)}
-    # Where only Markdown is spoken Apprise would escape the dots of a link. What is sent holds no markup, so it may go as it is.
-    form = None if formats == {"markdown"} else "text"
+    # For who speaks Markdown alone Apprise would escape the dots of a link. What is sent holds no markup, so it may go as it is.
+    form = None if service.notify_format == apprise.NotifyFormat.MARKDOWN else apprise.NotifyFormat.TEXT
     result = apprise.Apprise(service).notify(body, title, "info" if is_test else "warning", form, timeout=TIMEOUT_S)
     if not result:
         warnings = [entry.message for entry in result.logs() if entry.level in ("WARNING", "ERROR", "CRITICAL")]

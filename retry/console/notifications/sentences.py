@@ -62,19 +62,19 @@ def describe_hold(about: ActionOverview, teams: Collection[str]) -> str:
     order = about.held
     reason = f": “{make_inert(order.reason)}”" if order and order.reason else ""
     by = f" (by {make_inert(order.by, 100)})" if order else ""
-    what = f"The action “{make_inert(about.action.kind, 40)}” on {count_letters(about.action.members)}{_in_teams(teams)}"
+    what = f"The action “{make_inert(about.action.kind, 40)}” on {count_letters(about.action.members)}{_in_teams(teams, 'of')}"
     return f"{what} is on hold{by}{reason}; {about.tally.done:,} are done."
 
 
 def describe_overdue(late: OverdueLetters) -> str:
     verb = "is" if late.letters == 1 else "are"
     since = f"the first was due at {_moment(late.since_ms)}"
-    return f"{count_letters(late.letters)}{_in_teams([late.team])} {verb} overdue; {since}."
+    return f"{count_letters(late.letters)}{_in_teams([late.team], 'of')} {verb} overdue; {since}."
 
 
 def describe_fading(fading: FadingLetters) -> str:
     where = f"parked in {make_inert(fading.topic)}"
-    return f"Kafka deletes {count_letters(fading.letters)}{_in_teams([fading.team])} within a day, {where}."
+    return f"Kafka deletes {count_letters(fading.letters)}{_in_teams([fading.team], 'of')} within a day, {where}."
 
 
 def title_of(kind: str, teams: Collection[str]) -> str:
@@ -102,9 +102,9 @@ def _count_group(group: Group) -> str:
     return " and ".join(parts) or "no letter of it waits any more"
 
 
-def _in_teams(teams: Collection[str]) -> str:
+def _in_teams(teams: Collection[str], word: str = "in") -> str:
     named = _name_teams(teams)
-    return f" of team{'s' if len(teams) > 1 else ''} {named}" if named else ""
+    return f" {word} team{'s' if len(teams) > 1 else ''} {named}" if named else ""
 
 
 def _name_teams(teams: Collection[str]) -> str:

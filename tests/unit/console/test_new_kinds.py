@@ -1,4 +1,4 @@
-"""What there is to tell, as the replica knows it: new kinds of failures, resolved ones that fail again, late and fading letters."""
+"""What there is to tell, as the replica knows it: new failures, resolved ones that fail again, late and fading letters."""
 
 from __future__ import annotations
 

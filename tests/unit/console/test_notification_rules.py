@@ -67,7 +67,7 @@ def test_a_mistake_is_refused_with_its_place(text: str, path: str, reason: str) 
 
 def test_a_file_that_cannot_be_used_is_a_setting_that_cannot(tmp_path: Path) -> None:
     path = tmp_path / "notifications.yaml"
-    with pytest.raises(SettingsInvalid, match="RETRY_CONSOLE_NOTIFICATIONS: .* cannot be read"):
+    with pytest.raises(SettingsInvalid, match=r"RETRY_CONSOLE_NOTIFICATIONS: .* cannot be read"):
         rule_file.load(Settings(console_notifications=path))
     path.write_text("rules: [{to: nobody}]")
     with pytest.raises(SettingsInvalid, match=r"notifications.yaml:1: rules\[0\].to: there is no target nobody"):
