@@ -21,7 +21,7 @@ def open_service(file: Path, console_url: str) -> apprise.NotifyBase:
     # Pictures would be fetched from a stranger's server by whoever reads a message.
     asset = apprise.AppriseAsset(
         app_id="Retry", app_desc="Dead-letter retry", app_url=console_url, async_mode=False, image_url_mask="", image_url_logo="",
-        image_path_mask=False, service_timeout=TIMEOUT_S, secure_logging=True,
+        image_path_mask=False, service_timeout=TIMEOUT_S, secure_logging=True, http_redirects=False,
     )  # fmt: skip
     service = apprise.Apprise.instantiate(read_url(file), asset=asset)
     if service is None:
