@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.folding.notes import FailingTarget, Telling, Told
+from retry.console.reading.groups import FailureTimes
 from retry.console.reading.payloads import Scanned
 from retry.console.reading.standing import FadingLetters, OverdueLetters
 from retry.console.reading.told import ToldEvent
@@ -209,9 +210,12 @@ class FakeReplica:
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
 
-    def groups_since(self, since_ms: int) -> dict[str, int]:
+    def groups_since(self, since_ms: int) -> dict[str, FailureTimes]:
         self._seen(None)
-        return {each.id: each.first_ms for each in self.kinds if each.first_ms is not None and each.first_ms >= since_ms}
+        times = {each.id: (each.first_ms, each.last_ms or 0) for each in self.kinds}
+        return {
+            each: FailureTimes(first, last) for each, (first, last) in times.items() if first is not None and first >= since_ms
+        }  # fmt: skip
 
     def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
         return self.late

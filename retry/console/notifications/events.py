@@ -34,12 +34,14 @@ class Candidate(NamedTuple):
       id: the same each time that the same thing is found.
       at_ms: when it began; None of what is told whenever it began.
       subject: what it is about: the id of a group, an action, or letters.
+      changed_ms: what a rule says of it may be otherwise only where this is.
     """
 
     kind: str
     id: str
     at_ms: int | None
     subject: str | ActionOverview | OverdueLetters | FadingLetters
+    changed_ms: int = 0
 
 
 class Event(NamedTuple):
@@ -51,6 +53,12 @@ class Event(NamedTuple):
     sentence: str
     path: str
     data: Mapping[str, Any]
+    episode_ms: int = 0
+
+    @property
+    def call_id(self) -> str:
+        """What programs know it by: of what comes and goes another one each time."""
+        return quote(f"{self.id}/{self.episode_ms}" if self.episode_ms else self.id, safe="/~")
 
     def encode(self, console_url: str) -> bytes:
         """Encode it for whoever is called with JSON."""
@@ -64,6 +72,7 @@ class Happenings:
     def __init__(self, replica: Replica, clock_ms: Callable[[], int] = clock.wall_ms) -> None:
         self._replica, self._clock_ms = replica, clock_ms
         self._asking, self._standing = clock.Interval(_STANDING_EVERY_S, at_once=True), list[Candidate]()
+        self._episodes_ms: dict[str, int] = {}
 
     def list_candidates(self, since_ms: int) -> list[Candidate]:
         """List what began since a moment or stands now, the oldest first of what has a beginning."""
@@ -71,13 +80,15 @@ class Happenings:
         new = self._replica.groups_since(first_ms)
         # Parts of a split are kinds that were there before under the name of the whole.
         found = [
-            Candidate(NEW_FAILURE, f"{NEW_FAILURE}/{group.partition('~')[0]}", at_ms, group) for group, at_ms in new.items()
+            Candidate(NEW_FAILURE, f"{NEW_FAILURE}/{group.partition('~')[0]}", times.first_ms, group, times.last_ms)
+            for group, times in new.items()
         ]  # fmt: skip
         again = self._replica.find_reopened()
         found += [Candidate(FAILED_AGAIN, f"{FAILED_AGAIN}/{group}/{at_ms}", None, group) for group, at_ms in again.items()]
         found += self._list_holds()
         if self._asking.is_due():
-            self._standing = list(self._list_standing())
+            self._standing, now_ms = list(self._list_standing()), self._clock_ms()
+            self._episodes_ms = {each.id: self._episodes_ms.get(each.id, now_ms) for each in self._standing}
         return sorted([*found, *self._standing], key=lambda each: each.at_ms or 0)
 
     def describe(self, candidate: Candidate, rule: Rule) -> Event | None:
@@ -91,7 +102,7 @@ class Happenings:
             return _describe_action(candidate, subject, rule)
         if (rule.teams is not None and subject.team not in rule.teams) or subject.letters < rule.at_least:
             return None
-        return _describe_letters(candidate, subject)
+        return _describe_letters(candidate, subject)._replace(episode_ms=self._episodes_ms.get(candidate.id, 0))
 
     def _list_holds(self) -> Iterator[Candidate]:
         for about in standing_actions.list_recent_actions(self._replica, None):

@@ -43,6 +43,8 @@ _MARGIN_MS = 1_000
 # What stands no more for so long begins anew when it comes again.
 _OVER_MS, _KEPT_MS = 10 * 60_000, 30 * 86_400_000
 _STANDING = frozenset({OVERDUE, NEAR_RETENTION})
+# What a rule did not choose is asked again when it has failed again, and after so long in any case.
+_DECLINED_MS = 60_000
 
 
 class Failing:
@@ -77,6 +79,7 @@ class Notifier:
         self._over_since_ms: dict[ToldEvent, int] = {}
         self._busy: dict[str, Future[None]] = {}
         self._gathering_until_ms: dict[str, int] = {}
+        self._declined: dict[tuple[str, int, str], tuple[int, int]] = {}
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._pool = ThreadPoolExecutor(_THREADS, "notifications")
         self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
@@ -131,7 +134,9 @@ class Notifier:
         for name, events in pending.items():
             if events:
                 self._busy[name] = self._pool.submit(self._tell_target, chosen.targets[name], list(events.values()))
-        self._forget_old(told, candidates, now_ms)
+        standing = {each.id for each in candidates}
+        self._declined = {key: until for key, until in self._declined.items() if key[2] in standing}
+        self._forget_old(told, standing, now_ms)
 
     def wait_for_sends(self) -> None:
         """Wait until all messages that are under way have arrived or failed."""
@@ -176,6 +181,7 @@ class Notifier:
         chosen: dict[str, Event],
     ) -> None:  # fmt: skip
         """Add to `chosen` what a rule tells, up to so many that the next look goes on with the rest."""
+        now_ms = self._clock_ms()
         known = frozenset(beginning.known)
         for each in candidates:
             if len(chosen) == _EVENTS_MAX:
@@ -183,8 +189,14 @@ class Notifier:
             is_old = each.at_ms is not None and each.at_ms < beginning.at_ms
             if is_old or each.id in known or each.id in chosen or ToldEvent(rule.target, each.id) in told:
                 continue
+            asked = rule.id, rule.at_least, each.id
+            changed_ms, until_ms = self._declined.get(asked, (-1, 0))
+            if changed_ms == each.changed_ms and now_ms < until_ms:
+                continue
             if (event := self._happenings.describe(each, rule)) is not None:
                 chosen[each.id] = event
+            else:
+                self._declined[asked] = each.changed_ms, now_ms + _DECLINED_MS
 
     def _tell_target(self, target: Target, events: list[Event]) -> None:
         for delivery in self._senders.group_deliveries(target, events):
@@ -228,9 +240,8 @@ class Notifier:
         except (RetryError, TimeoutError) as error:
             log.warning("that %s does not answer is not written down: %s", target.name, error)
 
-    def _forget_old(self, told: Mapping[ToldEvent, Told], candidates: list[Candidate], now_ms: int) -> None:
+    def _forget_old(self, told: Mapping[ToldEvent, Told], standing: set[str], now_ms: int) -> None:
         """Delete what was told of what is over: of what comes and goes after ten minutes, of the rest after thirty days."""
-        standing = {each.id for each in candidates}
         over = [each for each in told if each.event not in standing]
         self._over_since_ms = {each: self._over_since_ms.get(each, now_ms) for each in over}
         gone = [

@@ -81,7 +81,7 @@ class Senders:
         headers, body = {"Content-Type": "application/json"}, event.encode(self._console_url)
         client = WebhookClient(SsrfGuard(parse_allowlist(self._settings.webhook_allow)), self._secrets)
         try:
-            answer = await client.call(HttpRequest(event.id, "POST", url, headers, body, _TIMEOUT_S, _TEAM))
+            answer = await client.call(HttpRequest(event.call_id, "POST", url, headers, body, _TIMEOUT_S, _TEAM))
         except LookupsBusy as error:
             raise NotificationFailed(str(error)) from None
         finally:

@@ -183,15 +183,23 @@ def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 
-def groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> dict[str, int]:
-    """Kinds of failures that were first seen since a moment, each with the moment of its first failure."""
+class FailureTimes(NamedTuple):
+    """When a kind of failures was seen first and last."""
+
+    first_ms: int
+    last_ms: int
+
+
+def groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> dict[str, FailureTimes]:
+    """Kinds of failures that were first seen since a moment."""
     in_scope, teams = select_teams(scope)
     known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{in_scope}"
-    return dict(select_rows(
-        connection, ("group_id", "min(first_ms)"),
-        f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
+    rows = select_rows(
+        connection, ("group_id", "min(first_ms)", "max(last_ms)"),
+        f"FROM (SELECT group_id, first_ms, last_ms FROM cells {known} UNION ALL SELECT group_id, first_ms, last_ms"
         f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*teams, *teams, since_ms),
-    ))  # fmt: skip
+    )  # fmt: skip
+    return {group: FailureTimes(*times) for group, *times in rows}
 
 
 def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:

@@ -211,8 +211,8 @@ class Replica:
         with self._reading() as connection:
             return groups.splits(connection, scope, group_id)
 
-    def groups_since(self, since_ms: int) -> Mapping[str, int]:
-        """Kinds of failures, of all teams, that were first seen since a moment, each with the moment of its first failure."""
+    def groups_since(self, since_ms: int) -> Mapping[str, groups.FailureTimes]:
+        """Kinds of failures, of all teams, that were first seen since a moment."""
         with self._reading() as connection:
             return groups.groups_since(connection, None, since_ms)
 

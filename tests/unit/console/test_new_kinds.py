@@ -9,6 +9,7 @@ import pytest
 from retry.console.folding import notes
 from retry.console.folding.notes import RESOLVED, Resolved
 from retry.console.reading import groups, standing
+from retry.console.reading.groups import FailureTimes
 from retry.console.reading.standing import FadingLetters, OverdueLetters
 from retry.console.reading.told import ToldEvent, ToldEvents
 from retry.delay_queue import control_records
@@ -25,7 +26,7 @@ def replica(tmp_path: Path) -> GivenReplica:
     return made
 
 
-def since(replica: GivenReplica, since_ms: int = 0) -> dict[str, int]:
+def since(replica: GivenReplica, since_ms: int = 0) -> dict[str, FailureTimes]:
     with replica.readers.reading(0.0) as connection:
         return groups.groups_since(connection, None, since_ms)
 
@@ -36,9 +37,10 @@ def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
 
 def test_kinds_are_new_by_when_they_failed_first(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, *(entry(n, headers=failure("a.A")) for n in range(9)))
-    ((group, first_ms),) = since(replica).items()
-    assert since(replica, first_ms) == {group: first_ms}
-    assert since(replica, first_ms + 1) == {}
+    ((group, times),) = since(replica).items()
+    assert times.first_ms <= times.last_ms
+    assert since(replica, times.first_ms) == {group: times}
+    assert since(replica, times.first_ms + 1) == {}
 
 
 def test_letters_are_overdue_by_team_unless_somebody_paused_them(replica: GivenReplica) -> None:

@@ -211,8 +211,11 @@ def test_few_letters_are_not_told_before_they_are_many(bench: Bench) -> None:
     bench.look(notifier)
     bench.fail("aa", waiting=4, parked=5, trend=(0,) * 24)
     assert bench.look(notifier) == []
-    bench.replica.kinds = [group("aa", ("shop",), waiting=4, parked=6, trend=(0,) * 24, first_ms=bench.now_ms)]
-    assert bench.look(notifier) == [("chat", "New failure: shop")]
+    first_ms = bench.now_ms - MINUTE_MS
+    bench.replica.kinds = [
+        group("aa", ("shop",), waiting=4, parked=6, trend=(0,) * 24, first_ms=first_ms, last_ms=bench.now_ms)
+    ]
+    assert bench.look(notifier, 1_000) == [("chat", "New failure: shop")]
 
 
 def test_many_at_once_are_one_message_to_people_and_one_call_each_to_programs(bench: Bench) -> None:
@@ -274,7 +277,27 @@ def test_what_is_overdue_is_told_again_once_it_was_over_for_ten_minutes(bench: B
     assert bench.look(notifier) == []
     assert bench.look(notifier, 10 * MINUTE_MS) == []
     bench.replica.late = [OverdueLetters("shop", 2, NOW_MS)]
-    assert bench.look(notifier) == [("chat", "Overdue: shop")]
+    bench.now_ms += MINUTE_MS
+    notifier.look()
+    notifier.wait_for_sends()
+    ((_, second),) = bench.sends.sent
+    assert second.message.title == "Overdue: shop"
+    assert second.events[0].call_id == f"overdue/shop/{bench.now_ms}", "programs know it from the one before"
+
+
+def test_what_no_rule_chooses_is_not_looked_up_again_until_it_changes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.rules = "rules: [{to: chat, at_least: 10, events: [new_failure]}]"
+    notifier = bench.notifier()
+    bench.look(notifier)
+    bench.fail("aa", waiting=1, parked=0, trend=(0,) * 24)
+    looked_up: list[str] = []
+    find_group = bench.replica.find_group
+    monkeypatch.setattr(bench.replica, "find_group", lambda scope, each: looked_up.append(each) or find_group(scope, each))
+    for _ in range(5):
+        bench.look(notifier, 5_000)
+    assert looked_up == ["aa"]
+    bench.look(notifier)
+    assert looked_up == ["aa", "aa"]
 
 
 def test_a_rule_that_is_new_tells_of_what_begins_from_then_on(bench: Bench) -> None:
