@@ -202,6 +202,6 @@ def groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) ->
     return {group: FailureTimes(*times) for group, *times in rows}
 
 
-def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
-    """How many open kinds of failures were first seen since a moment."""
-    return len(groups_since(connection, scope, since_ms).keys() - resolved_groups(connection).keys())
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> list[str]:
+    """List the ids of open kinds of failures that were first seen since a moment."""
+    return sorted(groups_since(connection, scope, since_ms).keys() - resolved_groups(connection).keys())
