@@ -45,7 +45,7 @@ class Candidate(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a target is told of: a title, a sentence, the path of its page in the console, and the same for programs."""
+    """One thing to tell: a title, a sentence, the path of its page in the console, and the same for programs."""
 
     kind: str
     id: str
@@ -57,7 +57,7 @@ class Event(NamedTuple):
 
     @property
     def call_id(self) -> str:
-        """What programs know it by: of what comes and goes another one each time."""
+        """Return the id that programs know it by: of what comes and goes another one each time."""
         return quote(f"{self.id}/{self.episode_ms}" if self.episode_ms else self.id, safe="/~")
 
     def encode(self, console_url: str) -> bytes:

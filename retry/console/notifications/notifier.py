@@ -29,6 +29,7 @@ from retry.errors import RebuildInProgress, RetryError
 from retry.kafka import topics
 from retry.kafka.elected_member import ElectedMember
 from retry.printable import escape_unprintable
+from retry.process.start import find_open_file
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -268,5 +269,7 @@ def open_notifier(settings: Settings, replica: Replica) -> Notifier | None:
     senders = Senders(settings, public_url(settings))
     for target in rules.current().targets.values():
         senders.check_target(target)
+        if warning := find_open_file(rule_file.SETTING, target.file, is_secret=True):
+            log.warning("%s", warning)
     names = topics.build_topic_names(settings.app_id)
     return Notifier(replica, rules.current, senders, ElectedMember(settings, names.notifications_group, names.notes))

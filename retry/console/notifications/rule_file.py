@@ -40,7 +40,7 @@ _RULES_MAX = 500
 
 
 class TargetSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where messages go: the file that holds an Apprise URL, or that of a URL which is called with signed JSON."""
+    """One target of messages: the file that holds an Apprise URL, or that of a URL which is called with signed JSON."""
 
     apprise: _Text | UnsetType = UNSET
     webhook: _Text | UnsetType = UNSET
@@ -78,7 +78,7 @@ class Target(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What one target is told of.
+    """The events that one target is told of.
 
     Attributes:
       id: the same as long as the rule chooses the same events; quiet hours and the least number may change.
@@ -99,7 +99,7 @@ class Rule(NamedTuple):
 
 
 class RuleFile(NamedTuple):
-    """What the file says."""
+    """The targets and rules of a whole file."""
 
     targets: Mapping[str, Target]
     rules: tuple[Rule, ...]
