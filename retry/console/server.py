@@ -12,7 +12,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry import clock
-from retry.console.acting import act_pages, action_pages, api, audit, named_pages, note_forms, pauses, policy_pages  # fmt: skip
+from retry.console.acting import (  # fmt: skip
+    act_pages,
+    action_pages,
+    api,
+    audit,
+    named_pages,
+    note_forms,
+    pauses,
+    policy_pages,
+    running_ramps,
+)
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
 from retry.console.notifications import pages as notification_pages
@@ -38,7 +48,9 @@ from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.telemetry import prometheus
 
-_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api, notification_pages)
+_ACTING = (
+    act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api, notification_pages,
+)  # fmt: skip
 
 
 def build_acting_routes(console: Console) -> list[Route]:

@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.folding.notes import FailingTarget, Telling, Told
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
+from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.groups import FailureTimes
 from retry.console.reading.payloads import Scanned
 from retry.console.reading.standing import FadingLetters, OverdueLetters
@@ -45,6 +47,7 @@ from retry.console.web.oidc import Provider
 from retry.console.web.rights import Tokens
 from retry.console.web.sign_in import Origin, Sessions, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
@@ -234,8 +237,8 @@ class FakeReplica:
     def find_reopened(self) -> dict[str, int]:
         return self.failed_again
 
-    def in_group(self, group_id: str) -> Predicate:
-        return lambda letter: letter.fingerprint == group_id
+    def in_group(self, field: str, name: str) -> Predicate:
+        return lambda letter: letter.fingerprint == name
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
@@ -265,11 +268,22 @@ class FakeReplica:
         self.asked.append((scope, wanted, after, limit))
         return Page([row for row in self.audited if scope is None or row.team in scope])
 
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        page = self.list_audit_rows(scope, after, limit, wanted)
+        rows = [AuditedAction(row, row.at_ms, (row.team,) if row.team else (), (row,)) for row in page.rows]
+        return Page(rows, page.after, page.count)
+
     def open_breakers(self) -> dict[str, str]:
         return {}
 
     def unreadable(self) -> list[UnreadableTopic]:
         return []
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        steps = tuple(SentOutcome(each.sent, each.failed) for each in about.steps)
+        return ActionOutcome(SentOutcome(sum(each.sent for each in steps), sum(each.failed_again for each in steps)), steps)
 
     def controls(self) -> list[dict[bytes, bytes]]:
         return self.control_records

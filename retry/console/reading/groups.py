@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from retry.console.folding import notes
-from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.regrouping import SPLIT_BY, Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import letters
@@ -172,11 +172,13 @@ def _load_outcome_counts(
     ):  # fmt: skip
         trend[hour - first] = failed
         known, came_back = known + sent, came_back + back
-    pending = connection.execute(
-        "SELECT coalesce(sum(sent), 0) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
+    sent, back, pending = connection.execute(
+        f"SELECT {KNOWN_SENT}, {KNOWN_BACK}, {PENDING} FROM outcome_slots"
+        " WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
         (wanted, first * HOUR_MS // SLOT_MS),
-    ).fetchone()[0]  # fmt: skip
-    return tuple(trend), known if cells else None, came_back if cells else None, pending
+    ).fetchone()  # fmt: skip
+    known, came_back = known + (sent or 0), came_back + (back or 0)
+    return tuple(trend), known if cells else None, came_back if cells else None, pending or 0
 
 
 def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:

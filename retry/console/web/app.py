@@ -40,6 +40,7 @@ from retry.settings import Settings
 if TYPE_CHECKING:
     from retry.console.acting.audit import AuditTrail
     from retry.console.acting.previews import Previews
+    from retry.console.acting.running_ramps import RampLines
     from retry.console.web.live import Live
     from retry.console.web.sign_in import Session, SignIn
 
@@ -81,6 +82,8 @@ class Console:
       registry: gives the newest registry of the policy file.
       audit: writes what viewers did, before they see that it is done.
       live: pushes parts of pages to who looks at them; a module registers its parts with `keep_fresh`.
+      list_ramps: what every page shows of ramps that are not done, by what its viewer sees; see
+        `retry.console.acting.running_ramps`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
@@ -94,6 +97,7 @@ class Console:
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
     nav: list[PageLink] = field(default_factory=list)
+    list_ramps: Callable[[Sight], RampLines | None] = lambda _sight: None
     routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -173,6 +177,7 @@ def render_page(
         "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
+        "ramps": console.list_ramps(viewer.sight()) if viewer else None,
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
     return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)
