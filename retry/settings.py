@@ -16,6 +16,7 @@ _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
+_DECODER = re.compile(r"\s*([A-Za-z0-9._*?-]+=[A-Za-z0-9._-]+)?\s*", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -79,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
       console_notifications: path of a file of rules: who is told of new failures, holds and what is overdue, and where. None is
         nobody.
+      console_decoders: which decoder of an installed package reads values of which dead-letter topics, by commas, as
+        `payments.*=acme-cbor`. The first that matches counts.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -134,6 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_schedulers: str = ""
     console_advice: Path | None = None
     console_notifications: Path | None = None
+    console_decoders: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -149,6 +153,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not all(map(_HOST.fullmatch, self.http_hosts.split(","))):
             fault = f"{self.http_hosts!r} is not names by commas, without ports; *.example.com is all below it, * is all"
             raise SettingsInvalid("RETRY_HTTP_HOSTS", fault)
+        if not all(map(_DECODER.fullmatch, self.console_decoders.split(","))):
+            fault = f"{self.console_decoders!r} is not topics=name by commas, like payments.*=acme-cbor"
+            raise SettingsInvalid("RETRY_CONSOLE_DECODERS", fault)
         for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")

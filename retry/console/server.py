@@ -17,6 +17,7 @@ from retry.console.acting import (  # fmt: skip
     action_pages,
     api,
     audit,
+    letter_edits,
     named_pages,
     note_forms,
     pauses,
@@ -49,7 +50,8 @@ from retry.settings import Settings
 from retry.telemetry import prometheus
 
 _ACTING = (
-    act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api, notification_pages,
+    act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api,
+    notification_pages,
 )  # fmt: skip
 
 
@@ -90,6 +92,8 @@ def run(settings: Settings) -> None:
         console = Console(
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
+        # Whether there are such decoders is said before anybody looks at a letter.
+        _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
         notifier = open_notifier(settings, replica)

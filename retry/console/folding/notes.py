@@ -6,6 +6,7 @@ null removes one.
 | `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
 | `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
 | `change/<id>` | a merge or a split of groups, see `retry.console.folding.regrouping` |
+| `apart/<group>+<group>` | `by`, `at_ms`: two groups that look the same are two failures |
 | `filter/<team>/<name>` | `text`, `by`, `at_ms` |
 | `told/<target>/<event>` | `at_ms`: that target was told of that event |
 | `telling/<rule>` | `at_ms`, `known`: since when a rule of notifications holds, and which events it found then |
@@ -31,7 +32,9 @@ from retry.telemetry import worker_records
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.telemetry.worker_records import KEY as WORKER
 
-NOTE, RESOLVED, FILTER, TOLD, TELLING, TARGET = "note/", "resolved/", "filter/", "told/", "telling/", "target/"
+NOTE, RESOLVED, FILTER, APART, TOLD, TELLING, TARGET = (
+    "note/", "resolved/", "filter/", "apart/", "told/", "telling/", "target/",
+)  # fmt: skip
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +73,14 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
+class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two groups that look the same are two failures, as somebody said: nobody is asked again."""
+
+    by: str
+    at_ms: Number
+    v: int = 1
+
+
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """A target of notifications was told of an event."""
 
@@ -99,16 +110,21 @@ class FailingTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-Record = Note | Resolved | KeptFilter | Change | Told | Telling | FailingTarget
+Record = Note | Resolved | KeptFilter | Apart | Change | Told | Telling | FailingTarget
 note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
-kept_filter = json_decoder(KeptFilter, "kept filter")
+kept_filter, apart = json_decoder(KeptFilter, "kept filter"), json_decoder(Apart, "pair of groups")
 told, telling = json_decoder(Told, "told event"), json_decoder(Telling, "beginning of a rule")
 failing_target = json_decoder(FailingTarget, "failing target")
 _DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = {
-    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
+    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, APART: apart, CHANGE: decode_change, WORKER: worker_records.read,
     TOLD: told, TELLING: telling, TARGET: failing_target,
 }  # fmt: skip
 encode_note = msgspec.json.Encoder().encode
+
+
+def apart_key(one: str, other: str) -> str:
+    """Return the key of the record about two groups, whichever is named first."""
+    return f"{APART}{'+'.join(sorted((one, other)))}"
 
 
 def partition_of(key: str, partitions: int) -> int:

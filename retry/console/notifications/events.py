@@ -80,7 +80,7 @@ class Happenings:
         new = self._replica.groups_since(first_ms)
         # Parts of a split are kinds that were there before under the name of the whole.
         found = [
-            Candidate(NEW_FAILURE, f"{NEW_FAILURE}/{group.partition('~')[0]}", times.first_ms, group, times.last_ms)
+            Candidate(NEW_FAILURE, f"{NEW_FAILURE}/{group.partition('~')[0]}", times.first_ms, group, times.last_ms or 0)
             for group, times in new.items()
         ]  # fmt: skip
         again = self._replica.find_reopened()
