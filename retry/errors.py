@@ -31,6 +31,7 @@ RetryError
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
 ├── CursorStale            go back to the first page
+├── NotificationFailed     correct what the message names; what was not told is told again until it arrives
 ├── ActionRefused          ask for what the message names instead; nothing was done
 ├── MigrationStopped       do what the message names, and give the command again: what was moved stays moved
 ├── SchedulerEnded         read its log, and start it again
@@ -242,6 +243,10 @@ class CursorStale(RetryError):
 
     def __init__(self) -> None:
         super().__init__("this page belongs to another list, or to one of before a restart; go back to the first page")
+
+
+class NotificationFailed(RetryError):
+    """A message to a target of notifications is not known to have arrived."""
 
 
 class ActionRefused(RetryError):

@@ -78,9 +78,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_session_s: how long somebody stays signed in.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
       console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
+      console_notifications: path of a file of rules: who is told of new failures, holds and what is overdue, and where. None is
+        nobody.
       console_decoders: which decoder of an installed package reads values of which dead-letter topics, by commas, as
         `payments.*=acme-cbor`. The first that matches counts.
-      console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -135,8 +136,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_session_s: int = 28_800
     console_schedulers: str = ""
     console_advice: Path | None = None
+    console_notifications: Path | None = None
     console_decoders: str = ""
-    console_webhook: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}

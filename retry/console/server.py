@@ -26,7 +26,8 @@ from retry.console.acting import (  # fmt: skip
 )
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
-from retry.console.acting.webhooks import Notifier
+from retry.console.notifications import pages as notification_pages
+from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, application, environment
@@ -46,8 +47,12 @@ from retry.process.policy_reload import is_empty, load_policies, refuse_emptied_
 from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
+from retry.telemetry import prometheus
 
-_ACTING = (act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api)
+_ACTING = (
+    act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api,
+    notification_pages,
+)  # fmt: skip
 
 
 def build_acting_routes(console: Console) -> list[Route]:
@@ -91,9 +96,13 @@ def run(settings: Settings) -> None:
         _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
-        notifier = held.enter_context(closing(Notifier(console)))
+        notifier = open_notifier(settings, replica)
+        if notifier is not None:
+            held.callback(notifier.close)
+            prometheus.counters(metrics, "retry_console_notifications_total", notifier.count_sent)
         replica.start()
-        notifier.start()
+        if notifier is not None:
+            notifier.start()
         asyncio.run(_serve(server, live))
 
 

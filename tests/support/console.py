@@ -14,12 +14,15 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.folding.notes import FailingTarget, Telling, Told
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.group_list import OPEN, GroupPage
 from retry.console.reading.group_order import MOST_LETTERS, Order
-from retry.console.reading.groups import GroupsCursor, Kind
+from retry.console.reading.group_states import FailureTimes
 from retry.console.reading.payloads import Scanned
+from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.told import ToldEvent
 from retry.console.reading.urgent_failures import Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
@@ -121,6 +124,42 @@ class FakePayloads:
         return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
 
 
+class FakeTold:
+    """Keeps what was told in memory; `trouble` is raised by whoever writes."""
+
+    def __init__(self) -> None:
+        self.told: dict[ToldEvent, Told] = {}
+        self.beginnings: dict[str, Telling] = {}
+        self.failing: dict[str, FailingTarget] = {}
+        self.trouble: Exception | None = None
+
+    def list_told(self) -> dict[ToldEvent, Told]:
+        return dict(self.told)
+
+    def list_beginnings(self) -> dict[str, Telling]:
+        return dict(self.beginnings)
+
+    def list_failing(self) -> dict[str, FailingTarget]:
+        return dict(self.failing)
+
+    def write_told(self, told: Mapping[ToldEvent, Told | None]) -> None:
+        self._put(self.told, told)
+
+    def write_beginnings(self, beginnings: Mapping[str, Telling | None]) -> None:
+        self._put(self.beginnings, beginnings)
+
+    def write_failing(self, target: str, record: FailingTarget | None) -> None:
+        self._put(self.failing, {target: record})
+
+    def _put(self, kept: dict[Any, Any], records: Mapping[Any, Any]) -> None:
+        if self.trouble:
+            raise self.trouble
+        for key, record in records.items():
+            kept.pop(key, None)
+            if record is not None:
+                kept[key] = record
+
+
 @dataclass
 class FakeReplica:
     """Answers with what it is given, as far as a scope may see it; filters are not looked at."""
@@ -143,6 +182,9 @@ class FakeReplica:
     listed: GroupPage | None = None
     audited: Sequence[AuditRow] = ()
     control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
+    late: list[OverdueLetters] = field(default_factory=list)
+    fading: list[FadingLetters] = field(default_factory=list)
+    told: FakeTold = field(default_factory=FakeTold)
 
     def _seen(self, scope: Scope) -> list[LetterRow]:
         if self.trouble:
@@ -193,9 +235,18 @@ class FakeReplica:
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
 
-    def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
+    def groups_since(self, since_ms: int) -> dict[str, FailureTimes]:
         self._seen(None)
-        return seen, [Kind(each.id, each.id) for each in self.kinds]
+        times = {each.id: (each.first_ms, each.last_ms or 0) for each in self.kinds}
+        return {
+            each: FailureTimes(first, last) for each, (first, last) in times.items() if first is not None and first >= since_ms
+        }  # fmt: skip
+
+    def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
+        return self.late
+
+    def list_fading(self) -> list[FadingLetters]:
+        return self.fading
 
     def find_reopened(self) -> dict[str, int]:
         return self.failed_again
@@ -292,7 +343,7 @@ class Served:
 def served(
     replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
     url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
-    now_ms: Callable[[], int] = clock.wall_ms,
+    now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None,
 ) -> Served:
     """The console's application.
 
@@ -307,10 +358,17 @@ def served(
     sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
-        Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
+        settings or Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
         clock_ms=lambda: NOW_MS,
     )  # fmt: skip
     return Served(console, application(console, assets, more), replica, audit)
+
+
+def settings_with_rules(rules: str) -> Settings:
+    """Settings with a file of notifications."""
+    path = Path(_FOLDER.name) / f"notifications-{next(_FILES)}.yaml"
+    path.write_text(rules)
+    return Settings(console_notifications=path)
 
 
 def csrf_of(html: str) -> str:

@@ -151,33 +151,3 @@ def _load_outcome_counts(
 
 def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
-
-
-# Kinds of failures that were not there before, and resolved ones that failed again: what a webhook is told of.
-#
-# Whoever asks again and again pays for what is new alone, however many kinds there are.
-
-class GroupsCursor(NamedTuple):
-    """Up to which numbers of cells somebody has looked; of another file all is looked at again."""
-
-    file_id: str = ""
-    cell: int = 0
-    outcome_cell: int = 0
-
-
-class Kind(NamedTuple):
-    fingerprint: str
-    group: str
-
-
-def find_new_kinds(connection: sqlite3.Connection, file_id: str, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
-    """Kinds of what came since then, some of which may have been there before; and up to where that is."""
-    if seen.file_id != file_id:
-        seen = GroupsCursor(file_id)
-    found: set[Kind] = set()
-    numbers = []
-    for table, last in (("cells", seen.cell), ("outcome_cells", seen.outcome_cell)):
-        rows = connection.execute(f"SELECT id, fingerprint, group_id FROM {table} WHERE id > ?", (last,)).fetchall()
-        numbers.append(max((row[0] for row in rows), default=last))
-        found.update(Kind(fingerprint, group) for _, fingerprint, group in rows if fingerprint and group)
-    return GroupsCursor(file_id, *numbers), sorted(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from sqlite3 import Connection
@@ -123,10 +123,19 @@ class Notes:
         return id_
 
     def _write(self, key: str, record: Record | None) -> None:
-        partition = notes.partition_of(key, self._partitions)
-        value = None if record is None else notes.encode_note(record)
-        offset = self._records.write(self._topic, partition, key.encode(), value).result(_WRITTEN_S)
-        self._follower.has_folded(self._topic, partition, offset, _SHOWN_S)
+        self.write_records({key: record})
+
+    def write_records(self, records: Mapping[str, Record | None]) -> None:
+        """Write records by key, all of them before one is waited for; None deletes one."""
+        under_way = []
+        for key, record in records.items():
+            partition = notes.partition_of(key, self._partitions)
+            value = None if record is None else notes.encode_note(record)
+            under_way.append((partition, self._records.write(self._topic, partition, key.encode(), value)))
+        deadline = clock.Deadline(_WRITTEN_S)
+        offsets = [(partition, written.result(deadline.remaining_s())) for partition, written in under_way]
+        for partition, offset in dict(offsets).items():
+            self._follower.has_folded(self._topic, partition, offset, _SHOWN_S)
 
     @cached_property
     def _records(self) -> Records:

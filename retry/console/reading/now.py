@@ -151,12 +151,8 @@ class NowQuery:
         count, ages_ms = 0, []
         for topic, kept_ms in self._retention_ms.items():
             rows = self._select_visible("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
-            oldest = RESTING_SORT - (self._now_ms + DAY_MS - kept_ms)
             for (cell,) in rows:
-                found = self._connection.execute(
-                    "SELECT count(*) FROM (SELECT 1 FROM letters WHERE cell = ? AND sort >= ? AND sort < ? LIMIT ?)",
-                    (cell, oldest, RESTING_SORT, COUNT_MAX),
-                ).fetchone()[0]
+                found = count_failed_before(self._connection, cell, self._now_ms + DAY_MS - kept_ms)
                 count += found
                 ages_ms += [max(0, kept_ms - DAY_MS)] if found else []
         return count, min(ages_ms, default=None)
@@ -167,6 +163,15 @@ class NowQuery:
 
     def _one(self, statement: str, *parameters: object) -> int:
         return int(self._select_visible(statement, *parameters)[0][0] or 0)
+
+
+def count_failed_before(connection: sqlite3.Connection, cell: int, before_ms: int) -> int:
+    """Count the letters of a cell of resting ones that failed before a moment, up to 10,000."""
+    found = connection.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM letters WHERE cell = ? AND sort >= ? AND sort < ? LIMIT ?)",
+        (cell, RESTING_SORT - before_ms, RESTING_SORT, COUNT_MAX),
+    )
+    return int(found.fetchone()[0])
 
 
 # Workers, and circuit breakers of targets, as workers say of themselves in the notes.

@@ -17,13 +17,15 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now
+from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now, standing
 from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
 from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
+from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.told import ToldEvents
 from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
 from retry.delay_queue.ramp_records import FAILED
@@ -148,6 +150,7 @@ class Replica:
         self._readers = ReplicaReaders(path, self._found_corrupt)
         self._follower = FoldingProcess(settings, path, self._readers.switch_file, registry)
         self.notes = Notes(settings, self._follower, self._reading)
+        self.told = ToldEvents(self.notes.write_records, self._reading)
         self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 
     def start(self) -> None:
@@ -238,10 +241,21 @@ class Replica:
         with self._reading() as connection:
             return groups.splits(connection, scope, group_id)
 
-    def kinds_since(self, seen: groups.GroupsCursor) -> tuple[groups.GroupsCursor, list[groups.Kind]]:
-        """Kinds of failures of what came since then; of all teams. Begin with `GroupsCursor()`."""
+    def groups_since(self, since_ms: int) -> Mapping[str, group_states.FailureTimes]:
+        """Kinds of failures, of all teams, that failed for the first time since a moment."""
         with self._reading() as connection:
-            return groups.find_new_kinds(connection, self._readers.file_id, seen)
+            times = group_states.read_times(connection, None)
+        return {group: each for group, each in times.items() if each.first_ms is not None and each.first_ms >= since_ms}
+
+    def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
+        """List by team the letters that were due before a moment and that nobody has paused."""
+        with self._reading() as connection:
+            return standing.list_overdue(connection, before_ms, clock.wall_ms())
+
+    def list_fading(self) -> list[FadingLetters]:
+        """List by team and topic the parked letters that Kafka deletes within a day."""
+        with self._reading() as connection:
+            return standing.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
 
     def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""

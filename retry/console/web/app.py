@@ -50,8 +50,8 @@ _Found = TypeVar("_Found")
 # In the order in which they are shown; a page that no module serves is left out.
 NAV = (
     ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
-    ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"), ("Audit", "/audit"),
-    ("Workers", "/workers"),
+    ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"),
+    ("Notifications", "/notifications"), ("Audit", "/audit"), ("Workers", "/workers"),
 )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from starlette.testclient import TestClient
 
 from retry.console import server as acting
 from retry.console.acting import action_pages, actions, api, other_entries, standing_actions
+from retry.console.folding.notes import FailingTarget, Told
 from retry.console.reading import lists
+from retry.console.reading.told import ToldEvent
 from retry.console.rows import AuditRow, Freshness
 from retry.console.web.guard import guard_route
 from retry.console.web.rights import ANY_FIELD, Role, make_token, read_roles
@@ -29,7 +31,7 @@ from retry.record import Headers
 from retry.telemetry.call_records import Called, to_json
 from retry.testing.kafka import MemoryRecord
 from tests.support.acting_console import ActingReplica
-from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, served
+from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, served, settings_with_rules
 
 # What is in no page of a viewer of payments.
 FOREIGN = "zz-foreign"
@@ -43,6 +45,10 @@ teams:
   payments: {{topics: [{{dead_letters: orders.DLT, retry_to: orders.retry, park_to: parked}}]}}
   {FOREIGN}: {{topics: [{{dead_letters: {FOREIGN}.DLT, retry_to: {FOREIGN}.retry, park_to: {FOREIGN}.parked}}]}}
 tasks: {{topics: [definitions], allowed_targets: [{FOREIGN}.due]}}
+"""
+_RULES = f"""
+targets: {{payments-chat: {{apprise: /a}}, {FOREIGN}-chat: {{apprise: /b}}}}
+rules: [{{to: payments-chat, teams: [payments]}}, {{to: {FOREIGN}-chat, teams: [{FOREIGN}]}}]
 """
 # Of endpoints that want more than who asks.
 _FORMS = {
@@ -71,7 +77,13 @@ def console() -> Served:
     head = action_records.head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
     replica.control_records = [dict([head, pause])]
     replica.notes.standing[_IDS["id"]] = [("c1", FOREIGN, FOREIGN, 1)]
-    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes])
+    told = Told(NOW_MS, f"New failure: {FOREIGN}", f"/failures/{_IDS['id']}")
+    replica.told.told[ToldEvent(f"{FOREIGN}-chat", "new_failure/1")] = told
+    replica.told.failing[f"{FOREIGN}-chat"] = FailingTarget(NOW_MS, FOREIGN)
+    made = served(
+        replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes],
+        settings=settings_with_rules(_RULES),
+    )  # fmt: skip
     policies = policy_file(_POLICIES, "policies.yaml")
     made.console.registry = lambda: policies
     made.console.clock_ms = lambda: NOW_MS

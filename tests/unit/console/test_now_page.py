@@ -13,7 +13,7 @@ from retry.console.web.app import NAV, assign_keys
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.ramp_records import Ramp
-from tests.support.console import NOW_MS, FakeReplica, group, letter, served
+from tests.support.console import NOW_MS, FakeReplica, group, letter, served, settings_with_rules
 
 HOUR_MS = 3_600_000
 
@@ -108,7 +108,8 @@ def test_each_page_has_a_key_of_its_own_which_the_help_tells() -> None:
     assert len({link.key for link in links}) == len(links)
     keys = {link.text: link.key for link in links}
     assert [keys[text] for text in ("Now", "Failures", "Letters", "Actions", "Pauses", "Policies")] == list("nflapo")
-    html = served(more=[acting.build_acting_routes]).browser().get("/").text
+    settings = settings_with_rules("targets: {chat: {apprise: /run/secrets/chat}}")
+    html = served(more=[acting.build_acting_routes], settings=settings).browser().get("/").text
     for text, path, key in links:
         assert f'<a href="{path}" data-key="{key}"' in html
         assert f"<kbd>g</kbd> <kbd>{key}</kbd></dt><dd>go to {text}</dd>" in html
