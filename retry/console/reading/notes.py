@@ -14,21 +14,21 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.notes import FILTER, NOTE, RESOLVED, KeptFilter, Note, Record, Resolved
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.rows import SavedFilter, Scope
-from retry.errors import ActionRefused
+from retry.errors import ActionRefused, WriteNotShown
 from retry.kafka import client_config, topics
 from retry.kafka.record_producer import Records
 from retry.operations.letter_filter.parse import parse
 from retry.settings import Settings
 
-_WRITTEN_S, _SHOWN_S = 15.0, 3.0
+_WRITTEN_S, _SHOWN_S = 15.0, 5.0
 CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
 
 
 class Notes:
     """Writes to `<app>-notes`; what this process has written it shows at once.
 
-    Every method that writes returns when Kafka has acknowledged it and the replica has it, and raises RecordUnwritten where it is
-    not known whether it was written.
+    Every method that writes returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is
+    not known whether it was written, and WriteNotShown where it was and the replica does not have it within five seconds.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class Notes:
         partition = notes.partition_of(key, self._partitions)
         value = None if record is None else notes.encode_note(record)
         offset = self._records.write(self._topic, partition, key.encode(), value).result(_WRITTEN_S)
-        self._follower.has_folded(self._topic, partition, offset, _SHOWN_S)
+        if not self._follower.has_folded(self._topic, partition, offset, _SHOWN_S):
+            raise WriteNotShown
 
     @cached_property
     def _records(self) -> Records:
