@@ -23,7 +23,7 @@ from starlette.routing import Route
 from retry.console.web.answers import FAULT, describe_error
 from retry.console.web.app import query_of, session_of
 from retry.console.web.rights import Role, Sight, needs
-from retry.console.web.sign_in import Session
+from retry.console.web.sessions import Session
 from retry.errors import RetryError
 from retry.kafka.interface import KafkaException
 
