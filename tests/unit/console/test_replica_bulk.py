@@ -75,7 +75,8 @@ class Reader:
 
     def __init__(self, letters: int, closing: threading.Event) -> None:
         self._left = [
-            GivenMessage(OWN.changelog, 0, offset, *entry(offset), None, 0) for offset in range(1, letters + 1)  # type: ignore[misc]
+            GivenMessage(OWN.changelog, 0, offset, *entry(offset), None, 0)
+            for offset in range(1, letters + 1)  # type: ignore[misc]
         ]
         self._closing, self.reads = closing, 0
 
