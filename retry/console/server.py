@@ -143,7 +143,7 @@ def _sign_in(settings: Settings) -> SignIn:
 
 
 def _proxy(settings: Settings) -> ProxySignIn | None:
-    """What says in headers who asks; None where no setting names it."""
+    """Return the proxy that says in headers who asks; None where no setting names one."""
     given = {
         "FROM": settings.console_proxy_from, "SECRET": settings.console_proxy_secret, "ROLES": settings.console_proxy_roles
     }  # fmt: skip

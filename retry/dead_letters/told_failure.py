@@ -16,7 +16,7 @@ _CHARS_MAX = 4_000
 
 
 class ToldFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is told of a failure; see `Failure`. `group` is the consumer group."""
+    """The part of a failure that a reference tells; see `Failure`. `group` is the consumer group."""
 
     family: str
     exception: str | None = None
@@ -36,8 +36,11 @@ def encode_failure(failure: Failure) -> bytes | None:
     """Return what a reference tells of a failure; None where nothing is known of it."""
     if failure.exception is None and failure.message is None and failure.cause is None:
         return None
-    texts = (failure.exception, failure.thrown, failure.cause, failure.message, failure.cause_message, failure.consumer_group)
-    return _encode(ToldFailure(failure.family, *map(_shorten, texts), _shorten(failure.stage)))
+    return _encode(ToldFailure(
+        failure.family, exception=_shorten(failure.exception), thrown=_shorten(failure.thrown), cause=_shorten(failure.cause),
+        message=_shorten(failure.message), cause_message=_shorten(failure.cause_message), group=_shorten(failure.consumer_group),
+        stage=_shorten(failure.stage),
+    ))  # fmt: skip
 
 
 def read_failure(ours: Headers) -> Failure | None:

@@ -82,8 +82,11 @@ def test_where_that_takes_too_long_the_answer_says_that_it_is_done_and_not_shown
     standing = {control_records.pause_key("team", "shop"): control_records.encode(Pause(NOW_MS, "why"))}
     monkeypatch.setattr(console.replica, "controls", lambda: [standing])
     assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
-    monkeypatch.setattr(console.replica, "controls", lambda: console.replica.list_letters(None, None))
-    console.replica.trouble = RebuildInProgress(0.5)
+
+    def is_rebuilt() -> None:
+        raise RebuildInProgress(0.5)
+
+    monkeypatch.setattr(console.replica, "controls", is_rebuilt)
     assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
 
 
