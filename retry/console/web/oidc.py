@@ -121,7 +121,7 @@ class Provider:
         return Viewer(person.name, granted.roles, granted.reveal) if granted.roles else None
 
     def list_telling(self, person: Person) -> list[str]:
-        """List as many values of a person as a cookie takes, those first that give roles: some companies have hundreds of groups."""
+        """List as many values of a person as a cookie takes, those first that give roles: people have hundreds of groups."""
         ranked, left, telling = sorted(person.values, key=lambda value: not self._roles.gives_any(value)), _TOLD_CHARS_MAX, []
         for value in ranked:
             left -= len(value.encode()) + 3
