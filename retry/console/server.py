@@ -12,7 +12,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry import clock
-from retry.console.acting import act_pages, action_pages, api, audit, named_pages, note_forms, pauses, policy_pages  # fmt: skip
+from retry.console.acting import (  # fmt: skip
+    act_pages,
+    action_pages,
+    api,
+    audit,
+    named_pages,
+    note_forms,
+    pauses,
+    policy_pages,
+    running_ramps,
+)
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
 from retry.console.acting.webhooks import Notifier
@@ -39,7 +49,7 @@ from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
-_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api)
+_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api)
 
 
 def build_acting_routes(console: Console) -> list[Route]:

@@ -14,8 +14,11 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
+from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
+from retry.console.reading.urgent_failures import Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,
@@ -44,6 +47,7 @@ from retry.console.web.rights import Tokens
 from retry.console.web.sessions import Sessions
 from retry.console.web.sign_in import Origin, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
@@ -131,6 +135,7 @@ class FakeReplica:
     payloads: FakePayloads = field(default_factory=FakePayloads)
     held: tuple[Any, ...] = ()
     overdue: int = 0
+    rates: Rates | None = None
     failed_again: dict[str, int] = field(default_factory=dict)
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
@@ -160,6 +165,12 @@ class FakeReplica:
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
         )  # fmt: skip
 
+    def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
+        kinds = self.list_groups(scope, None).rows  # type: ignore[arg-type]
+        owned = tuple(each for each in kinds if each.owner)
+        growing = tuple((each, self.rates) for each in kinds) if self.rates else ()
+        return UrgentFailures(tuple(kinds), len(kinds), (), growing, owned)
+
     def list_groups(
         self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
     ) -> Page[Group]:
@@ -178,8 +189,8 @@ class FakeReplica:
     def find_reopened(self) -> dict[str, int]:
         return self.failed_again
 
-    def in_group(self, group_id: str) -> Predicate:
-        return lambda letter: letter.fingerprint == group_id
+    def in_group(self, field: str, name: str) -> Predicate:
+        return lambda letter: letter.fingerprint == name
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
@@ -209,11 +220,22 @@ class FakeReplica:
         self.asked.append((scope, wanted, after, limit))
         return Page([row for row in self.audited if scope is None or row.team in scope])
 
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        page = self.list_audit_rows(scope, after, limit, wanted)
+        rows = [AuditedAction(row, row.at_ms, (row.team,) if row.team else (), (row,)) for row in page.rows]
+        return Page(rows, page.after, page.count)
+
     def open_breakers(self) -> dict[str, str]:
         return {}
 
     def unreadable(self) -> list[UnreadableTopic]:
         return []
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        steps = tuple(SentOutcome(each.sent, each.failed) for each in about.steps)
+        return ActionOutcome(SentOutcome(sum(each.sent for each in steps), sum(each.failed_again for each in steps)), steps)
 
     def controls(self) -> list[dict[bytes, bytes]]:
         return self.control_records

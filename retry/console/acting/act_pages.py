@@ -16,6 +16,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -29,13 +30,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from backoff import PolicyInvalid, duration_ms
-from retry.console.acting import actions, api_answers
+from retry.console.acting import actions, api_answers, standing_actions
 from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, needs
 from retry.errors import ActionRefused, FilterInvalid, WriteNotShown
-from retry.operations.act.options import KINDS, ActOptions, OptionsInvalid
+from retry.operations.act.options import KINDS, OPTIONS_OF, ActOptions, OptionsInvalid
 from retry.operations.act.selection import says_states
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import all_of
@@ -52,6 +53,7 @@ FIELDS = (
     "q", "state", "kind", "to", "at", "spread", "postpone", "ramp", "keep", "settle", "silence", "set_headers", "removed",
     "merge_patch", "has_value", "value", "reason",
 )  # fmt: skip
+_OF_KINDS = frozenset[str]().union(*OPTIONS_OF.values())
 _DURATIONS = ("spread", "postpone", "settle", "silence")
 # What the form says besides the filter.
 _STATES = {"waiting": "state:waiting", "parked": "state:parked", "both": "(state:waiting or state:parked)"}
@@ -114,11 +116,15 @@ def parse_body(body: bytes) -> actions.Ask:
 
 
 def parse_form(form: FormData) -> actions.Ask:
-    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field."""
-    text = {name: str(value).strip() for name, value in form.multi_items()}
+    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field.
+
+    Fields of other kinds count as not given, too: the form hides them, and keeps what was typed there before.
+    """
+    asked = OPTIONS_OF.get(str(form.get("kind", "")), frozenset[str]())
+    text = {name: str(value).strip() for name, value in form.multi_items() if name in asked or name not in _OF_KINDS}
     times = {name: _read(name, text.get(name) or None, duration_ms) for name in _DURATIONS}
     # An empty value is one, too: a box says that there is to be a new one.
-    value = str(form.get("value", "")).encode() if text.get("has_value") else None
+    value = str(form.get("value", "")).encode() if text.get("has_value") and "value" in asked else None
     found = ActOptions(
         at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
@@ -225,10 +231,16 @@ def request_preview(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def preview(request: Request) -> Response:
-    console = console_of(request)
-    kept = actions.find_preview(console, viewer_of(request), action_id(request))
+    console, viewer = console_of(request), viewer_of(request)
+    kept = actions.find_preview(console, viewer, action_id(request))
     found = api_answers.kept_object(kept, console.registry())
-    return render_page(request, "preview.html", found=found, fault=kept.refusal, as_of_ms=kept.made_ms)
+    find_letter = partial(console.replica.find_letter, viewer.scope())
+    examples = [(each, find_letter(each["letter"])) for each in found.get("examples", ())]
+    others = standing_actions.find_others(console, viewer.scope(), kept, found["teams"]) if "teams" in found else None
+    return render_page(
+        request, "preview.html", found=found, fault=kept.refusal, as_of_ms=kept.made_ms, examples=examples, others=others,
+        listed=kept.words if _is_filter(kept.words) else "",
+    )  # fmt: skip
 
 
 @needs(Role.OPERATOR, "expect")
@@ -248,7 +260,7 @@ def start(request: Request) -> Response:
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "expect")
 def drop_preview(request: Request) -> Response:
     console = console_of(request)
     console.previews.drop_preview(actions.find_preview(console, viewer_of(request), action_id(request)))
@@ -292,6 +304,15 @@ def _form(
     return render_page(
         request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts
     )
+
+
+def _is_filter(words: str) -> bool:
+    """Whether these words alone say which letters are meant: single letters, and those of an undo, are named otherwise."""
+    try:
+        parse(words, groups=True)
+    except FilterInvalid:
+        return False
+    return True
 
 
 def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:

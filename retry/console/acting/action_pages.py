@@ -131,7 +131,10 @@ def _find_action(console: Console, sight: Sight, found: str) -> dict[str, Any]:
 def _action(console: Console, sight: Sight, about: ActionOverview) -> dict[str, Any]:
     now_ms = console.clock_ms()
     new = standing_actions.count_new_failures(console.replica, sight.scope, about, now_ms) if about.left else None
-    return {"about": api_answers.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams)}
+    return {
+        "about": api_answers.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams),
+        "outcome": standing_actions.load_outcome(console.replica, about),
+    }  # fmt: skip
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:

@@ -72,7 +72,8 @@ def action(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer.scope(), found)
     if about is not None:
-        return respond_json(api_answers.about_object(about, console.clock_ms()))
+        outcome = api_answers.outcome_object(standing_actions.load_outcome(console.replica, about))
+        return respond_json({**api_answers.about_object(about, console.clock_ms()), "outcome": outcome})
     return respond_json(api_answers.kept_object(actions.find_preview(console, viewer, found), console.registry()))
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from retry.clock import iso
 from retry.console.acting.previews import KeptPreview
+from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.console.web.app import body_of, demand_found
 from retry.delay_queue.action_records import UNDO
@@ -156,6 +157,14 @@ def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
         "takes_ms": takes.ms, "takes_by": takes.slowest, "keep": action.ramp.keep if action.ramp else None,
         "count_is_asked": chosen.count > UNASKED_MAX and action.kind != UNDO,
     }  # fmt: skip
+
+
+def outcome_object(outcome: ActionOutcome | None) -> dict[str, Any] | None:
+    """Describe what became of the letters that an action has sent, and of those of each step of its ramp."""
+    if outcome is None:
+        return None
+    total, *steps = [{**each._asdict(), "recovered": each.recovered} for each in (outcome.total, *outcome.steps)]
+    return {**total, "steps": steps}
 
 
 def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:

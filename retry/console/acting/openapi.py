@@ -166,6 +166,7 @@ DOCUMENT: dict[str, Any] = {
                 "action": _TEXT, "kind": _TEXT, "by": _TEXT, "members": _COUNT, "done": _COUNT, "gone": _COUNT,
                 "status": {"type": "string", "enum": ["running", "held", "cancelled", "done"]}, "can": _TEXTS,
                 "ramp": {"type": ["object", "null"], "description": "its steps: letters sent, failed again and passed"},
+                "outcome": {"type": ["object", "null"], "description": "of letters sent: recovered, failed again, not known yet"},
             }),
             "Member": _schema({"letter": _TEXT_OR_NOT, "result": _TEXT}, "letter", "result"),
             "Actions": _describe_page("actions", "Action"),

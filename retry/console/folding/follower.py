@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _RECORDS_MAX, _WAIT_S = 2_000, 0.25
 _READING = {"fetch.message.max.bytes": 256 << 10, "fetch.max.bytes": 4 << 20, "queued.max.messages.kbytes": 4 << 10}
 _LOOK_EVERY_S, _TOPICS_EVERY_S, _AGAIN_S, _AGAIN_MAX_S = 0.5, 30.0, 1.0, 60.0
-_SETTLE_EVERY_S = 5.0
+_SETTLE_EVERY_S = 2.0
 _LOOKS_MAX = 1_000
 # Who is so far behind reads on for a while before readers see it; less, and pages would be behind for longer than they say.
 _BULK_RECORDS_MIN, _BULK_S = 10_000, 2.0

@@ -125,6 +125,8 @@ class StoredLetter(NamedTuple):
     named: str | None
     partition: int | None
     offset: int | None
+    action: str | None
+    step: int | None
 
 
 _COLUMNS_OF_ROW = [f'"{name}"' for name in StoredLetter._fields]

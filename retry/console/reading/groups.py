@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from retry.console.folding import notes
-from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.regrouping import SPLIT_BY, Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import letters
@@ -172,19 +172,21 @@ def _load_outcome_counts(
     ):  # fmt: skip
         trend[hour - first] = failed
         known, came_back = known + sent, came_back + back
-    pending = connection.execute(
-        "SELECT coalesce(sum(sent), 0) FROM outcome_slots WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
+    sent, back, pending = connection.execute(
+        f"SELECT {KNOWN_SENT}, {KNOWN_BACK}, {PENDING} FROM outcome_slots"
+        " WHERE cell IN (SELECT value FROM json_each(?)) AND slot >= ?",
         (wanted, first * HOUR_MS // SLOT_MS),
-    ).fetchone()[0]  # fmt: skip
-    return tuple(trend), known if cells else None, came_back if cells else None, pending
+    ).fetchone()  # fmt: skip
+    known, came_back = known + (sent or 0), came_back + (back or 0)
+    return tuple(trend), known if cells else None, came_back if cells else None, pending or 0
 
 
 def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 
-def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
-    """How many open kinds of failures were first seen since a moment."""
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> list[str]:
+    """List the ids of open kinds of failures that were first seen since a moment."""
     done = resolved_groups(connection)
     in_scope, teams = select_teams(scope)
     known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{in_scope}"
@@ -192,7 +194,7 @@ def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: in
         connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
         f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*teams, *teams, since_ms),
     )  # fmt: skip
-    return sum(group not in done for group in new)
+    return [group for group in new if group not in done]
 
 
 # Kinds of failures that were not there before, and resolved ones that failed again: what a webhook is told of.

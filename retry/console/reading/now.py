@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from retry.console.folding import notes
-from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS
 from retry.console.reading import lists
-from retry.console.reading.groups import HOURS, open_groups_since
+from retry.console.reading.groups import HOURS, list_new_groups
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
 from retry.policies.registry import Registry
@@ -51,7 +51,7 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._build_due_bars(),
+            new_groups=len(list_new_groups(self._connection, self._scope, self._now_ms - DAY_MS)), due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(list_workers(self._connection, self._scope, self._as_of_ms)),
@@ -93,10 +93,11 @@ class NowQuery:
             "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ?{} GROUP BY attempt", first,
         )  # fmt: skip
-        counts = {attempt: (sent, back) for attempt, sent, back in known}
-        pending = dict(self._pending("attempt", first))
-        attempts = sorted(counts.keys() | pending.keys())
-        found = (Recovery(n, *counts.get(n, (0, 0)), pending.get(n, 0)) for n in attempts)
+        counts: dict[int, tuple[int, int, int]] = {}
+        for attempt, *more in (*((*each, 0) for each in known), *self._pending("attempt", first)):
+            sent, back, pending = counts.get(attempt, (0, 0, 0))
+            counts[attempt] = sent + more[0], back + more[1], pending + more[2]
+        found = (Recovery(attempt, *of) for attempt, of in sorted(counts.items()))
         return tuple(each for each in found if each.sent or each.pending)
 
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -107,16 +108,16 @@ class NowQuery:
             " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
         )  # fmt: skip
         pending = self._pending(f"slot * {SLOT_MS} / {HOUR_MS}", first)
-        for hour, n, m in (*known, *((hour, 0, m) for hour, m in pending)):
+        for hour, n, m in (*known, *((hour, 0, sent + left) for hour, sent, _, left in pending)):
             failed[hour - first] += n
             sent[hour - first] += m
         starts = tuple((first + n) * HOUR_MS for n in range(HOURS))
         return tuple(failed), tuple(sent), starts
 
-    def _pending(self, by: str, first_hour: int) -> list[tuple[int, int]]:
-        """How many retries were sent of which it is not known yet whether they recovered."""
+    def _pending(self, by: str, first_hour: int) -> list[tuple[int, int, int, int]]:
+        """Count retries that were sent lately: those with a known result, of these failed again, and those without one."""
         return self._select_visible(
-            f"SELECT {by}, sum(sent) FROM outcome_slots JOIN outcome_cells ON id = cell"
+            f"SELECT {by}, {KNOWN_SENT}, {KNOWN_BACK}, {PENDING} FROM outcome_slots JOIN outcome_cells ON id = cell"
             " WHERE slot >= ? AND slot < ?{} GROUP BY 1",
             first_hour * HOUR_MS // SLOT_MS, (first_hour + HOURS) * HOUR_MS // SLOT_MS,
         )  # fmt: skip

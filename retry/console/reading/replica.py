@@ -17,12 +17,17 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import groups, letters, lists, now
+from retry.console.reading import action_outcomes, groups, letters, lists, now
+from retry.console.reading.action_outcomes import ActionOutcome
+from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
+from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
+from retry.operations.act.overview import ActionOverview
+from retry.operations.letter_filter.fields import FAILED_AGAIN
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
@@ -171,6 +176,12 @@ class Replica:
             query = now.NowQuery(connection, scope, self._registry(), report.retention_ms, clock.wall_ms(), report.as_of_ms)
             return query.load_now(self._follower.list_shard_positions())
 
+    def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
+        """Return the failures that are new, came again, are growing, or have somebody's name."""
+        with self._reading() as connection:
+            now_ms = clock.wall_ms()
+            return load_urgent_failures(connection, scope, now_ms, self._follower.report.as_of_ms or now_ms)
+
     def open_breakers(self) -> Mapping[str, str]:
         """Return, by target, why its circuit breaker is not closed, as one worker says."""
         with self._reading() as connection:
@@ -197,11 +208,21 @@ class Replica:
         with self._reading() as connection:
             return groups.find_group(connection, scope, group_id, clock.wall_ms())
 
-    def in_group(self, group_id: str) -> Predicate:
-        """Which letters a group has as it is now, with what was merged into it and all that it was split into."""
+    def in_group(self, field: str, name: str) -> Predicate:
+        """Which letters a group has as it is now, with what was merged into it and all that it was split into; or, where `field`
+        is `failed-again`, those that an action had sent and that failed again."""
         with self._reading() as connection:
-            is_in = Regrouping.read_notes(connection).in_group(group_id)
+            if field == FAILED_AGAIN:
+                query, parameters = action_outcomes.select_failed_lineages(name)
+                lineages = frozenset(lineage for (lineage,) in connection.execute(query, parameters))
+                return lambda letter: letter.lineage in lineages
+            is_in = Regrouping.read_notes(connection).in_group(name)
         return lambda letter: is_in(FoundFailure(letter))
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        """Count what became of the letters that an action has sent; `about` has what failed again of a ramp."""
+        with self._reading() as connection:
+            return action_outcomes.count_outcomes(connection, about, self._registry().list_group_topics(), clock.wall_ms())
 
     def splits(self, scope: Scope, group_id: str) -> list[Split]:
         """Count letters of a group by what they have in common: top frames, topic, consumer group and attempt."""
@@ -255,6 +276,13 @@ class Replica:
         """
         with self._reading() as connection:
             return lists.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
+
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        """Return the same page as `list_audit_rows` does, with all rows of an action as one."""
+        with self._reading() as connection:
+            return load_audited_actions(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
         """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""

@@ -17,11 +17,11 @@ and `application/problem+json` below `/api/`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jinja2
 from starlette.datastructures import FormData
@@ -40,6 +40,7 @@ from retry.settings import Settings
 if TYPE_CHECKING:
     from retry.console.acting.audit import AuditTrail
     from retry.console.acting.previews import Previews
+    from retry.console.acting.running_ramps import RampLines
     from retry.console.web.live import Live
     from retry.console.web.sessions import Session
     from retry.console.web.sign_in import SignIn
@@ -49,7 +50,29 @@ _Found = TypeVar("_Found")
 NAV = (
     ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
     ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"), ("Audit", "/audit"),
+    ("Workers", "/workers"),
 )  # fmt: skip
+
+
+class PageLink(NamedTuple):
+    """A page of the navigation, and the key that leads there after `g`; empty where no letter of its name is free."""
+
+    text: str
+    path: str
+    key: str
+
+
+def assign_keys(pages: Iterable[tuple[str, str]]) -> list[PageLink]:
+    """Give each page the first letter of its name that no page before it has.
+
+    >>> [link.key for link in assign_keys([("Pauses", "/pauses"), ("Policies", "/policies")])]
+    ['p', 'o']
+    """
+    links: list[PageLink] = []
+    for text, path in pages:
+        taken = {link.key for link in links}
+        links.append(PageLink(text, path, next((letter for letter in text.lower() if letter not in taken), "")))
+    return links
 
 
 @dataclass
@@ -60,6 +83,8 @@ class Console:
       registry: gives the newest registry of the policy file.
       audit: writes what viewers did, before they see that it is done.
       live: pushes parts of pages to who looks at them; a module registers its parts with `keep_fresh`.
+      list_ramps: what every page shows of ramps that are not done, by what its viewer sees; see
+        `retry.console.acting.running_ramps`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
@@ -72,7 +97,8 @@ class Console:
     live: Live
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
-    nav: list[tuple[str, str]] = field(default_factory=list)
+    nav: list[PageLink] = field(default_factory=list)
+    list_ramps: Callable[[Sight], RampLines | None] = lambda _sight: None
     routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -150,9 +176,10 @@ def render_page(
     # As of before what is shown was looked up, so that it is at least as fresh as the page says.
     freshness = getattr(request.state, "freshness", None) or console.replica.freshness()
     shared = {
-        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
+        "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
+        "ramps": console.list_ramps(viewer.sight()) if viewer else None,
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
     return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)

@@ -77,8 +77,9 @@ class _Stream:
             self.changed.set()
 
 
-FRESHNESS = "freshness"
-_TARGETS = {FRESHNESS: "#freshness"}
+# On every page, beside its own part.
+FRESHNESS, RAMPS = "freshness", "ramps"
+_TARGETS = {FRESHNESS: "#freshness", RAMPS: "#ramps"}
 
 
 def _event(part: str, html: str) -> str:
@@ -135,7 +136,7 @@ class Live:
     async def stream(self, request: Request) -> Response:
         query, session = query_of(request), session_of(request)
         name, argument = query.get("part", ""), query.get("of", "")
-        if name == FRESHNESS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
+        if name in _TARGETS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such part of a page")
         own = sum(each.session is session for each in self._streams)
         if len(self._streams) >= self._max or own >= _OF_ONE_MAX:
@@ -191,7 +192,18 @@ class Live:
             if fresh not in told:
                 told[fresh] = await self._made_anew(fresh, generation)
             stream.give(FRESHNESS, told[fresh].html)
+            await self._send_ramps(stream, PartRequest(RAMPS, "", viewer.sight()), parts, generation)
         self._made = parts
+
+    async def _send_ramps(
+        self, stream: _Stream, ramps: PartRequest, parts: dict[PartRequest, _Made], generation: int
+    ) -> None:
+        if RAMPS not in self._parts:
+            return
+        if ramps not in parts:
+            parts[ramps] = await self._refresh_part(ramps, generation)
+        if not parts[ramps].fault:
+            stream.give(RAMPS, parts[ramps].html)
 
     async def _refresh_part(self, wanted: PartRequest, generation: int) -> _Made:
         made = self._made.get(wanted)

@@ -81,7 +81,7 @@ class ProxySignIn:
     def _session_of(self, person: Person) -> Session:
         """One for all that this person asks, with a token for forms that every console behind this proxy makes alike."""
         until_ms = self._clock_ms() + self._lasts_ms
-        token = hmac.new(self._secret.current().encode(), f"forms of {person.name}".encode(), hashlib.sha256).hexdigest()
+        token = hmac.new(self._secret.current().encode(), f"forms of {person.name}".encode(), hashlib.sha256).digest()
         with self._lock:
             session = self._sessions.get(person)
             if session is None or session.csrf != token:

@@ -6,8 +6,10 @@ Where consoles share a key, it is sealed in the browser, so that each of them kn
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,13 +30,25 @@ class Session:
 
     Attributes:
       viewer: returns the viewer with the rights of now; None where there are none any more, which ends the sign-in.
-      csrf: the token that every form of this sign-in has.
       until_ms: when the sign-in ends.
+      csrf: the token that every form of this sign-in has; on a page it is masked.
     """
 
     viewer: Callable[[], Viewer | None]
     until_ms: int
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_SECRET_BYTES))
+    csrf: bytes = field(default_factory=lambda: secrets.token_bytes(_SECRET_BYTES))
+
+    def mask_csrf(self) -> str:
+        """Write the token as a form has it: each time otherwise, so that the length of compressed pages tells nothing of it."""
+        pad = secrets.token_bytes(_SECRET_BYTES)
+        return urlsafe_b64encode(pad + _combine_bytes(pad, self.csrf)).decode()
+
+    def accepts_csrf(self, masked: str) -> bool:
+        try:
+            both = urlsafe_b64decode(masked)
+        except ValueError:
+            return False
+        return hmac.compare_digest(_combine_bytes(both[:_SECRET_BYTES], both[_SECRET_BYTES:]), self.csrf)
 
 
 class Sessions:
@@ -64,7 +78,7 @@ class Sessions:
         if self._seal is None or said is None:
             secret = secrets.token_urlsafe(_SECRET_BYTES)
         else:
-            secret = self._seal.seal_content(_SESSION, {**said, "csrf": session.csrf, "until_ms": session.until_ms})
+            secret = self._seal.seal_content(_SESSION, {**said, "csrf": session.csrf.hex(), "until_ms": session.until_ms})
         self._keep_session(_hash_secret(secret), session)
         return secret, session
 
@@ -80,7 +94,9 @@ class Sessions:
         if self._seal is None or digest in self._ended or (said := self._seal.open_content(_SESSION, secret)) is None:
             return None
         viewer = self._restore(said)
-        return None if viewer is None else self._keep_session(digest, Session(viewer, int(said["until_ms"]), str(said["csrf"])))
+        if viewer is None:
+            return None
+        return self._keep_session(digest, Session(viewer, int(said["until_ms"]), bytes.fromhex(said["csrf"])))
 
     def find(self, secret: str) -> tuple[Session, Viewer] | None:
         """The sign-in of a cookie and who it is; None where it has ended."""
@@ -112,3 +128,7 @@ class Sessions:
 def _hash_secret(secret: str) -> str:
     # A dump of the memory has no cookie that could be sent.
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def _combine_bytes(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=False))

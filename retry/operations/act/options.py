@@ -19,7 +19,7 @@ from retry.policies.registry import Registry
 KINDS = (RETRY, REDIRECT, "park", "discard", EDIT, PATCH)
 _DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
 # Which options go with which kind.
-_OF: dict[str, set[str]] = {
+OPTIONS_OF: dict[str, set[str]] = {
     RETRY: {*_DUE, *_RAMP}, REDIRECT: {"to", *_DUE, *_RAMP}, "park": set(), "discard": set(),
     EDIT: {"value", "set_headers", "removed"}, PATCH: {"set_headers", "removed", "merge_patch"},
 }  # fmt: skip
@@ -107,7 +107,7 @@ def build_request(
 def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
     """Decide in which steps so many letters are sent; None where they are all due as they are asked for."""
     given = options.given
-    if "ramp" not in _OF[kind] or options.ramp is False or given & _DUE:
+    if "ramp" not in OPTIONS_OF[kind] or options.ramp is False or given & _DUE:
         return None
     if not given & _RAMP and letters <= UNASKED_MAX:
         return None
@@ -124,7 +124,7 @@ def add_ramp(found: Preview, options: ActOptions, registry: Registry) -> Preview
 
 def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:
     given = options.given
-    if wrong := sorted(given - _OF[kind]):
+    if wrong := sorted(given - OPTIONS_OF[kind]):
         raise OptionsInvalid(f"{', '.join(map(named, wrong))} does not go with {kind}")
     at, spread, postpone = map(named, ("at", "spread", "postpone"))
     if len(given & _DUE) > 1:
