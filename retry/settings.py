@@ -16,6 +16,7 @@ _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
+_DECODER = re.compile(r"\s*([A-Za-z0-9._*?-]+=[A-Za-z0-9._-]+)?\s*", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -82,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         is known to all, also after a restart. None keeps sign-ins in each console alone.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
       console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
+      console_decoders: which decoder of an installed package reads values of which dead-letter topics, by commas, as
+        `payments.*=acme-cbor`. The first that matches counts.
       console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
@@ -141,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_session_key: Path | None = None
     console_schedulers: str = ""
     console_advice: Path | None = None
+    console_decoders: str = ""
     console_webhook: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
@@ -157,6 +161,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not all(map(_HOST.fullmatch, self.http_hosts.split(","))):
             fault = f"{self.http_hosts!r} is not names by commas, without ports; *.example.com is all below it, * is all"
             raise SettingsInvalid("RETRY_HTTP_HOSTS", fault)
+        if not all(map(_DECODER.fullmatch, self.console_decoders.split(","))):
+            fault = f"{self.console_decoders!r} is not topics=name by commas, like payments.*=acme-cbor"
+            raise SettingsInvalid("RETRY_CONSOLE_DECODERS", fault)
         for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")

@@ -17,6 +17,7 @@ from retry.console.acting import (  # fmt: skip
     action_pages,
     api,
     audit,
+    letter_edits,
     named_pages,
     note_forms,
     pauses,
@@ -49,7 +50,7 @@ from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
-_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api)
+_ACTING = (act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api)
 
 
 def build_acting_routes(console: Console) -> list[Route]:
@@ -89,6 +90,8 @@ def run(settings: Settings) -> None:
         console = Console(
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
+        # Whether there are such decoders is said before anybody looks at a letter.
+        _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
         notifier = held.enter_context(closing(Notifier(console)))

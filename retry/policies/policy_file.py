@@ -21,6 +21,7 @@ from retry.dead_letters.failure import FIELDS
 from retry.errors import PolicyFileInvalid
 from retry.policies.conditions import conditions
 from retry.policies.limits import target_limits, team_limits
+from retry.policies.masks import read_masks
 from retry.policies.parse_tasks import tasks
 from retry.policies.registry import Registry, default_route
 from retry.policies.route import RetryPlan, Route, Rule
@@ -72,7 +73,8 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
-        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), digest=digest,
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams),
+        digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)

@@ -93,6 +93,7 @@ class Team(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     rate: object = UNSET
     budget: object = UNSET
+    masks: object = UNSET
 
 
 class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,8 @@ from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.reading.audited_actions import AuditedAction
+from retry.console.reading.group_list import OPEN, GroupPage
+from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
 from retry.console.reading.urgent_failures import Rates, UrgentFailures
@@ -140,6 +142,8 @@ class FakeReplica:
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
     asked: list[tuple[Any, ...]] = field(default_factory=list)
+    asked_groups: list[tuple[str, str | None, str, str]] = field(default_factory=list)
+    listed: GroupPage | None = None
     audited: Sequence[AuditRow] = ()
     control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
 
@@ -172,12 +176,22 @@ class FakeReplica:
         return UrgentFailures(tuple(kinds), len(kinds), (), growing, owned)
 
     def list_groups(
-        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
-    ) -> Page[Group]:
+        self,
+        scope: Scope,
+        letter_filter: Filter,
+        after: str | None = None,
+        limit: int = 50,
+        *,
+        show: str = OPEN,
+        order: Order = MOST_LETTERS,
+    ) -> GroupPage:
         self._seen(scope)
+        if letter_filter is not None:
+            self.asked_groups.append((str(letter_filter), after, show, str(order)))
         mine = {each.id: tuple(team for team in each.teams if scope is None or team in scope) for each in self.kinds}
         kinds = [replace(each, teams=mine[each.id]) for each in self.kinds if scope is None or mine[each.id]]
-        return Page(kinds, None, len(kinds), False, self.nothing_matches)
+        listed = self.listed or GroupPage([])
+        return replace(listed, rows=kinds, count=len(kinds), nothing_matches=self.nothing_matches)
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]

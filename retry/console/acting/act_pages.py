@@ -46,12 +46,12 @@ from retry.operations.moments import moment_ms
 
 # A page has at most so many letters to be chosen.
 NAMES_MAX = 10_000
-_REASON_MAX = 1_000
+REASON_MAX = 1_000
 _TOO_DEEP = "merge_patch: objects lie in each other too deep"
 # Of the form, beside the names of letters.
 FIELDS = (
     "q", "state", "kind", "to", "at", "spread", "postpone", "ramp", "keep", "settle", "silence", "set_headers", "removed",
-    "merge_patch", "has_value", "value", "reason",
+    "merge_patch", "has_value", "value", "now", "reason",
 )  # fmt: skip
 _OF_KINDS = frozenset[str]().union(*OPTIONS_OF.values())
 _DURATIONS = ("spread", "postpone", "settle", "silence")
@@ -81,6 +81,7 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     set_headers: dict[str, str] = {}
     remove_headers: list[str] = []
     merge_patch: dict[str, Any] | None = None
+    now: bool = False
 
 
 _decode = msgspec.json.Decoder(ActBody).decode
@@ -110,7 +111,7 @@ def parse_body(body: bytes) -> actions.Ask:
         raise OptionsInvalid(_TOO_DEEP) from None
     found = ActOptions(
         at=at_ms, ramp=given.ramp, keep=given.keep, to=given.to, value=value, set_headers=given.set_headers,
-        removed=given.remove_headers, merge_patch=patch, **times,
+        removed=given.remove_headers, merge_patch=patch, now=given.now, **times,
     )  # fmt: skip
     return _build_ask(given.kind, given.filter, given.letters, found, given.reason)
 
@@ -129,7 +130,7 @@ def parse_form(form: FormData) -> actions.Ask:
         at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
         set_headers=_parse_headers(text.get("set_headers", "")), removed=_split_lines(text.get("removed", "")),
-        merge_patch=text.get("merge_patch") or None, **times,
+        merge_patch=text.get("merge_patch") or None, now=text.get("now") == "yes", **times,
     )  # fmt: skip
     names = [str(each) for each in form.getlist("name")]
     words = " ".join(filter(None, (_parenthesize(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
@@ -147,8 +148,8 @@ def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, r
     chosen = tuple(dict.fromkeys(names))
     if len(chosen) > NAMES_MAX:
         raise OptionsInvalid(f"{len(chosen):,} letters are chosen, and {NAMES_MAX:,} can be; use a filter")
-    if len(reason) > _REASON_MAX:
-        raise OptionsInvalid(f"reason: it has more than {_REASON_MAX:,} characters")
+    if len(reason) > REASON_MAX:
+        raise OptionsInvalid(f"reason: it has more than {REASON_MAX:,} characters")
     if found.keep is not None and not 0 < found.keep < 1:
         raise OptionsInvalid("keep: it is a part of letters, between 0 and 1")
     return actions.Ask(kind, words, chosen, found, reason)

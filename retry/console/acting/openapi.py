@@ -150,6 +150,7 @@ DOCUMENT: dict[str, Any] = {
                 "value": _TEXT_OR_NOT, "value_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
                 "set_headers": {"type": "object", "additionalProperties": _TEXT}, "remove_headers": _TEXTS,
                 "merge_patch": {"type": ["object", "null"], "description": "patch: of each value, RFC 7396"},
+                "now": {"type": "boolean", "description": "edit, patch: retried at once"},
             }, "kind", closed=True),
             "Start": _schema({"expect": {"type": ["integer", "null"], "description": "asked for over 1,000"}}, closed=True),
             "Order": _schema({"reason": _TEXT}, closed=True),

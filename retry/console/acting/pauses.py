@@ -15,7 +15,7 @@ from retry.console.acting import standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.standing_actions import demand_each
 from retry.console.rows import Scope
-from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import SCOPES, Pause
@@ -102,7 +102,7 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
 #
 # | path | what it does |
 # | --- | --- |
-# | `GET /pauses` | what is paused, and a form |
+# | `GET /pauses` | what is paused, and a form, which begins with `scope`, `name` and `reason` of the address |
 # | `POST /pauses` | pauses what the form names |
 # | `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
 
@@ -114,9 +114,9 @@ def build_routes(console: Console) -> list[Route]:
     ]  # fmt: skip
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "scope", "name", "reason")
 def render_pauses(request: Request) -> Response:
-    return _render_pauses(request, {})
+    return _render_pauses(request, query_of(request))
 
 
 @needs(Role.OPERATOR, "scope", "name", "until", "reason", "force")

@@ -5,6 +5,7 @@
 | `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
 | `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
 | `change/<id>` | a merge or a split of groups, see `retry.console.folding.regrouping` |
+| `apart/<group>+<group>` | `by`, `at_ms`: two groups that look the same are two failures |
 | `filter/<team>/<name>` | `text`, `by`, `at_ms` |
 | `worker/<name>` | what a worker says of itself, see `retry.telemetry.worker_records` |
 
@@ -27,7 +28,7 @@ from retry.telemetry import worker_records
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.telemetry.worker_records import KEY as WORKER
 
-NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
+NOTE, RESOLVED, FILTER, APART = "note/", "resolved/", "filter/", "apart/"
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,13 +67,26 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-Record = Note | Resolved | KeptFilter | Change
+class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two groups that look the same are two failures, as somebody said: nobody is asked again."""
+
+    by: str
+    at_ms: Number
+    v: int = 1
+
+
+Record = Note | Resolved | KeptFilter | Apart | Change
 note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
-kept_filter = json_decoder(KeptFilter, "kept filter")
+kept_filter, apart = json_decoder(KeptFilter, "kept filter"), json_decoder(Apart, "pair of groups")
 _DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = {
-    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
+    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, APART: apart, CHANGE: decode_change, WORKER: worker_records.read,
 }  # fmt: skip
 encode_note = msgspec.json.Encoder().encode
+
+
+def apart_key(one: str, other: str) -> str:
+    """Return the key of the record about two groups, whichever is named first."""
+    return f"{APART}{'+'.join(sorted((one, other)))}"
 
 
 def partition_of(key: str, partitions: int) -> int:

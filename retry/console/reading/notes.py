@@ -11,7 +11,7 @@ from sqlite3 import Connection
 from retry import clock
 from retry.console.folding import notes, regrouping
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.notes import FILTER, NOTE, RESOLVED, KeptFilter, Note, Record, Resolved
+from retry.console.folding.notes import FILTER, NOTE, RESOLVED, Apart, KeptFilter, Note, Record, Resolved
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.rows import SavedFilter, Scope
 from retry.errors import ActionRefused, WriteNotShown
@@ -55,6 +55,10 @@ class Notes:
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
         return self._write_change(Change(others, by, clock.wall_ms(), into=into))
+
+    def keep_apart(self, group: str, other: str, by: str) -> None:
+        """Say that two groups that look the same are two failures."""
+        self._write(notes.apart_key(group, other), Apart(by, clock.wall_ms()))
 
     def split(self, group: str, by_what: str, by: str) -> str:
         """Make kinds of their own of a group's letters, by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises

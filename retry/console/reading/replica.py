@@ -17,9 +17,11 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import action_outcomes, groups, letters, lists, now
+from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now
 from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
+from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
+from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
 from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
@@ -189,19 +191,26 @@ class Replica:
         return {target: said[0].why for target, said in found.items()}
 
     def list_groups(
-        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
-    ) -> Page[Group]:
-        """Kinds of failures, most letters first. Of letters, only those that `letter_filter` means are counted.
+        self,
+        scope: Scope,
+        letter_filter: Filter,
+        after: str | None = None,
+        limit: int = 50,
+        *,
+        show: str = OPEN,
+        order: Order = MOST_LETTERS,
+    ) -> GroupPage:
+        """Kinds of failures, and what is counted beside them. Of letters, only those that `letter_filter` means are counted.
 
         Args:
-          resolved: whether those are listed that are resolved, and no others.
+          show: which are listed; one of `retry.console.reading.group_list.SHOWN`.
 
         Raises:
           FilterInvalid: it asks for payloads.
         """
         with self._reading() as connection:
-            id_, now_ms = self._readers.file_id, clock.wall_ms()
-            return groups.list_groups(connection, id_, scope, letter_filter, after, limit, now_ms, resolved=resolved)
+            query = GroupsQuery(scope, letter_filter, show=show, order=order, after=after, limit=limit)
+            return list_groups(connection, self._readers.file_id, query, clock.wall_ms())
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         """One kind of failures; also one that was merged into it is a name for it."""
@@ -237,7 +246,7 @@ class Replica:
     def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""
         with self._reading() as connection:
-            return groups.find_reopened(connection)
+            return group_states.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first. Raises FilterInvalid where the filter asks for what stays

@@ -31,10 +31,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
+from retry.console.reading.decoders import Decoders
 from retry.console.reading.replica import Replica
 from retry.console.web.rights import Sight, Viewer
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
+from retry.scheduling.tasks.framed_values import FramedValues
 from retry.settings import Settings
 
 if TYPE_CHECKING:
@@ -112,6 +114,16 @@ class Console:
     @cached_property
     def _cluster(self) -> Cluster:
         return Cluster(self.settings)
+
+    @cached_property
+    def framed(self) -> FramedValues | None:
+        """What reads values that are framed for a schema registry; None where the settings name no registry."""
+        return FramedValues(self.settings.registry) if self.settings.registry else None
+
+    @cached_property
+    def decoders(self) -> Decoders:
+        """The decoders of the user's own that the settings name for topics."""
+        return Decoders(self.settings.console_decoders)
 
     def keep_fresh(self, part: str, template: str, build: Callable[[Sight, str], dict[str, Any] | None]) -> None:
         """Register a part of pages, see `retry.console.web.live`: a template, and what makes its values; None leaves it empty."""

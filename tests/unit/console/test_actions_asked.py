@@ -20,7 +20,7 @@ from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
-from retry.delay_queue.action_records import Action, Order, Tally
+from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.ramp_records import Ramp
 from retry.delivery.ramp import StepCounts
 from retry.errors import TransactionAborted
@@ -49,6 +49,7 @@ class Kafka:
         self.scopes: list[Any] = []
         self.orders: Counter[tuple[str, bytes | None]] = Counter()
         self.started: list[str] = []
+        self.requests: list[Any] = []
         self.standing: list[ActionOverview] = []
         self.fault: Exception | None = None
         self.starting = threading.Event()
@@ -63,7 +64,7 @@ class Kafka:
         monkeypatch.setattr(actions.overview, "overviews", lambda _: self.standing)
 
     def preview(self, _settings: Any, _registry: Any, request: Any, selects: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
-        each = {"state": "waiting", "name": "1/orders.DLT/0/1", "value": b'{"card": 4711}'}
+        each = {"state": "waiting", "name": "1/orders.DLT/0/1", "source": None, "value": b'{"card": 4711}'}
         letters = [SimpleNamespace(team=team, **each) for team in ("shop", "bank", None)]
         self.scopes.append([letter.team for letter in letters if selects(letter)])
         chosen = Chosen(now_ms)
@@ -73,11 +74,13 @@ class Kafka:
         chosen.refused["named"] = 2
         chosen.ordered, chosen.orders = self.orders.total(), self.orders
         request = request._replace(action=msgspec.structs.replace(request.action, teams=self.teams))
-        return Preview(request, chosen, now_ms, [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)])
+        examples = [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)]
+        return Preview(request, chosen, now_ms, examples, edited=Member(b"k", NOW_MS) if request.edit else None)
 
     def start(self, _shards: Any, request: Any, *_: Any) -> None:
         assert self.starting.wait(30)
         self.started.append(request.id.hex())
+        self.requests.append(request)
         if self.fault:
             raise self.fault
 
@@ -486,7 +489,8 @@ def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(con
     tally = action_records.tally_key(bytes.fromhex(action_id))
     console.replica.control_records = [{head: action_records.encode(action), tally: action_records.encode(Tally(3))}]
     assert orders(fresh(ANN)) == ["undo"]
-    assert all("It can be undone until 2026-09-21 14:23:20 UTC" in fresh(each) for each in (ANN, looks))
+    words = lambda html: re.sub(r"<[^>]+>", "", html)  # noqa: E731
+    assert all("It can be undone until 2026-09-21 14:23:20 UTC" in words(fresh(each)) for each in (ANN, looks))
     console.now_ms += 600_001
     assert ("Undo" in fresh(ANN), "undone" in fresh(ANN)) == (False, False)
 

@@ -10,7 +10,7 @@ from retry import clock
 from retry.console.folding import notes
 from retry.console.folding.notes import RESOLVED, Resolved
 from retry.console.folding.regrouping import CHANGE, Change
-from retry.console.reading import groups
+from retry.console.reading import group_states, groups
 from retry.console.reading.groups import GroupsCursor, Kind
 from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
 
@@ -63,7 +63,7 @@ def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.Monk
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
     def reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
-            return groups.find_reopened(connection)
+            return group_states.read_resolutions(connection).failed_later
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     ((_, group),) = since(replica, GroupsCursor())[1]
