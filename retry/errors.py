@@ -30,6 +30,7 @@ RetryError
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
+├── WriteNotShown          nothing: it is written, and is shown once the console has read it
 ├── CursorStale            go back to the first page
 ├── NotificationFailed     correct what the message names; what was not told is told again until it arrives
 ├── ActionRefused          ask for what the message names instead; nothing was done
@@ -236,6 +237,13 @@ class RebuildInProgress(RetryError):
     def __init__(self, progress: float) -> None:
         super().__init__(f"the topics are being read, {progress:.0%} so far; pages are shown when that is done")
         self.progress = progress
+
+
+class WriteNotShown(RetryError):
+    """Something that the console wrote is done, and the console has not read it yet: what it shows next may be of before."""
+
+    def __init__(self) -> None:
+        super().__init__("it is done, and this console does not show it yet; look again in some seconds, and do not do it again")
 
 
 class CursorStale(RetryError):

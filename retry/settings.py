@@ -75,7 +75,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_oidc_client_secret: path of a file with the secret that the provider gave it. None where it gave none.
       console_oidc_claim: what the provider says of a person that `console_oidc_roles` has lines for.
       console_oidc_roles: path of a file that says which role each value of that claim has.
+      console_proxy_from: addresses of a proxy that says in headers who asks, by commas, as `10.0.0.5,10.1.0.0/24`. Empty is none.
+      console_proxy_secret: path of a file with the secret that this proxy sends along.
+      console_proxy_roles: path of a file that says which role each of the groups has that this proxy tells.
       console_session_s: how long somebody stays signed in.
+      console_session_key: path of a file with a key that all consoles behind one address share, so that who has signed in at one
+        is known to all, also after a restart. None keeps sign-ins in each console alone.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
       console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
       console_notifications: path of a file of rules: who is told of new failures, holds and what is overdue, and where. None is
@@ -133,7 +138,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_oidc_client_secret: Path | None = None
     console_oidc_claim: str = "groups"
     console_oidc_roles: Path | None = None
+    console_proxy_from: str = ""
+    console_proxy_secret: Path | None = None
+    console_proxy_roles: Path | None = None
     console_session_s: int = 28_800
+    console_session_key: Path | None = None
     console_schedulers: str = ""
     console_advice: Path | None = None
     console_notifications: Path | None = None

@@ -31,10 +31,13 @@ from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, application, environment
+from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
+from retry.console.web.proxy_sign_in import ProxySignIn, parse_networks
 from retry.console.web.rights import Tokens
-from retry.console.web.sign_in import Origin, Sessions, SignIn
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import Origin, SignIn
 from retry.console.web.sign_in_pages import CALLBACK
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
@@ -156,8 +159,25 @@ def _sign_in(settings: Settings) -> SignIn:
     origin = Origin(bool(settings.console_tls_cert) or by_proxy, settings.console_url, by_proxy)
     tokens = Tokens(settings.console_tokens) if settings.console_tokens else None
     provider = _provider(settings) if settings.console_oidc_issuer else None
-    sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms)
-    return SignIn(sessions, tokens, provider, origin, clock.wall_ms)
+    seal = CookieSeal(settings.console_session_key)
+    sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms, seal=seal)
+    return SignIn(sessions, tokens, provider, origin, clock.wall_ms, seal=seal, proxy=_proxy(settings))
+
+
+def _proxy(settings: Settings) -> ProxySignIn | None:
+    """Return the proxy that says in headers who asks; None where no setting names one."""
+    given = {
+        "FROM": settings.console_proxy_from, "SECRET": settings.console_proxy_secret, "ROLES": settings.console_proxy_roles
+    }  # fmt: skip
+    if not any(given.values()):
+        return None
+    secret, roles = settings.console_proxy_secret, settings.console_proxy_roles
+    missing = next((name for name, value in given.items() if not value), None)
+    if missing is not None or secret is None or roles is None:
+        reason = "not set, and another of RETRY_CONSOLE_PROXY_* is: signing in by a proxy takes all three"
+        raise SettingsInvalid(f"RETRY_CONSOLE_PROXY_{missing}", reason)
+    networks, granted = parse_networks(settings.console_proxy_from), RolesOfClaims(roles, "", "RETRY_CONSOLE_PROXY_ROLES")
+    return ProxySignIn(networks, secret, granted, settings.console_session_s * 1_000, clock.wall_ms)
 
 
 def _provider(settings: Settings) -> Provider:

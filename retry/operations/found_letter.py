@@ -10,6 +10,7 @@ from typing import Any
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
 from retry.dead_letters.failure import Failure
+from retry.dead_letters.told_failure import read_failure
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Unopened
 from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference, letter_source
@@ -148,7 +149,9 @@ class FoundLetter:
 
     @cached_property
     def failure(self) -> Failure:
-        """The failure that the headers describe, read as at intake."""
+        """The failure that the headers describe, read as at intake; of a letter that is parked by reference, as that tells it."""
+        if self.value is None and (told := read_failure([*self.ours.items()])) is not None:
+            return told
         theirs = [header for header in self.headers if header[0] not in names.OURS]
         where = self.source or self.place
         record = Record(where, self.key, self.value, theirs, self.record.timestamp())

@@ -43,7 +43,8 @@ ELSEWHERE = {
     "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
     "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
     "console_tls_proxy", "console_oidc_issuer", "console_oidc_client_id", "console_oidc_client_secret", "console_oidc_claim",
-    "console_oidc_roles", "console_session_s", "console_notifications", "console_schedulers", "console_advice",
+    "console_oidc_roles", "console_proxy_from", "console_proxy_secret", "console_proxy_roles", "console_session_key",
+    "console_session_s", "console_notifications", "console_schedulers", "console_advice",
 }  # fmt: skip
 
 def environment(container: Object) -> dict[str, str]:

@@ -44,10 +44,13 @@ from retry.console.rows import (  # fmt: skip
 )
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, Routes, application, environment
+from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Provider
+from retry.console.web.proxy_sign_in import ProxySignIn
 from retry.console.web.rights import Tokens
-from retry.console.web.sign_in import Origin, Sessions, SignIn
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import Origin, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
 from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter
@@ -343,19 +346,22 @@ class Served:
 def served(
     replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
     url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
-    now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None,
+    now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None, key: Path | None = None,
+    proxy: ProxySignIn | None = None,
 ) -> Served:
     """The console's application.
 
     Args:
       tokens: lines of the file of tokens; empty where nobody has to sign in.
+      key: the file of a key that other consoles have, too.
     """
     replica, audit, found = replica or FakeReplica(), FakeAudit(), None
     if tokens:
         path = Path(_FOLDER.name) / f"tokens-{next(_FILES)}"
         path.write_text(tokens)
         found = Tokens(path)
-    sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)
+    seal, origin = CookieSeal(key), Origin(secure, url, behind_proxy)
+    sign_in = SignIn(Sessions(3_600_000, now_ms, seal=seal), found, provider, origin, now_ms, seal=seal, proxy=proxy)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
         settings or Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, needs
-from retry.errors import ActionRefused, FilterInvalid
+from retry.errors import ActionRefused, FilterInvalid, WriteNotShown
 from retry.operations.act.options import KINDS, OPTIONS_OF, ActOptions, OptionsInvalid
 from retry.operations.act.selection import says_states
 from retry.operations.letter_filter.parse import parse
@@ -247,7 +248,9 @@ def preview(request: Request) -> Response:
 def start(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     try:
-        actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
+        # Its own page says that it is started, also where nothing else is shown of it yet.
+        with suppress(WriteNotShown):
+            actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
     except (ActionRefused, OptionsInvalid) as refused:
         kept = console.previews.find_preview(found, viewer.name)
         if kept is None:
@@ -255,7 +258,6 @@ def start(request: Request) -> Response:
         # By an address of its own, so that whoever goes back or loads it again does not send the form once more.
         kept.refusal = str(refused)
         return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
-    standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), found) is not None)
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 

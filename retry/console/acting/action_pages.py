@@ -73,7 +73,6 @@ def submit_order(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
     actions.send_order(console, viewer, what, found, reason(request))
-    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
@@ -117,13 +116,6 @@ def page_of(console: Console, scope: Scope, after: str, most: int) -> tuple[list
 def _find_overview(console: Console, scope: Scope, found: str) -> ActionOverview:
     about = standing_actions.action(console.replica, scope, found)
     return demand_found(about, "there is no such action, or it is older than 30 days; a new one takes seconds")
-
-
-def _is_ordered(about: ActionOverview | None, what: str) -> bool:
-    """Whether an action is as an order wants it, or has come to its end before."""
-    if about is None or not about.left:
-        return True
-    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
 
 
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:

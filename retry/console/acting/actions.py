@@ -165,9 +165,11 @@ def _is_still_for(console: Console, viewer: Viewer, kept: KeptPreview) -> bool:
 
 
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
-    """Start what was previewed; where it has been started already, by whomever and from wherever, nothing is done.
+    """Start what was previewed, and return when the console shows it; where it has been started already, by whomever and from
+    wherever, nothing is done.
 
     Raises:
+      WriteNotShown: it is started, and not shown yet.
       ActionRefused: `expect` is not how many letters there are, is missing where they are many, or nothing can be done.
       RebuildInProgress: nobody sees yet what there is.
       HTTPException: as `find_preview`.
@@ -193,6 +195,7 @@ def start_action(console: Console, viewer: Viewer, action_id: str, expect: int |
         _start(console, viewer, found, found.found, expect)
         found.is_started = True
         console.previews.release(found)
+    standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), action_id) is not None)
 
 
 def demand_seen(console: Console) -> None:
@@ -228,11 +231,24 @@ def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, a
 
 
 def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
-    """Hold, resume or cancel an action; raises ActionRefused where nothing of it is left, or it is not held, and HTTPException
-    404 or 403."""
+    """Hold, resume or cancel an action, and return when the console shows that.
+
+    Raises:
+      ActionRefused: nothing of it is left, or it is not held.
+      WriteNotShown: it is ordered, and not shown yet.
+      HTTPException: 404 or 403.
+    """
     shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     overview.ORDERS[what](shards, about, viewer.name, reason)
+    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), action_id), what))
+
+
+def _is_ordered(about: overview.ActionOverview | None, what: str) -> bool:
+    """Whether an action is as an order wants it, or has come to its end before."""
+    if about is None or not about.left:
+        return True
+    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
 
 
 def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:

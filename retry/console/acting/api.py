@@ -151,7 +151,9 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 @needs(Role.VIEWER)
 def answer_now(request: Request) -> Response:
     replica, scope = console_of(request).replica, viewer_of(request).scope()
-    return respond_json(api_answers.build_now_object(replica.load_now(scope), replica.freshness(), scope))
+    # Asked first: what is shown then is at least as fresh as that says.
+    freshness = replica.freshness()
+    return respond_json(api_answers.build_now_object(replica.load_now(scope), freshness, scope))
 
 
 @needs(Role.VIEWER, "q", "after", "limit")

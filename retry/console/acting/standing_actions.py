@@ -15,7 +15,7 @@ from retry.console.rows import LetterRow, Page, Scope
 from retry.console.web.app import Console
 from retry.console.web.filters import asks_payload
 from retry.console.web.rights import Role, Viewer, demand_role
-from retry.errors import RebuildInProgress
+from retry.errors import RebuildInProgress, WriteNotShown
 from retry.operations.act.action_report import like_these
 from retry.operations.act.overview import ActionOverview, failed_again
 from retry.operations.control_requests import ShardNumbers
@@ -111,18 +111,20 @@ def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
 
 # Waits a moment for the replica to show what was just done, so that the page that follows does not show what was before.
 
-WITHIN_S = 3.0
+WITHIN_S = 5.0
 _POLL_S = 0.05
 
 
 def await_shown(holds: Callable[[], bool]) -> None:
-    """Return once it holds, or after three seconds; what was done is done whether it is shown or not."""
+    """Return once it holds; raises WriteNotShown after five seconds: whoever looks next may see what was before."""
     deadline = clock.Deadline(WITHIN_S)
     try:
-        while not holds() and not deadline.has_passed():
+        while not holds():
+            if deadline.has_passed():
+                raise WriteNotShown
             clock.pause(_POLL_S)
     except RebuildInProgress:
-        return
+        raise WriteNotShown from None
 
 
 # The changelog's partitions, as what is done from the console needs them: asked anew each time, since they may have grown.

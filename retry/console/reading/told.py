@@ -26,7 +26,7 @@ class ToldEvents:
     """
 
     def __init__(
-        self, write: Callable[[Mapping[str, Record | None]], None], reading: Callable[[], AbstractContextManager[Connection]]
+        self, write: Callable[[Mapping[str, Record | None]], object], reading: Callable[[], AbstractContextManager[Connection]]
     ) -> None:
         self._write, self._reading = write, reading
 

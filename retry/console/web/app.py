@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from retry.console.acting.previews import Previews
     from retry.console.acting.running_ramps import RampLines
     from retry.console.web.live import Live
-    from retry.console.web.sign_in import Session, SignIn
+    from retry.console.web.sessions import Session
+    from retry.console.web.sign_in import SignIn
 
 _Found = TypeVar("_Found")
 # In the order in which they are shown; a page that no module serves is left out.
@@ -184,7 +185,8 @@ def render_page(
     `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static file.
     """
     console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
-    freshness = console.replica.freshness()
+    # As of before what is shown was looked up, so that it is at least as fresh as the page says.
+    freshness = getattr(request.state, "freshness", None) or console.replica.freshness()
     shared = {
         "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,

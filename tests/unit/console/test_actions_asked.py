@@ -54,7 +54,7 @@ class Kafka:
         self.fault: Exception | None = None
         self.starting = threading.Event()
         self.starting.set()
-        monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
+        monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
         shards = SimpleNamespace(admin=None, count=1, now_ms=lambda: NOW_MS)
         monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: shards)
         monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)

@@ -94,7 +94,7 @@ def console() -> Served:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
     standing = SimpleNamespace(admin=None, list_records=lists.CopiedControls(console().replica.controls()).list_records)
-    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.0)
+    monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: standing)
     for module in (action_pages, api):
         monkeypatch.setattr(module, "list_member_results", lambda *_: iter([]))
