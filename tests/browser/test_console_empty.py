@@ -22,7 +22,7 @@ SAID = {
     "/": "Nothing waits.", "/failures": "Nothing fails.", "/letters": "Nothing waits.", "/actions": "Nothing was asked for",
     "/pauses": "Nothing is paused.", "/policies": "The policy file that this console has read last",
     "/schedules": "No schedule waits.", "/tasks": "No task waits for its next run.", "/timers": "No timer waits.",
-    "/audit": "Nothing was done yet.",
+    "/audit": "Nothing was done yet.", "/workers": "No worker was heard of within a week.",
 }  # fmt: skip
 
 
