@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
 from retry.console.rows import (  # fmt: skip
@@ -31,7 +32,6 @@ from retry.console.rows import (  # fmt: skip
     SavedFilter,
     Scope,
     ShardState,
-    Split,
     WorkerState,
 )
 from retry.console.web.app import Console
@@ -133,6 +133,7 @@ class FakeReplica:
     breakers: tuple[BreakerState, ...] = ()
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     audited: Sequence[AuditRow] = ()
+    before: tuple[PastEvent, ...] = ()
     control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
 
     def _seen(self, scope: Scope) -> list[LetterRow]:
@@ -178,8 +179,15 @@ class FakeReplica:
     def in_group(self, group_id: str) -> Predicate:
         return lambda letter: letter.fingerprint == group_id
 
-    def splits(self, scope: Scope, group_id: str) -> list[Split]:
-        return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
+    def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
+        common = (
+            CommonValue("topic", "orders.DLT", 2), CommonValue("topic", "refunds.DLT", 1),
+            CommonValue("partition", "3", 2, "orders.DLT"), CommonValue("version", "2.14.1", 3),
+            CommonValue("frames", "a.B.c\nd.E.f", 3),
+        )  # fmt: skip
+        first = NOW_MS // period.bar_ms - period.bars + 1
+        bars = [FailureBar(n * period.bar_ms, (n + 1) * period.bar_ms, 3) for n in range(first, first + period.bars)]
+        return GroupDetails(tuple(bars), common, (Recovery(1, 10, 4, 1),), self.before)
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         self.asked.append((scope, letter_filter, after, limit))

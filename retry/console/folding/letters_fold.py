@@ -174,6 +174,8 @@ class ChangelogFold:
         left = LeftLetter(topic, partition, offset, ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None)
         if ended.record is not None:
             cell, lineage = ended.record.cell, ended.record.lineage
+            if ended.record.action is not None:
+                self._cells.note_action(self._cells.id_of(cell), ended.record.action)
         elif gone is not None:
             cell, lineage = self._cells.cell_of(gone.cell), gone.lineage
         else:

@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS, SLOT_MS
-from retry.console.folding.regrouping import SPLIT_BY, Regrouping
+from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import letters
 from retry.console.reading.letter_search import LetterSearch
 from retry.console.reading.lists import select_teams
-from retry.console.rows import COUNT_MAX, Group, Page, Scope, Split
+from retry.console.rows import COUNT_MAX, Group, Page, Scope
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
 HOURS = 24
 NAMES_MAX = 20
 _NO_NOTE = notes.Note("", "", "", "", 0)
 # A group, and what it was split into, whose ids begin with its own.
-_OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
+OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
 
 
 class Counted(NamedTuple):
@@ -76,19 +76,6 @@ def current_id(connection: sqlite3.Connection, group_id: str) -> str:
     return Regrouping.read_notes(connection).resolve_group(group_id)
 
 
-def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
-    """Count letters of a group by each of `SPLIT_BY`, at most 20 values of each, most letters first; see `Replica.splits`."""
-    found: list[Split] = []
-    cells = bind_ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
-    for by in SPLIT_BY:
-        values = select_rows(
-            connection, (by.replace("-", "_"), "sum(letters)"),
-            "FROM cells WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?", (cells, NAMES_MAX),
-        )  # fmt: skip
-        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in values]
-    return found
-
-
 def resolved_groups(connection: sqlite3.Connection) -> dict[str, int]:
     """Groups about which nothing is to be done, with the moment until which that holds; none with a later failure."""
     return {group: until_ms for group, until_ms, last_ms in _list_resolved(connection) if last_ms <= until_ms}
@@ -129,7 +116,7 @@ def _of_cells(connection: sqlite3.Connection, cells: Iterable[tuple[int, int]]) 
 
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
     in_scope, teams = select_teams(scope)
-    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0{in_scope}"
+    of_group = f"FROM cells WHERE {OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0{in_scope}"
     return [(number, letters) for number, letters in select_rows(connection, ("id", "letters"), of_group, (group_id, *teams))]
 
 
@@ -137,11 +124,11 @@ def _build_group(connection: sqlite3.Connection, scope: Scope, counted: Counted,
     in_scope, teams = select_teams(scope)
     cells = select_rows(
         connection, ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint"),
-        f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded'){in_scope} ORDER BY letters DESC",
+        f"FROM cells WHERE {OF_GROUP} AND state IN ('waiting', 'parked', 'discarded'){in_scope} ORDER BY letters DESC",
         (counted.group, *teams),
     )  # fmt: skip
     columns = ("team", "topic", "id", "cause", "first_ms", "last_ms")
-    outcomes = select_rows(connection, columns, f"FROM outcome_cells WHERE {_OF_GROUP}{in_scope}", (counted.group, *teams))
+    outcomes = select_rows(connection, columns, f"FROM outcome_cells WHERE {OF_GROUP}{in_scope}", (counted.group, *teams))
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
     trend, sent, came_back, pending = _load_outcome_counts(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)

@@ -18,9 +18,10 @@ from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
 from retry.console.reading import groups, letters, lists, now
+from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
-from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
+from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
 from retry.operations.letter_filter.predicate import Predicate
@@ -203,10 +204,10 @@ class Replica:
             is_in = Regrouping.read_notes(connection).in_group(group_id)
         return lambda letter: is_in(FoundFailure(letter))
 
-    def splits(self, scope: Scope, group_id: str) -> list[Split]:
-        """Count letters of a group by what they have in common: top frames, topic, consumer group and attempt."""
+    def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
+        """Count when letters of a group failed and what they have in common, and list what was done about it."""
         with self._reading() as connection:
-            return groups.splits(connection, scope, group_id)
+            return DetailsQuery(connection, scope, group_id, clock.wall_ms()).load(period)
 
     def kinds_since(self, seen: groups.GroupsCursor) -> tuple[groups.GroupsCursor, list[groups.Kind]]:
         """Kinds of failures of what came since then; of all teams. Begin with `GroupsCursor()`."""

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry.console.web import answers, failures, formats, letter, letters, now, sign_in_pages
+from retry.console.web import answers, failures, formats, group, letter, letters, now, sign_in_pages
 from retry.console.web.app import NAV, Console, console_of
 from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
@@ -74,7 +74,7 @@ def _asset(path: Path) -> Asset:
 Routes = Callable[[Console], list[Route]]
 _TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
 OWN: tuple[Routes, ...] = (
-    sign_in_pages.build_routes, now.build_routes, failures.build_routes, failures.build_group_routes, letters.build_routes,
+    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes,
     letter.build_routes,
 )  # fmt: skip
 
