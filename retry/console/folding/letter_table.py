@@ -59,9 +59,7 @@ class Cells:
             self._cache_cell(number, found)
         return found
 
-    def count(
-        self, number: int, by: int, due_ms: int | None, partition: int | None, times: Iterable[int | None] = ()
-    ) -> None:
+    def count(self, number: int, by: int, due_ms: int | None, partition: int | None, times: Iterable[int | None] = ()) -> None:
         """Count a letter that comes (`by` is 1), with the times of its failures, or goes (-1)."""
         self._letters[number] += by
         if partition is not None:

@@ -218,9 +218,9 @@ def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int,
     """Ids of the letters that come into question; None where no term of the filter leaves so few of them."""
     for part in conjuncts(letter_filter):
         if isinstance(part, Term) and isinstance(part.value, Range) and part.field == "failed":
-            found = _by_failure(connection, part.value, most, now_ms)
-            if len(found) <= most:
-                return found
+            failed = _by_failure(connection, part.value, most, now_ms)
+            if len(failed) <= most:
+                return failed
         if isinstance(part, Term) and isinstance(part.value, Glob) and part.field in ("key", "message"):
             found = (_by_key if part.field == "key" else _by_message)(connection, part.value, most)
             if found is not None and len(found) <= most:

@@ -30,7 +30,8 @@ _IN = "IN (SELECT value FROM json_each(?))"
 
 
 class Period(NamedTuple):
-    """A stretch of time that ends now, in bars of equal length; a narrow screen has `joined` of them as one."""
+    """A stretch of time up to now, in bars of equal length; a narrow screen has `joined` of them as one, which are whole hours or
+    days: so the last may not have begun yet."""
 
     name: str
     bar_ms: int
@@ -40,7 +41,7 @@ class Period(NamedTuple):
 
 PERIODS = {
     each.name: each for each in (
-        Period("1h", 2 * MINUTE_MS, 30, 3), Period("24h", HOUR_MS, 24, 2), Period("7d", 6 * HOUR_MS, 28, 4),
+        Period("1h", 3 * MINUTE_MS, 20, 2), Period("24h", HOUR_MS, 24, 2), Period("7d", 8 * HOUR_MS, 21, 3),
     )
 }  # fmt: skip
 
@@ -50,7 +51,7 @@ class FailureBar(NamedTuple):
 
     from_ms: int
     to_ms: int
-    count: int
+    failed: int
 
 
 class CommonValue(NamedTuple):
@@ -58,7 +59,7 @@ class CommonValue(NamedTuple):
 
     by: str
     value: str | None
-    count: int
+    letters: int
     topic: str = ""
 
 
@@ -104,11 +105,11 @@ def join_bars(bars: Iterable[FailureBar], joined: int) -> Iterator[FailureBar]:
     """Make one bar of several that follow on each other.
 
     >>> list(join_bars([FailureBar(0, 1, 5), FailureBar(1, 2, 7)], 2))
-    [FailureBar(from_ms=0, to_ms=2, count=12)]
+    [FailureBar(from_ms=0, to_ms=2, failed=12)]
     """
     each = iter(bars)
     for some in zip(*[each] * joined, strict=True):
-        yield FailureBar(some[0].from_ms, some[-1].to_ms, sum(bar.count for bar in some))
+        yield FailureBar(some[0].from_ms, some[-1].to_ms, sum(bar.failed for bar in some))
 
 
 class DetailsQuery:
@@ -136,7 +137,7 @@ class DetailsQuery:
     def _build_bars(self, period: Period) -> Iterator[FailureBar]:
         table, unit, unit_ms = ("minutes", "minute", MINUTE_MS) if period.bar_ms < HOUR_MS else ("hours", "hour", HOUR_MS)
         units = period.bar_ms // unit_ms
-        first = self._now_ms // period.bar_ms - period.bars + 1
+        first = (self._now_ms // (period.bar_ms * period.joined) + 1) * period.joined - period.bars
         counts = dict(select_rows(
             self._connection, (f"{unit} / {units}", "sum(failed)"),
             f"FROM outcome_{table} WHERE cell {_IN} AND {unit} >= ? AND {unit} < ? GROUP BY 1",

@@ -27,13 +27,13 @@ _BAR = Markup(
 
 def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], what: str) -> Markup:
     """Draw the bars over a line of times; `link` gives the address that a bar leads to."""
-    most, wide = nice_most(max(bar.count for bar in bars)), 100 / len(bars)
+    most, wide = nice_most(max(bar.failed for bar in bars)), 100 / len(bars)
     top = _BASE - _HIGH
     parts = [_LINE.format(y) for y in (top, _BASE - _HIGH // 2, _BASE)]
     for n, bar in enumerate(bars):
-        if bar.count:
-            high = max(2, round(_HIGH * bar.count / most))
-            told = f"{describe_time(bar)}: {bar.count:,} failed"
+        if bar.failed:
+            high = max(2, round(_HIGH * bar.failed / most))
+            told = f"{describe_time(bar)}: {bar.failed:,} failed"
             x, inner = n * wide, wide * 0.8
             parts.append(_BAR.format(link(bar), told, told, x, wide, _BASE, x + wide * 0.1, _BASE - high, inner, high))
     step = next(each for each in range(1, len(bars) + 1) if len(bars) % each == 0 and len(bars) // each <= _LABELS_MAX)
@@ -48,7 +48,8 @@ def nice_most(most: int) -> int:
     [2, 2, 4, 10, 20, 50, 100, 2000]
     """
     powers = takewhile(lambda power: power <= 10 * max(1, most), (10**n for n in range(30)))
-    return next(each for power in powers for each in (2 * power, 4 * power, 5 * power, 10 * power) if each >= most and each % 2 == 0)
+    ends = (step * power for power in powers for step in (2, 4, 5, 10))
+    return next(end for end in ends if end >= most and end % 2 == 0)
 
 
 def format_filter(bar: FailureBar) -> str:

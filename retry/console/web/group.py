@@ -32,7 +32,8 @@ _SPLITS = frozenset({"topic", "consumer-group", "attempt", "frames"})
 _ACTION_MS = 30 * 86_400_000
 _DONE = {
     "retry": "retried", "redirect": "redirected", "park": "parked", "discard": "discarded", "edit": "edited", "patch": "patched",
-    "undo": "brought back", "erase": "erased", "note": "wrote", "resolved": "resolved it", "merged": "merged", "split": "split it",
+    "undo": "brought back", "erase": "erased", "note": "wrote", "resolved": "resolved it", "merged": "merged",
+    "split": "split it",
 }  # fmt: skip
 
 
@@ -71,12 +72,14 @@ def _build_page(console: Console, sight: Sight, wanted: str, period: Period) -> 
     """Collect the template variables for the page of one group; raises HTTPException 404 where there is none."""
     replica, scope = console.replica, sight.scope
     group = demand_found(replica.find_group(scope, wanted), "there is no such kind of failures, or no letter of it any more")
-    details, letters_q, file = replica.load_group_details(scope, group.id, period), _format_filter(group), console.settings.console_advice
+    details, letters_q = replica.load_group_details(scope, group.id, period), filters.exactly("group", group.id)
+    file = console.settings.console_advice
     teams = teams_of(replica, group)
     # They name kinds and people of each of these teams.
     changes = replica.notes.changes(group.id) if scope is None or scope.issuperset(teams) else []
     return {
         "group": group, "letters_q": letters_q, "changes": changes, "chart": _draw(details, letters_q, period),
+        "several_topics": len({each.topic for each in details.common if each.topic}) > 1,
         "periods": tuple(PERIODS), "common": _group_common(details, letters_q), "recovery": details.recovery,
         "before": details.before, "done": _DONE, "actions_since_ms": console.clock_ms() - _ACTION_MS,
         "advice": None if file is None else find_group_advice(file, group), "has_advice": file is not None,
@@ -90,8 +93,8 @@ def _draw(details: GroupDetails, letters_q: str, period: Period) -> Chart:
 
     narrow, what = list(join_bars(details.bars, period.joined)), f"Failures of the last {period.name}, as links to their letters"
     return Chart(
-        period.name, draw_chart(details.bars, link, what), nice_most(max(bar.count for bar in details.bars)),
-        draw_chart(narrow, link, what), nice_most(max(bar.count for bar in narrow)),
+        period.name, draw_chart(details.bars, link, what), nice_most(max(bar.failed for bar in details.bars)),
+        draw_chart(narrow, link, what), nice_most(max(bar.failed for bar in narrow)),
     )  # fmt: skip
 
 
@@ -113,10 +116,6 @@ def _narrow_filter(each: CommonValue, letters_q: str) -> str | None:
         return f"{letters_q} -{each.by}:*" if each.by not in ("attempt", "partition") else None
     of_topic = f" {filters.exactly('topic', each.topic)}" if each.topic else ""
     return f"{letters_q}{of_topic} {filters.exactly(each.by, each.value)}"
-
-
-def _format_filter(group: Group) -> str:
-    return filters.exactly("group", group.id)
 
 
 def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 EXAMPLES = {
     "team": "team:payments", "state": "state:parked", "exception": "exception:*.GatewayTimeout", "cause": "cause:java.net.*",
     "message": 'message:"card declined"', "topic": "topic:payments.orders.DLT", "partition": "partition:2",
-    "consumer-group": "consumer-group:billing", "version": "version:2.14.1",
-    "key": "key:4711", "header": "header.tenant:acme", "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m",
-    "failed": "failed:2026-01-31T12:00..2026-01-31T13:00", "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d", "value": "value.$.order.id=4711",
+    "consumer-group": "consumer-group:billing", "version": "version:2.14.1", "key": "key:4711", "header": "header.tenant:acme",
+    "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m", "failed": "failed:2026-01-31T12:00..2026-01-31T13:00",
+    "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d", "value": "value.$.order.id=4711",
 }  # fmt: skip
 # What operators have merged and split of kinds of failures; see `retry.console.folding.regrouping`.
 GROUP = "group"

@@ -155,7 +155,7 @@ def test_a_group_can_be_split_by_the_top_frames_of_its_root_cause(replica: Given
         replica.fold(OWN.changelog, entry(n, headers=failure("a.A", "m", ("kafka_dlt-exception-stacktrace", stack(method)))))
     (group,) = replica.groups()
     common = details(replica, group.id).common
-    frames = {each.value: each.count for each in common if each.by == "frames"}
+    frames = {each.value: each.letters for each in common if each.by == "frames"}
     top = {method: "\n".join(f"com.acme.{method}.call{n}" for n in range(3)) for method in ("Pay", "Ship")}
     assert frames == {top["Pay"]: 2, top["Ship"]: 1}
     assert {(each.by, each.value) for each in common} >= {("topic", "orders.DLT"), ("attempt", "1"), ("consumer-group", None)}
