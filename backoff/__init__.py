@@ -41,8 +41,7 @@ from backoff.cron import Cron
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
-from backoff.jitter import JITTERS
-from backoff.policy import Decision, Park, Policy, RetryAt
+from backoff.policy import JITTERS, Decision, Park, Policy, RetryAt
 from backoff.rate_limit import Bucket, Limit
 
 __all__ = [

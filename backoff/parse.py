@@ -17,8 +17,7 @@ from backoff import calendar
 from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.jitter import JITTERS, Jitter, full
-from backoff.policy import Policy
+from backoff.policy import JITTERS, Jitter, Policy, full
 from backoff.rate_limit import rate
 
 __all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]

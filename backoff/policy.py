@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backoff.calendar import Calendar
-from backoff.jitter import Jitter
 
 Curve = Callable[[int], int]
+Jitter = Callable[[int, float], int]
 
 
 class RetryAt(NamedTuple):
@@ -90,3 +90,57 @@ class Policy:
         if max(due_at_ms, now_ms) - first_failed_at_ms > self.max_age_ms:
             return _MAX_AGE
         return due_at_ms
+
+
+# How much of a delay is left to chance, so that what failed together does not come back together.
+
+_STEPS, _STEP_MS_MAX = 1_024, 1_000
+
+
+def none(delay_ms: int, draw: float) -> int:  # noqa: ARG001 - one signature for every jitter
+    """The delay as it is.
+
+    >>> none(10_000, 0.7)
+    10000
+    """
+    return delay_ms
+
+
+def full(delay_ms: int, draw: float) -> int:
+    """Uniform from 0 to the delay: spreads a burst best, and may retry at once.
+
+    >>> full(10_000, 0.0), full(10_000, 0.5), full(10_000, 0.9999999)
+    (0, 5004, 10000)
+    """
+    return _draw(delay_ms, delay_ms, draw)
+
+
+def equal(delay_ms: int, draw: float) -> int:
+    """Half fixed, half uniform: from half the delay to the delay.
+
+    >>> equal(10_000, 0.0), equal(10_000, 0.5), equal(10_000, 0.9999999)
+    (5000, 7502, 10000)
+    """
+    half_ms = delay_ms // 2
+    return delay_ms - half_ms + _draw(half_ms, delay_ms, draw)
+
+
+def proportional(delay_ms: int, draw: float) -> int:
+    """Uniform within 10 % of the delay, on both sides; below 10 ms the delay as it is.
+
+    >>> proportional(10_000, 0.0), proportional(10_000, 0.5), proportional(10_000, 0.9999999)
+    (9000, 9999, 11000)
+    """
+    tenth_ms = delay_ms // 10
+    return delay_ms - tenth_ms + _draw(2 * tenth_ms, delay_ms, draw)
+
+
+def _draw(span_ms: int, delay_ms: int, draw: float) -> int:
+    """Uniform from 0 to the span, in steps, of which the last one ends with the span."""
+    step_ms = max(1, min(delay_ms // _STEPS, _STEP_MS_MAX))
+    last = span_ms // step_ms
+    step = int((last + 1) * draw)
+    return step * step_ms if step < last else span_ms
+
+
+JITTERS: dict[str, Jitter] = {"none": none, "full": full, "equal": equal, "proportional": proportional}

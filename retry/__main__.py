@@ -14,19 +14,17 @@ from retry.cli.actions import actions, audit
 from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
-from retry.cli.discover import discover
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
 from retry.cli.migrate import migrate
 from retry.cli.output import discard_output, say
 from retry.cli.pause import pause, pauses, reschedule, resume
-from retry.cli.policies import policies, size
+from retry.cli.policies import discover, policies, size
 from retry.cli.provision import acls, keys, topics
-from retry.cli.servers import api, console
+from retry.cli.servers import api, broker, console, scheduler, worker
 from retry.cli.tasks import tasks
 from retry.cli.verify import verify
-from retry.cli.worker import broker, scheduler, worker
 from retry.errors import RetryError
 from retry.printable import is_text
 

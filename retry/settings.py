@@ -76,7 +76,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_oidc_roles: path of a file that says which role each value of that claim has.
       console_session_s: how long somebody stays signed in.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
-      console_advice: path of what `retry analytics advise --json` wrote, which the pages of policies and of one failure show. None is none.
+      console_advice: path of what `retry analytics advise --json` wrote, which the pages of policies and of a failure
+        show. None is none.
       console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.

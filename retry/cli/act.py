@@ -12,7 +12,7 @@ import click
 
 from retry import clock
 from retry.cli import act_output, options
-from retry.cli.options import TERMS, Moment
+from retry.cli.options import TERMS, Moment, add_options
 from retry.cli.output import REFUSED, exit_where_refused, say
 from retry.cli.policies import Duration
 from retry.errors import ActionRefused
@@ -33,33 +33,30 @@ _NAMES = {"set_headers": "--set-header", "removed": "--remove-header", "value": 
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
-def kind_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what is to become of letters."""
-    for option in reversed([
-        click.option("--at", type=Moment(), help="retry, redirect: due at this time, or so long from now. By default now."),
-        click.option("--spread", type=Duration(), help="retry, redirect: due evenly over so long from now on, in random order."),
-        click.option("--postpone", type=Duration(), help="retry, redirect: due so much later than they are now."),
-        click.option(
-            "--ramp/--no-ramp", default=None,
-            help="retry, redirect: in steps, a few first; each goes on if enough of those before recover. The default over "
-            "1,000 letters that are due now.",
-        ),
-        click.option(
-            "--keep", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
-            help="ramp: the part of letters that must recover. By default 0.9.",
-        ),
-        click.option("--settle", type=Duration(), help="ramp: wait so long once consumers have read a step. By default 10s."),
-        click.option("--silence", type=Duration(), help="ramp: wait so long where no consumer group is named. By default 2m."),
-        click.option("--to", metavar="TOPIC", help="redirect: the topic; the policy of each letter must allow it."),
-        click.option("--value-file", type=FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
-        click.option(
-            "--header", "--set-header", "set_headers", multiple=True, metavar="NAME=VALUE", help="edit, patch: set a header.",
-        ),
-        click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
-        click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),
-    ]):  # fmt: skip
-        command = option(command)
-    return command
+# What is to become of letters.
+kind_options = add_options(
+    click.option("--at", type=Moment(), help="retry, redirect: due at this time, or so long from now. By default now."),
+    click.option("--spread", type=Duration(), help="retry, redirect: due evenly over so long from now on, in random order."),
+    click.option("--postpone", type=Duration(), help="retry, redirect: due so much later than they are now."),
+    click.option(
+        "--ramp/--no-ramp", default=None,
+        help="retry, redirect: in steps, a few first; each goes on if enough of those before recover. The default over "
+        "1,000 letters that are due now.",
+    ),
+    click.option(
+        "--keep", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+        help="ramp: the part of letters that must recover. By default 0.9.",
+    ),
+    click.option("--settle", type=Duration(), help="ramp: wait so long once consumers have read a step. By default 10s."),
+    click.option("--silence", type=Duration(), help="ramp: wait so long where no consumer group is named. By default 2m."),
+    click.option("--to", metavar="TOPIC", help="redirect: the topic; the policy of each letter must allow it."),
+    click.option("--value-file", type=FILE, metavar="FILE", help="edit: the new value; - reads standard input."),
+    click.option(
+        "--header", "--set-header", "set_headers", multiple=True, metavar="NAME=VALUE", help="edit, patch: set a header.",
+    ),
+    click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
+    click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),
+)  # fmt: skip
 
 
 def request(kind: str, options: ActOptions, framing: Callable[[], SchemaFrames] | None = None, **about: str) -> Request:

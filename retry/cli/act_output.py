@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import orjson
-
 from retry.cli.output import say, say_json, say_lines
 from retry.clock import Deadline, iso
 
@@ -26,7 +24,7 @@ def print_preview(found: Preview, *, as_json: bool) -> None:
 
     chosen, action = found.chosen, found.request.action
     if as_json:
-        say_json(orjson.dumps(preview_object(found)))
+        say_json(preview_object(found))
         return
     say(f"{chosen.count:,} letters to {action.kind}" + (f" to {action.target}" if action.target else ""))
     for name, groups in chosen.groups.items():
@@ -68,12 +66,12 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
 
 
 def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:
-    from retry.operations.act.action_report import tally_object
+    from retry.operations.act.action_report import describe_order, tally_object
 
     tally, held = following.tally, following.held
     if as_json:
         about = {"action": action_id.hex(), "kind": action.kind, "members": action.members, **tally_object(tally)}
-        say_json(orjson.dumps({**about, "shards_left": left, "held": None if held is None else held.reason}))
+        say_json({**about, "shards_left": left, "held": describe_order(held)})
     else:
         say(told_tally(tally))
     if held is not None:

@@ -6,16 +6,13 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
-import orjson
 
 from retry.cli.act import start_action
 from retry.cli.act_output import told_tally
-from retry.cli.options import NEWEST, POLICIES, Moment, identify_user, listing
+from retry.cli.options import NEWEST, POLICIES, Moment, add_options, identify_user, listing
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import iso, wall_ms
@@ -29,13 +26,10 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
-def _add_order_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
-        click.option("--reason", default="", help="Why, in your words."), click.argument("action", metavar="ID"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_add_order_options = add_options(
+    click.argument("action", metavar="ID"), click.option("--reason", default="", help="Why, in your words."),
+    click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
+)  # fmt: skip
 
 
 @click.group(invoke_without_command=True)
@@ -51,7 +45,7 @@ def actions(context: click.Context, as_json: bool) -> None:
 
     found = overviews(shards)
     for about in found:
-        say_json(orjson.dumps(action_object(about))) if as_json else say(_format_action(about))
+        say_json(action_object(about)) if as_json else say(_format_action(about))
     if not found:
         say("no action was asked for", err=True)
 
@@ -73,7 +67,7 @@ def show(action: str, policies: str | None, newest: int) -> None:
     if about.action.ramp is not None:
         about = with_failed(shards, about)
     new = count_arrived(listing(policies, newest), about.action, wall_ms()) if about.left else None
-    say_json(orjson.dumps({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, option=orjson.OPT_INDENT_2))
+    say_json({**action_object(about), "new_failures": new, "ramp": ramp_object(about)}, indented=True)
 
 
 @actions.command()
@@ -92,7 +86,7 @@ def members(action: str, as_json: bool) -> None:
         say(_csv(MEMBER_COLUMNS))
     for each in list_member_results(settings, shards, about):
         row = member_row(each)
-        say_json(orjson.dumps(row)) if as_json else say(_csv(tuple(row.values())))
+        say_json(row) if as_json else say(_csv(tuple(row.values())))
 
 
 @actions.command()
@@ -190,7 +184,7 @@ def audit(action: str, since: int, as_json: bool) -> None:
     settings, count = from_environment(), 0
     for record in Audit(settings, client_config.admin(settings)).read_records(since, action):
         count += 1
-        say_json(msgspec.json.encode(record)) if as_json else say(_format_record(record))
+        say_json(record) if as_json else say(_format_record(record))
     if not count:
         say("the audit has nothing of that", err=True)
 

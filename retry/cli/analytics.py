@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from retry.cli.options import add_options
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
 from retry.errors import RetryError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from retry.analytics.datasets import Recorded
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 # Some million events. Ten million have 251 MB, and a report on them takes 0.6 of the CPU with Java's second compiler.
 LARGE_BYTES = 64 << 20
 
@@ -37,16 +35,16 @@ _RETRY_TOPIC = click.option(
 )
 
 
-def dataset_options(command: _Command) -> _Command:
-    """The options of every question: `--data`, `--retry-topic`, `--settle`, `--memory`; see `open_recorded`."""
-    data = click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka.")
-    settle = click.option(
+# The options of every question; see `open_recorded`.
+dataset_options = add_options(
+    click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka."),
+    _RETRY_TOPIC,
+    click.option(
         "--settle", "settle_ms", type=Duration(), default="10m", show_default=True,
         help="How long after its consumer group has committed past it a retry can still fail.",
-    )  # fmt: skip
-    for option in (_MEMORY, settle, _RETRY_TOPIC, data):
-        command = option(command)
-    return command
+    ),
+    _MEMORY,
+)  # fmt: skip
 
 
 @click.group()
@@ -88,7 +86,7 @@ def ingest(data: str, continuous: bool, every_ms: int, batch_records: int, retry
         while not stop.is_set():
             next_pass = Deadline(every_ms / 1_000)
             try:
-                say_json(json.dumps(job.run()))
+                say_json(job.run())
             except Stopped:
                 break
             if not continuous:
@@ -112,7 +110,7 @@ def compact(data: str, keep_ms: int, memory: str) -> None:
         from retry.analytics.compact import Compaction
 
         done = Compaction(session, absolute(data), keep_ms=keep_ms).run()
-        say_json(json.dumps({name: each._asdict() for name, each in done.items()}))
+        say_json({name: each._asdict() for name, each in done.items()})
 
 
 @analytics.command()
@@ -122,7 +120,7 @@ def prepare() -> None:
     The file, of some 170 MB, lies in the cache; its path is printed. To make it takes half a minute and a gigabyte of memory.
     """
     try:
-        from retry.analytics.prepare import prepare as made
+        from retry.analytics.findings import prepare as made
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from None
     say(str(made()))

@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,8 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_backtest: bo
         found = _run_backtest(_read(now), now, keep, enough, PeriodOptions(**options))
         _say(found, _backtest_lines(found), as_json)
         return
-    from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import add_rules, difference, list_advice
+    from retry.analytics.advice.replay import plan_delays
     from retry.analytics.advice.summary import advice_by_kind, saving, worth
 
     text = _read(now)
@@ -91,7 +90,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
 
 def _run_backtest(text: str, now: str, keep: float, enough: int, options: PeriodOptions) -> dict[str, Any]:
     from retry.analytics.advice.compare import backtest
-    from retry.analytics.advice.plan import plan_delays
+    from retry.analytics.advice.replay import plan_delays
     from retry.analytics.advice.summary import advice_by_kind
 
     with analytics_options.older_and_newer("retry-backtest", options) as (older, newer):
@@ -116,7 +115,7 @@ def _backtest_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _say(result: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    say_json(json.dumps(result)) if as_json else say_lines(lines)
+    say_json(result) if as_json else say_lines(lines)
 
 
 def _write(new: Path | None, text: str, as_json: bool) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from retry import clock
 from retry.cli.analytics import dataset_options, open_recorded
-from retry.cli.options import Moment
+from retry.cli.options import Moment, add_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from retry.analytics.decisions import Decisions
 
 Row = dict[str, Any]
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -38,16 +37,17 @@ class PeriodOptions(NamedTuple):
     until_ms: int | None
 
 
-def period(command: _Command) -> _Command:
-    """The options of `dataset_options`, `--since` and `--until`; see `PeriodOptions`."""
-    since = click.option(
+# What `PeriodOptions` has.
+period = add_options(
+    dataset_options,
+    click.option(
         "--since", "since_ms", type=Moment(ago=True), default="0",
         help="Only letters whose first failure is since: ISO time, epoch ms, or 7d for seven days ago.",
-    )  # fmt: skip
-    until = click.option(
+    ),
+    click.option(
         "--until", "until_ms", type=Moment(ago=True), help="What was known then: nothing that was recorded later. As --since."
-    )
-    return dataset_options(since(until(command)))
+    ),
+)  # fmt: skip
 
 
 @contextmanager

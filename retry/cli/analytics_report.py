@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,7 +62,7 @@ def report(
         drawing = None if file is None else beside.submit(_warm_up)
         answers = _compute_answers(now, retention, (cost_per_retry, time_per_retry_ms), PeriodOptions(**options))
     if as_json:
-        say_json(json.dumps(answers))
+        say_json(answers)
     if as_text:
         from retry.analytics.text_report import format_report
 
@@ -85,8 +84,8 @@ def _warm_up() -> None:
 def _compute_answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
-    from retry.analytics.advice.plan import plan_delays
     from retry.analytics.advice.policy_rewrite import list_advice
+    from retry.analytics.advice.replay import plan_delays
     from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
 
     retentions = _parse_retentions(retention)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from retry.cli import options
 from retry.cli.act import FILE, NOT_YET, confirm_count, read_file, registry_of, start_action
@@ -122,7 +121,7 @@ def _print_erasure(found: Preview, remains: list[Remnant], sealed: int, *, as_js
             for each in remains
         ]  # fmt: skip
         counts = {"letters": chosen.count, "wait": waits, "rest": rests, "erased": before, "named": named, "sealed": sealed}
-        say_json(orjson.dumps({**counts, "remains": rows}))
+        say_json({**counts, "remains": rows})
         return
     say(f"{chosen.count:,} letters to erase: {waits:,} wait, {rests:,} rest")
     if before:

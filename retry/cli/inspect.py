@@ -8,15 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import orjson
 
 from backoff import duration_text
-from retry.cli.output import discard_output, say, say_json, say_lines
+from retry.cli.output import discard_output, format_json, say, say_json, say_lines
 from retry.clock import iso, wall_ms
 from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.printable import escape_unprintable, visible_json
+from retry.printable import escape_unprintable
 from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
@@ -103,12 +102,10 @@ def _of_file(
 
 def _print(rows: Iterator[InspectedLetter]) -> None:
     """Print rows until there are no more, or nobody reads them."""
-    import msgspec
-
     out = click.get_binary_stream("stdout")
     try:
         for row in rows:
-            out.write(visible_json(msgspec.json.encode(row).decode()).encode() + b"\n")
+            out.write(format_json(row).encode() + b"\n")
         out.flush()
     except BrokenPipeError:
         discard_output()
@@ -138,7 +135,7 @@ def try_letters(policies: str, topics: tuple[str, ...], newest: int, limit: int,
 
     registry = load(policies)
     result = try_newest(Cluster(from_environment()), registry, topics, newest, lambda line: say(line, err=True))
-    say_json(orjson.dumps(tried_object(result))) if as_json else say_lines(tried_lines(result, limit))
+    say_json(tried_object(result)) if as_json else say_lines(tried_lines(result, limit))
 
 
 def tried_object(result: Tried) -> dict[str, object]:

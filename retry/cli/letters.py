@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from retry.cli.options import TERMS, letter_options, listing
 from retry.cli.output import say, say_json, say_lines
@@ -20,8 +19,7 @@ from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.delay_queue.envelope_codec import EnvelopeCodec
-    from retry.delay_queue.envelopes import Call
-    from retry.delay_queue.recurrence import Recurrence
+    from retry.delay_queue.envelopes import Call, Recurrence
     from retry.operations.explain.evidence import LetterEvidence
     from retry.operations.explain.explanation import Explained
     from retry.operations.failure_groups import FailureGroup
@@ -60,7 +58,7 @@ def letters(
     with closing(where.find_letters(letter_filter, begin)) as found:
         last = None
         for last in islice(found, limit):
-            say_json(orjson.dumps({**_build_row(last), "cursor": last.cursor})) if as_json else say(_format_letter(last))
+            say_json({**_build_row(last), "cursor": last.cursor}) if as_json else say(_format_letter(last))
         more = next(found, None) is not None
     if last is None:
         say("no letter is like this", err=True)
@@ -84,7 +82,7 @@ def _print_letter(where: Listing, key: str) -> None:
     if found is None:
         say(f"{key} is not there: it was delivered, or deleted, or never was", err=True)
         sys.exit(1)
-    say_json(orjson.dumps(_describe_letter(found, make_codec(where.cluster.settings)), option=orjson.OPT_INDENT_2))
+    say_json(_describe_letter(found, make_codec(where.cluster.settings)), indented=True)
 
 
 def _build_row(letter: FoundLetter) -> dict[str, object]:
@@ -159,7 +157,7 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     letter_filter = parse(" ".join(words))
     found = group_failures(listing(policies, newest).find_letters(letter_filter, Cursor()))
     for group in found.groups[:limit]:
-        say_json(orjson.dumps(_describe_group(group))) if as_json else say_lines(_format_group(group))
+        say_json(_describe_group(group)) if as_json else say_lines(_format_group(group))
     if len(found.groups) > limit:
         say(f"{len(found.groups) - limit:,} more kinds; --limit shows them", err=True)
     if found.unknown:
@@ -214,7 +212,7 @@ def explain(letter: str, policies: str | None, as_json: bool) -> None:
         say(str(error), err=True)
         sys.exit(1)
     if as_json:
-        say_json(orjson.dumps(_object(evidence, explanation), option=orjson.OPT_INDENT_2))
+        say_json(_object(evidence, explanation), indented=True)
     else:
         say_lines(line for section in explanation.sentences.values() for line in section)
 
@@ -231,6 +229,6 @@ def _object(evidence: LetterEvidence, explanation: Explained) -> dict[str, objec
         "head": str(source(evidence.waiting.head)) if evidence.waiting and evidence.waiting.head else None,
         "blocked": evidence.blocked, "sent_to": str(evidence.delivery.place) if evidence.delivery else None,
         "sent_ms": evidence.delivery.at_ms if evidence.delivery else None,
-        "former": [{"at": str(each.place), "action": each.action} for each in evidence.former],
+        "former": [{"name": str(each.place), "action": each.action} for each in evidence.former],
         "sentences": explanation.sentences,
     }  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from retry.cli.inspect import tried_lines, tried_object
+from retry.cli.options import add_options
 from retry.cli.output import say, say_json, say_lines
 from retry.clock import wall_ms
 from retry.errors import MigrationStopped
@@ -67,7 +67,7 @@ def scheduler(source: str, target: str | None, group: str | None, *, yes: bool, 
         told |= {**moved._asdict(), "after": _object(after)}
         ended = f"moved {moved.moved:,}, ended {moved.replaced:,} whose key was used in {target} since; now:"
         lines += [ended, *_format_counts(after)]
-    say_json(orjson.dumps(told)) if as_json else say_lines(lines)
+    say_json(told) if as_json else say_lines(lines)
 
 
 def _list_scheduler_groups(app_id: str) -> tuple[str, ...]:
@@ -125,27 +125,24 @@ def migrate() -> None:
 migrate.add_command(scheduler)
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--yes", is_flag=True, help="Move it. Stop the consumers of the other service before."),
-        click.option(
-            "--others", type=click.Choice(["move", "leave"]),
-            help="What to do with records that the other service has not written: move them as they are, or pass over them. "
-            "By default nothing is moved where there are any.",
-        ),
-        click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file."),
-        click.option(
-            "--group", metavar="GROUP",
-            help="The consumer group of the other service, as a name or a glob. By default the only one that has read a topic.",
-        ),
-        click.option("--to", "target", metavar="TOPIC", required=True, help="The dead-letter topic that they move to."),
-        click.option(
-            "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_options = add_options(
+    click.option(
+        "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'.",
+    ),
+    click.option("--to", "target", metavar="TOPIC", required=True, help="The dead-letter topic that they move to."),
+    click.option(
+        "--group", metavar="GROUP",
+        help="The consumer group of the other service, as a name or a glob. By default the only one that has read a topic.",
+    ),
+    click.option("--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file."),
+    click.option(
+        "--others", type=click.Choice(["move", "leave"]),
+        help="What to do with records that the other service has not written: move them as they are, or pass over them. "
+        "By default nothing is moved where there are any.",
+    ),
+    click.option("--yes", is_flag=True, help="Move it. Stop the consumers of the other service before."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+)  # fmt: skip
 
 
 @migrate.command("spring-retry-topics")
@@ -202,7 +199,7 @@ def _migrate(
         if not as_json:
             say_lines(_describe_result(moved, left, after.total(), target))
     if as_json:
-        say_json(orjson.dumps(told))
+        say_json(told)
 
 
 def _move_records(

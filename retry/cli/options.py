@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,8 @@ from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.listing import Listing
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Moment(click.ParamType):
@@ -47,6 +49,17 @@ def identify_user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+def add_options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Make a decorator of several options, which `--help` shows in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 POLICIES = click.option(
     "--file", "policies", envvar="RETRY_POLICIES", show_envvar=True, help="The policy file: of parking topics."
 )
@@ -58,8 +71,7 @@ NEWEST = click.option(
 TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 
-def letter_options(command: Callable[..., None]) -> Callable[..., None]:
-    return click.argument("words", nargs=-1, metavar="FILTER")(POLICIES(NEWEST(command)))
+letter_options = add_options(click.argument("words", nargs=-1, metavar="FILTER"), POLICIES, NEWEST)
 
 
 def listing(policies: str | None, newest: int) -> Listing:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import click
+import msgspec
 
 from retry.errors import ActionRefused
 from retry.printable import escape_unprintable, visible_json
@@ -46,6 +47,15 @@ def discard_output() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def say_json(encoded: str | bytes) -> None:
-    """Print JSON. It reads the same wherever it goes, and has no character that a terminal would obey."""
-    click.echo(visible_json(encoded if isinstance(encoded, str) else encoded.decode()))
+def say_json(value: object, *, indented: bool = False) -> None:
+    """Print a value as `format_json` writes it."""
+    click.echo(format_json(value, indented=indented))
+
+
+def format_json(value: object, *, indented: bool = False) -> str:
+    """Format a value as all commands print JSON: on one line, or `indented` for people.
+
+    It reads the same wherever it goes, and has no character that a terminal would obey.
+    """
+    encoded = msgspec.json.encode(value)
+    return visible_json((msgspec.json.format(encoded, indent=2) if indented else encoded).decode())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
-from retry.cli.options import Moment, identify_user
+from retry.cli.options import Moment, add_options, identify_user
 from retry.cli.output import exit_where_refused, say, say_json
 from retry.cli.policies import Duration
 from retry.clock import Deadline, iso, wall_ms
@@ -51,15 +50,12 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
                 sys.exit(1)
 
 
-def _scope(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--target", help="All that goes to this topic; of timers, to this origin."),
-        click.option("--topic", help="All letters from this dead-letter topic."),
-        click.option("--team", help="All letters of this team."),
-        click.option("--all", "everything", is_flag=True, help="Everything."),
-    ):
-        command = option(command)
-    return command
+_scope = add_options(
+    click.option("--all", "everything", is_flag=True, help="Everything."),
+    click.option("--team", help="All letters of this team."),
+    click.option("--topic", help="All letters from this dead-letter topic."),
+    click.option("--target", help="All that goes to this topic; of timers, to this origin."),
+)
 
 
 def _find_scope(everything: bool, scopes: dict[str, str | None]) -> tuple[str, str]:
@@ -107,7 +103,7 @@ def pauses(as_json: bool) -> None:
         standing = control_records.pauses(table.controls, wall_ms())
     if as_json:
         for row in describe_pauses(standing):
-            say_json(orjson.dumps(row))
+            say_json(row)
         return
     for (scope, name), paused in sorted(standing.items(), key=lambda each: each[1].since_ms):
         say(f"{iso(paused.since_ms)}  {_words(scope, name)}{paused.describe()}")
@@ -171,7 +167,7 @@ def _print_dry_run(settings: Settings, registry: Registry, request: control_reco
     with waiting_entries.open_changelog_table(settings) as table:
         rehearsal = reschedule_dry_run.rehearse_request(table, redecider, request)
     if as_json:
-        say_json(orjson.dumps(_object(rehearsal, request)))
+        say_json(_object(rehearsal, request))
         return True
     for (team, policy), counts in sorted(rehearsal.counts.items()):
         say(f"{team}, {policy}: " + _format_counts(counts))
@@ -198,7 +194,7 @@ def _do(settings: Settings, request: control_records.Reschedule, wait_ms: int, a
         answers.close()
     done, missing = len(answers.done), sorted(set(range(shards.count)) - answers.done)
     if as_json:
-        say_json(orjson.dumps({"policies": request.policies, "shards": shards.count, "done": done, "missing": missing}))
+        say_json({"policies": request.policies, "shards": shards.count, "shards_left": missing})
     elif not missing:
         say(f"rescheduled in {done} shards")
     if missing:

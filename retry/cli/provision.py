@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from retry.cli.options import Moment, identify_user
 from retry.cli.output import say, say_json, say_lines
@@ -16,7 +15,7 @@ from retry.settings import from_environment
 if TYPE_CHECKING:
     from retry.operations.waiting_entries import KeyUse
     from retry.process.acls import AclLine
-    from retry.sealing.key_file import Keys
+    from retry.sealing.key_ring import Keys
 
 
 @click.group()
@@ -138,7 +137,7 @@ def acls(
     ]  # fmt: skip
     if as_json:
         for row in rows:
-            say_json(orjson.dumps(dict(zip(("for", "resource", "pattern", "name", "operation", "without"), row, strict=True))))
+            say_json(dict(zip(("for", "resource", "pattern", "name", "operation", "without"), row, strict=True)))
         return
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     for row in (_COLUMNS, *rows):
@@ -197,7 +196,7 @@ def keys() -> None:
 @click.argument("key_id", metavar="ID")
 def make_key(key_id: str) -> None:
     """Make a key called ID, for the file that RETRY_ENCRYPTION_KEYS names. An id is never used again for another key."""
-    from retry.sealing.key_file import new_line
+    from retry.sealing.key_ring import new_line
 
     say(new_line(key_id))
 
@@ -211,7 +210,7 @@ def list_keys(as_json: bool) -> None:
     within six seconds. What waits is read from the changelog, and no key is needed for that.
     """
     from retry.operations.waiting_entries import KeyUse, keys_in_use
-    from retry.sealing.key_file import Keys, read
+    from retry.sealing.key_ring import Keys, read
 
     settings = from_environment()
     held = read(settings.encryption_keys) if settings.encryption_keys else Keys(None, {})
@@ -219,8 +218,8 @@ def list_keys(as_json: bool) -> None:
     for key_id in (*held.by_id, *sorted(key for key in used if key is not None and key not in held.by_id), None):
         use = used.get(key_id, KeyUse())
         if as_json:
-            about = {"key": key_id, "in_file": key_id in held.by_id, "seals": key_id is not None and key_id == held.newest}
-            say_json(orjson.dumps({**about, "entries": use.entries, "held": use.held, "edits": use.edits}))
+            about = {"key_id": key_id, "in_file": key_id in held.by_id, "seals": key_id is not None and key_id == held.newest}
+            say_json({**about, "entries": use.entries, "held": use.held, "edits": use.edits})
         elif key_id is not None or use.entries:
             say(_format_key(key_id, held, use))
 

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from retry.cli.output import say, say_json
 from retry.clock import iso
@@ -39,7 +38,7 @@ def list_(*, customer: str | None, limit: int, as_json: bool) -> None:
         for task in islice(waits, limit):
             row = _describe_task(task)
             line = f"{row['next_run']}  {row['task']}  run {row['run']} to {row['target']}"
-            say_json(orjson.dumps(row)) if as_json else say(line)
+            say_json(row) if as_json else say(line)
 
 
 @tasks.command()
@@ -63,7 +62,7 @@ def show(name: str, *, as_json: bool) -> None:
     shards = waiting_tasks.count_shards(settings)
     for task in matching:
         details = _details(task, definitions.read(task), definitions.shard(task, shards), waiting_tasks.last_runs(settings, task))
-        say_json(orjson.dumps(details, option=0 if as_json else orjson.OPT_INDENT_2))
+        say_json(details, indented=not as_json)
 
 
 def _describe_task(task: Task) -> dict[str, object]:
@@ -98,7 +97,7 @@ def samples(*, outputs: tuple[str, ...], count: int, customers: int, seed: int, 
     definitions = list(islice(made.samples(seed, outputs, customers), count))
     if topic is None:
         for each in definitions:
-            say_json(orjson.dumps(each.definition))
+            say_json(each.definition)
         return
     from retry.kafka.record_producer import send_records
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from retry.cli.options import Moment
 from retry.cli.output import say, say_json, say_lines
@@ -67,7 +66,7 @@ def verify(
     except (RetryError, KafkaException) as error:
         say(str(error), err=True)
         sys.exit(1)
-    say_json(orjson.dumps(_object(findings))) if as_json else say_lines(_format_findings(findings))
+    say_json(_object(findings)) if as_json else say_lines(_format_findings(findings))
     sys.exit(0 if findings.clean() else 1)
 
 

@@ -12,16 +12,18 @@ from typing import Annotated
 
 import msgspec
 
+from backoff import PolicyInvalid, recurrence
+from backoff.recurrence import ONCE, Run
 from retry import format_versions
 from retry.delay_queue.entry_keys import CANCEL, named_key
-from retry.delay_queue.recurrence import Recurrence
-from retry.errors import EntryForeign, EntryNewer, SealUnopened
+from retry.errors import EntryForeign, EntryNewer, EntryUnreadable, SealUnopened
 from retry.format_versions import DECODE_ERRORS, Format
 from retry.record import Headers
 
 # librdkafka gives consumers none of the headers of a record that has more: none is written with more, ours included.
 HEADERS_MAX = 100_000
-
+# Headers of what recurs: which run a record is, and when that was due.
+RUN, DUE_MS = "task-run", "task-due-ms"
 
 # Every timestamp that Kafka has; a client that is given another one cannot write a record.
 _Timestamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -76,6 +78,22 @@ class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attempt: int = 1
     policy: str = ""
     timeout_ms: int = 10_000
+
+
+class Recurrence(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """When a recurring entry is due again: a plan, as `backoff.recurrence.RecurrencePlan` has it, field by field."""
+
+    run: int
+    start_ms: int
+    every_ms: int = 0
+    cron: str = ""
+    zone: str = "UTC"
+    end_ms: int | None = None
+    jitter_ms: int = 0
+    seed: int = 0
+    late_ms: int = 60_000
+    misfire: str = ONCE
+    catch_up_max: int = 1
 
 
 class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
@@ -189,3 +207,17 @@ def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until
 
 
 _CANCELLED = encode(Entry("", None, None, [], None, ""))
+
+
+def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
+    """Return the headers with `task-run` and `task-due-ms` of this run, in the place of those of an earlier run."""
+    own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
+    return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
+
+
+def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:
+    """Due time and number of the run after the one that waits; raises EntryUnreadable where the time zone is not known here."""
+    try:
+        return recurrence.find_next_run(plan, due_ms, now_ms)
+    except PolicyInvalid as invalid:
+        raise EntryUnreadable(f"{invalid}; install time zones, or the package tzdata, as other workers have them") from None

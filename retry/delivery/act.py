@@ -40,10 +40,9 @@ from retry.delivery import act_records, move_entries, slice_members, slice_work
 from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.letter_changes import GONE, ActedLetter, Refusal
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
-from retry.delivery.orphaned_rows import Orphans
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
-from retry.delivery.slice_members import RestingLetters, WaitingLetters, act_on_members
+from retry.delivery.slice_members import Orphans, RestingLetters, WaitingLetters, act_on_members
 from retry.delivery.slice_work import NamedPolicies, SliceWork
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow

@@ -23,7 +23,7 @@ import msgspec
 
 from retry.clock import Deadline
 from retry.dead_letters import retry_headers as names
-from retry.delay_queue import entry_keys, recurrence
+from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
@@ -191,9 +191,9 @@ def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: M
         new = taken.claim(entry_keys.make_key_due_at(entry_keys.in_lane(key, lane), entry_keys.due_at_ms(key) + 1))
         return [(new, codec.encode(new, parked)), (key, None)]
     rows: list[ChangelogRow] = [(key, None)]
-    if (run := recurrence.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is not None:
+    if (run := envelopes.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is not None:
         due_at_ms, number = run
-        headers = recurrence.headers_of_run(entry.headers, due_at_ms, number)
+        headers = envelopes.headers_of_run(entry.headers, due_at_ms, number)
         following = msgspec.structs.replace(entry, plan=msgspec.structs.replace(plan, run=number), headers=headers)
         next_key = entry_keys.make_key_due_at(key, due_at_ms)
         rows.insert(0, (next_key, codec.encode(next_key, following)))

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from backoff.recurrence import passed_over
 from retry.dead_letters.retry_headers import TIMESTAMP_MS, RetryLabels, labels_of_retries, set_in
-from retry.delay_queue import blocks, entry_keys, recurrence
+from retry.delay_queue import blocks, entry_keys, envelopes
 from retry.delay_queue.blocks import Block
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
-from retry.delay_queue.envelopes import Entry, Named
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Entry, Named, Recurrence
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.due_batch import DueRow
 
@@ -100,7 +100,7 @@ class TransactionBatch(NamedTuple):
     def skipped_runs(self, now_ms: int) -> set[int]:
         """Find runs that were missed and are not made up for: nothing is published, and the next one is put."""
         due_at_ms, rows = entry_keys.due_at_ms, self.rows
-        return {n for n, plan in self.recurring() if recurrence.passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
+        return {n for n, plan in self.recurring() if passed_over(plan, due_at_ms(rows[n][0]), now_ms)}
 
     def unsent(self, now_ms: int) -> set[int]:
         """Positions of rows that end in the changelog without being published."""
@@ -126,10 +126,10 @@ class TransactionBatch(NamedTuple):
 
     def _next_run(self, n: int, plan: Recurrence, now_ms: int, codec: EnvelopeCodec) -> DueRow | None:
         key, entry = self.rows[n][0], self.entries[n]
-        if (run := recurrence.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is None:
+        if (run := envelopes.find_next_run(plan, entry_keys.due_at_ms(key), now_ms)) is None:
             return None
         due_at_ms, number = run
-        plan, headers = msgspec.structs.replace(plan, run=number), recurrence.headers_of_run(entry.headers, due_at_ms, number)
+        plan, headers = msgspec.structs.replace(plan, run=number), envelopes.headers_of_run(entry.headers, due_at_ms, number)
         key = entry_keys.make_key_due_at(key, due_at_ms)
         return key, codec.encode(key, msgspec.structs.replace(entry, plan=plan, headers=headers))
 

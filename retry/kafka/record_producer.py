@@ -55,7 +55,7 @@ def send_records(settings: Settings, topic: str, records: Iterable[tuple[bytes, 
 
 
 # No longer: see `retry.kafka.closing`.
-_POLL_S = 0.1
+_POLL_S = 0.15
 _LEAVE_S = 5.0
 # What ends each producer at once, a right that is missing say, must not have clients open one for each request.
 _REOPEN_S = 1.0

@@ -8,20 +8,27 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from backoff import Policy, PolicyInvalid
+from backoff.parse import policy as parse_policy
+from retry.dead_letters.failure import FIELDS
 from retry.errors import PolicyFileInvalid
-from retry.policies.build_routes import Routes
+from retry.policies.conditions import conditions
 from retry.policies.limits import target_limits, team_limits
 from retry.policies.parse_tasks import tasks
-from retry.policies.registry import Registry
-from retry.policies.route import Route
-from retry.policies.schema import File, Team, convert_value
+from retry.policies.registry import Registry, default_route
+from retry.policies.route import RetryPlan, Route, Rule
+from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
+from retry.policies.schema import RuleSection as WrittenRule
 from retry.policies.tasks import TEAM
-from retry.policies.validation import checked_topics
+from retry.policies.topic_names import template
+from retry.policies.validation import TopicSection, checked_topics
 from retry.policies.yaml_document import NOBODYS, Document, Own, read, suggest_word
 
 # Thousands of topics fit; more is not a policy file.
@@ -85,3 +92,132 @@ def _team(document: Document, team: str, section: object) -> Team:
         document.reject_path(f"teams.{team}", f"{TEAM} is what recurring tasks are called; give the team another name")
     team_section: Team = convert_value(document, section, Team, f"teams.{team}")
     return team_section
+
+
+# Header names that a team's own code uses for what `Failure` has a word for.
+
+# Names of members of a JSON body, one in another.
+_PATH = re.compile(r"\$(\.[A-Za-z0-9_-]{1,100}){1,8}")
+AliasNames = dict[str, tuple[str, ...]]
+
+
+def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
+    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid where
+    a field is unknown, or its value is neither a header name nor a list of them."""
+    aliases = dict(outer)
+    for field, value in ({} if isinstance(written, UnsetType) else written).items():
+        at = f"{path}.aliases.{field}"
+        if field not in FIELDS:
+            document.reject_path(at, f"is nothing that letters tell; known are {', '.join(FIELDS)}{suggest_word(field, FIELDS)}")
+        names: str | list[str] = convert_value(document, value, Texts, at)
+        aliases[field] = (names,) if isinstance(names, str) else tuple(names)
+        for name in aliases[field]:
+            if name.startswith("$") and (field != "attempts" or not _PATH.fullmatch(name)):
+                document.reject_path(at, f"{name!r} is no path that is read; attempts alone may have one, like $.retryAttempt")
+    return aliases
+
+
+_Value = TypeVar("_Value")
+
+
+class Routes:
+    """Makes the routes of one file; everything raises PolicyFileInvalid where a value cannot be used."""
+
+    def __init__(self, document: Document, defaults: Defaults, teams: Mapping[str, Team]) -> None:
+        self._document, self._teams = document, teams
+        self.default = default_route(self._build_policy(defaults, "defaults", default_route().default_plan.policy))
+        cancels = _NULL_CANCELS.read(document, defaults.null_value, "defaults", False)
+        ordered = defaults.ordered is True
+        self._renews = _RENEWS_TIMESTAMPS.read(document, defaults.old_timestamp, "defaults", True)
+        self._default_plan = dataclasses.replace(self.default.default_plan, ordered=ordered, null_cancels=cancels)
+        aliases = overlaid(document, defaults.aliases, "defaults", {})
+        self._group = _resolve_group(document, defaults.group, "defaults", None)
+        self._groups = {name: _resolve_group(document, team.group, f"teams.{name}", self._group) for name, team in teams.items()}
+        self._aliases = {name: overlaid(document, team.aliases, f"teams.{name}", aliases) for name, team in teams.items()}
+
+    def build_route(self, each: TopicSection, pattern: re.Pattern[str] | None) -> Route:
+        """Build the route of one topic of the file; `pattern` is its own, where it is a pattern."""
+        name, topic = f"{each.team}/{each.written}", each.topic
+        default_plan, cancels, renews = self._default_plan, self._default_plan.null_cancels, self._renews
+        for level, path in ((self._teams[each.team], f"teams.{each.team}"), (topic, each.path)):
+            cancels = _NULL_CANCELS.read(self._document, level.null_value, path, cancels)
+            renews = _RENEWS_TIMESTAMPS.read(self._document, level.old_timestamp, path, renews)
+            default_plan = self._overlaid(default_plan, level, path, pattern)
+        default_plan = dataclasses.replace(default_plan, name=name, null_cancels=cancels)
+        rules = tuple(self._rule(default_plan, rule, each.path, n, pattern) for n, rule in enumerate(topic.rules))
+        allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
+        fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
+        aliases: AliasNames = overlaid(self._document, topic.aliases, each.path, self._aliases[each.team])
+        return Route(
+            each.team, name, default_plan, rules, allowed, aliases=MappingProxyType(aliases) if aliases else None,
+            # What failed in a retry consumer lies in the topic that the retry was sent to.
+            origins=frozenset(topic.origins) | fixed | (allowed or frozenset()), renews_timestamps=renews,
+            group=_resolve_group(self._document, topic.group, each.path, self._groups[each.team]),
+        )  # fmt: skip
+
+    def _rule(self, default_plan: RetryPlan, rule: WrittenRule, topic: str, n: int, pattern: re.Pattern[str] | None) -> Rule:
+        path = f"{topic}.rules[{n}]"
+        matches, plan = conditions(self._document, rule, path), self._overlaid(default_plan, rule, path, pattern)
+        return Rule(
+            static=tuple(each for each in matches if each.static),
+            dynamic=tuple(each for each in matches if not each.static),
+            plan=dataclasses.replace(plan, name=f"{default_plan.name}#{n + 1}", park=rule.park),
+        )
+
+    def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
+        retry_to = _or(overrides.retry_to, plan.retry_to)
+        said: dict[str, Any] = {
+            "policy": self._build_policy(overrides, path, plan.policy), "park_to": _or(overrides.park_to, plan.park_to),
+            "retry_to": retry_to, "template": template(retry_to, pattern), "ordered": _or(overrides.ordered, plan.ordered),
+        }  # fmt: skip
+        # Nearly all of thousands of teams say nothing of their own.
+        changes = {field: value for field, value in said.items() if value != getattr(plan, field)}
+        return dataclasses.replace(plan, **changes) if changes else plan
+
+    def _build_policy(self, timing: Timing, path: str, base: Policy) -> Policy:
+        try:
+            return parse_policy(timing.timing(), base)
+        except PolicyInvalid as invalid:
+            self._document.reject_path(f"{path}.{invalid.path}", invalid.reason)
+
+
+def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
+    return inherited if isinstance(written, UnsetType) else written
+
+
+class _Choice(NamedTuple):
+    """A key of the policy file whose value is one of two words, of which `chosen` is told as true.
+
+    Attributes:
+      reason: says what to write in the place of anything else.
+    """
+
+    key: str
+    chosen: str
+    other: str
+    reason: str
+
+    def read(self, document: Document, written: object, path: str, inherited: bool) -> bool:
+        if written is UNSET:
+            return inherited
+        if written not in (self.chosen, self.other):
+            document.reject_path(f"{path}.{self.key}", self.reason)
+        return written == self.chosen
+
+
+_NULL_CANCELS = _Choice(
+    "null_value", "cancel", "retry",
+    "is retry or cancel here: what becomes of letters without a value; true and false are conditions, for rules",
+)  # fmt: skip
+_RENEWS_TIMESTAMPS = _Choice(
+    "old_timestamp", "now", "park",
+    "is now or park: what becomes of a retry that is too old for its topic (message.timestamp.before.max.ms)",
+)  # fmt: skip
+
+
+def _resolve_group(document: Document, name: str | UnsetType, path: str, inherited: str | None) -> str | None:
+    if isinstance(name, UnsetType):
+        return inherited
+    if not name.strip() or not name.isprintable():
+        document.reject_path(f"{path}.group", f"{name!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
+    return name

@@ -49,7 +49,8 @@ _ANSWER_S = 2.0
 _AGAIN_S = 0.05
 _LEAVE_S = 3.0
 # While nothing is due so soon, nobody looks before it is over, or something new is folded; the longest of these that holds.
-_QUIET_S = (0.25, 0.125, 0.06)
+# The first only where every shard is ready: one that becomes ready may bring what is due already.
+_QUIET_S = (1.0, 0.25, 0.125, 0.06)
 
 
 class Engine:
@@ -151,8 +152,7 @@ class Engine:
         now_ms = self._skew.now_ms()
         if now_ms is None:
             return 0.0
-        shards = self.list_open_shards()
-        return next((s for s in _QUIET_S if all(shard.quiet(now_ms + int(s * 1_000)) for shard in shards)), 0.0)
+        return find_quiet_s(self.list_open_shards(), self._shards.count_owned(), now_ms)
 
     def _must_rest(self, shard: Shard) -> bool:
         if self._backlog is None or not self._backlog.holds(shard.changelog.partition, shard.table.next_offset):
@@ -317,3 +317,10 @@ class Engine:
         controls = [shard.table.controls for shard in self.list_open_shards()]
         found = {pause for each in controls for pause in control_records.pauses(each, clock.wall_ms())}
         return {scope: float(sum(of == scope for of, _ in found)) for scope in control_records.SCOPES}
+
+
+def find_quiet_s(shards: Sequence[Shard], owned: int, now_ms: int) -> float:
+    """Return for how many seconds nothing will be due in open shards, of so many that this worker owns; at most one second."""
+    settled = 0 < owned == len(shards) and all(shard.phase is Phase.READY for shard in shards)
+    rests_s = _QUIET_S if settled else _QUIET_S[1:]
+    return next((s for s in rests_s if all(shard.quiet(now_ms + int(s * 1_000)) for shard in shards)), 0.0)

@@ -46,6 +46,7 @@ _MANY_RECORDS = 500
 # A batch is worked out in one go of some 50 ms; handing the interpreter around every 5 ms makes intake a tenth slower.
 _SWITCH_S = 0.01
 _LOOK_S = 0.5
+_CHECK_EVERY_S = 1.0
 # Every transaction costs the same: where few letters are due, those of so much time are sent together.
 _PACE_S = 0.075
 
@@ -347,7 +348,7 @@ def assemble(
         async for _ in app.itertimer(settings.sweep_interval_ms / 1_000, name="sweep", sleep=threads.rest_between_sweeps):
             threads.sweep()
 
-    @app.timer(_LOOK_S)
+    @app.timer(_CHECK_EVERY_S)
     async def check_engine() -> None:
         await threads.run(engine.run_checks)
 

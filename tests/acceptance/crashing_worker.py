@@ -209,7 +209,7 @@ def main() -> None:
     point, _, passages = os.environ.get("CRASH_AT", "nowhere:1").partition(":")
     assert point in {*POINTS, "nowhere"}, point
     arm(Crash(point, int(passages or 1)))
-    from retry.cli.worker import worker
+    from retry.cli.servers import worker
 
     worker()
 

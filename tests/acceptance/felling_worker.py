@@ -68,7 +68,7 @@ def arm(file: Path) -> None:
 def main() -> None:
     """Arm and run."""
     arm(Path(os.environ["FELL"]))
-    from retry.cli.worker import worker
+    from retry.cli.servers import worker
 
     worker()
 

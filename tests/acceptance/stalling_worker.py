@@ -43,7 +43,7 @@ def main() -> None:
     before(RocksTable, "apply_records", lambda *_: stall.pass_by("fold"))
     before(RocksTable, "delete_scanned_rows", lambda *_: stall.pass_by("sweep"))
     before(Intake, "write", lambda *_: stall.pass_by("intake"))
-    from retry.cli.worker import worker
+    from retry.cli.servers import worker
 
     worker()
 

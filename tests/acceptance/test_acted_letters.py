@@ -153,12 +153,12 @@ def test_a_letter_is_edited_and_others_are_patched(deploy: Deploy, tmp_path: Pat
     (former,) = told["former"]
     assert (told["state"], former["action"]) == ("retried", edited["action"])
     (audited,) = results(deployment, edited["action"])
-    shown = json.loads(deployment.command("letters", "--show", former["at"]).stdout)
+    shown = json.loads(deployment.command("letters", "--show", former["name"]).stdout)
     assert (shown["digest"], shown["mark"]) == (audited["before"], "superseded")
     assert audited["after"] not in ("", audited["before"])
     kept = deployment.command("letters", "state:discarded", "key:3")
     assert kept.stdout.startswith("superseded "), kept.stderr
-    assert f" {former['at']} " in kept.stdout and f"action {edited['action']})" in kept.stdout
+    assert f" {former['name']} " in kept.stdout and f"action {edited['action']})" in kept.stdout
     worker.terminate()
 
 
@@ -244,7 +244,7 @@ def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
         action = json.loads(_actions(deployment, 1, "running")[0])["action"]
         assert deployment.command("actions", "hold", action, "--reason", "wait for the bank").returncode == 0
         held = asked.result()
-    assert (held.returncode, json.loads(held.stdout)["held"]) == (4, "wait for the bank"), held.stderr
+    assert (held.returncode, json.loads(held.stdout)["held"]["reason"]) == (4, "wait for the bank"), held.stderr
     worker.start().await_ready()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     assert tail.quiet(2.0) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.sealing.key_file import SETTING
+from retry.sealing.key_ring import SETTING
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
 from tests.support.faults import Runs
@@ -85,7 +85,7 @@ class Scene:
         """What `retry keys list` says of a key."""
         told = self.deployment.command("keys", "list", "--json")
         assert told.returncode == 0, told.stderr
-        found: dict[str | None, Mapping[str, int]] = {of["key"]: of for of in map(json.loads, told.stdout.splitlines())}
+        found: dict[str | None, Mapping[str, int]] = {of["key_id"]: of for of in map(json.loads, told.stdout.splitlines())}
         return found[key.split()[0]]
 
     def _write(self, whose: str, lines: list[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED, PLAIN
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Recurrence
 from retry.delay_queue.table.interface import Table
 from retry.delivery.sweep import NOTHING
 from retry.errors import TransactionAborted, TransactionFailed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Recurrence
 from retry.delay_queue.table import watermarks
 from retry.delay_queue.table import watermarks as of_names
 from retry.delay_queue.table.interface import ChangelogRow, Table

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema
 import pytest
 
 from retry import clock
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
+from retry.scheduling.timers import openapi
 from retry.scheduling.timers.callers import Quotas, Tokens
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.routes import Web
@@ -104,11 +107,31 @@ class Process:
         told = b"".join(message.get("body", b"") for message in sent)
         answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         read = json.loads if "json" in answered.get("content-type", "") else bytes.decode
-        return sent[0]["status"], read(told) if told else None, answered
+        answer = read(told) if told else None
+        demand_described(method, parts.path, sent[0]["status"], answer)
+        return sent[0]["status"], answer, answered
 
     def timers(self, query: str = "") -> list[str]:
         """Ids of those that wait, in due order."""
         return [timer["id"] for timer in self.ask("GET", f"/timers{query}")[1]["timers"]]
+
+
+def demand_described(method: str, path: str, status: int, answer: object) -> None:
+    """Demand that an answer is as `/openapi.json` says, where that has the operation."""
+    described = openapi.DOCUMENT["paths"].get(re.sub("^/timers/[^/]+$", "/timers/{id}", path), {})
+    if (operation := described.get(method.lower())) is None:
+        return
+    content = operation["responses"][str(status)].get("content")
+    if content is None:
+        assert answer is None
+        return
+    ((_, told),) = content.items()
+    schema = {**told["schema"], "components": openapi.DOCUMENT["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    assert isinstance(answer, dict)
+    # Nothing is answered of which the description does not tell.
+    _, _, name = told["schema"]["$ref"].rpartition("/")
+    assert answer.keys() <= openapi.DOCUMENT["components"]["schemas"][name]["properties"].keys()
 
 
 @pytest.fixture

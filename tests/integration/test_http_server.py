@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from retry.http_server import HttpServer, connections, server
+from retry import http_server
+from retry.http_server import HttpServer, connections
 from retry.kafka.local_broker import free_port
 from tests.support.process import WorkerProcess, await_that
 
@@ -155,7 +156,7 @@ def test_a_client_that_goes_away_ends_its_stream() -> None:
 
 
 def test_one_more_than_fit_takes_the_place_of_the_one_that_has_idled_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_connections_max", lambda _share: 3)
+    monkeypatch.setattr(http_server, "_connections_max", lambda _share: 3)
     kept = GET.replace(b"Connection: close\r\n", b"")
     with serving() as (app, connect, _):
         busy = connect(GET.replace(b"/ ", b"/wait ", 1))

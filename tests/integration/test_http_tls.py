@@ -16,8 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry import reloaded_file
-from retry.http_server import HttpServer, connections, server
+from retry import http_server, reloaded_file
+from retry.http_server import HttpServer, connections
 from retry.http_server.certificate import Certificate
 from retry.kafka.local_broker import free_port
 from tests.integration.test_http_server import App
@@ -201,7 +201,7 @@ def test_who_leaves_before_its_handshake_is_counted_no_longer(pair: Pair, monkey
 
 
 def test_handshakes_that_do_not_come_keep_nobody_out(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_connections_max", lambda _share: 3)
+    monkeypatch.setattr(http_server, "_connections_max", lambda _share: 3)
     with serving(pair) as (connect, plain, http):
         silent = [plain() for _ in range(10)]
         assert b" 200 " in ask(connect())

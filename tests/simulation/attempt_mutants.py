@@ -15,9 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from retry.intake import attempts
-from retry.intake.attempts import lineages, recent_lineages
+from retry.intake.attempts import RecentLineages, lineages
 from retry.intake.attempts.lineages import TeamRows
-from retry.intake.attempts.recent_lineages import RecentLineages
 from tests.simulation.plan import LOUD
 
 Patches = list[Any]
@@ -33,7 +32,7 @@ def _any_team() -> Patches:
 
     return [
         patch.object(attempts, "failing_consumer", lambda *_: ""),
-        patch.object(lineages, "team_number", number), patch.object(recent_lineages, "team_number", number),
+        patch.object(lineages, "team_number", number), patch.object(attempts, "team_number", number),
     ]  # fmt: skip
 
 

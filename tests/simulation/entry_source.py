@@ -9,8 +9,7 @@ import orjson
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import EnvelopeCodec
-from retry.delay_queue.envelopes import Also, Named
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Named, Recurrence
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import RecordVersions
 from tests.simulation.plan import SHARDS

@@ -76,7 +76,7 @@ class ActingConsole:
         secret, session = self.console.sign_in.sessions.begin_session(lambda: viewer)
         browser = self._served.browser()
         browser.cookies.set("retry-console", secret)
-        return browser.request(method, address, data=form, json=json, headers={"Origin": ORIGIN, "X-CSRF": session.csrf})
+        return browser.request(method, address, data=form, json=json, headers={"Origin": ORIGIN, "X-CSRF": session.mask_csrf()})
 
     def close(self) -> None:
         """End the threads that work previews out."""

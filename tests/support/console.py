@@ -17,6 +17,7 @@ from retry.console.acting.previews import Previews
 from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
 from retry.console.reading.groups import GroupsCursor, Kind
 from retry.console.reading.payloads import Scanned
+from retry.console.reading.urgent_failures import Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,
@@ -128,6 +129,7 @@ class FakeReplica:
     payloads: FakePayloads = field(default_factory=FakePayloads)
     held: tuple[Any, ...] = ()
     overdue: int = 0
+    rates: Rates | None = None
     failed_again: dict[str, int] = field(default_factory=dict)
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
@@ -157,6 +159,12 @@ class FakeReplica:
             hours, hours,
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
         )  # fmt: skip
+
+    def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
+        kinds = self.list_groups(scope, None).rows  # type: ignore[arg-type]
+        owned = tuple(each for each in kinds if each.owner)
+        growing = tuple((each, self.rates) for each in kinds) if self.rates else ()
+        return UrgentFailures(tuple(kinds), len(kinds), (), growing, owned)
 
     def list_groups(
         self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False

@@ -19,7 +19,7 @@ def advice_by_kind(
     *, keep: float = KEEP, enough: int = ENOUGH,
 ) -> dict[Kind, Advice]:  # fmt: skip
     """Choose the advice for each kind, where most is saved first, and of those alike the kind with more letters. `planned` is
-    what the policy file of now has for a kind, see `retry.analytics.advice.plan`; None where there is none."""
+    what the policy file of now has for a kind, see `retry.analytics.advice.replay`; None where there is none."""
     tried = sum(delays_tried(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
     advice = {

@@ -170,8 +170,8 @@ def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
 
 
-def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> int:
-    """How many open kinds of failures were first seen since a moment."""
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, since_ms: int) -> list[str]:
+    """List the ids of open kinds of failures that were first seen since a moment."""
     done = resolved_groups(connection)
     in_scope, teams = select_teams(scope)
     known = f"WHERE group_id IS NOT NULL AND first_ms IS NOT NULL{in_scope}"
@@ -179,7 +179,7 @@ def open_groups_since(connection: sqlite3.Connection, scope: Scope, since_ms: in
         connection, "group_id", f"FROM (SELECT group_id, first_ms FROM cells {known} UNION ALL SELECT group_id, first_ms"
         f" FROM outcome_cells {known}) GROUP BY group_id HAVING min(first_ms) >= ?", (*teams, *teams, since_ms),
     )  # fmt: skip
-    return sum(group not in done for group in new)
+    return [group for group in new if group not in done]
 
 
 # Kinds of failures that were not there before, and resolved ones that failed again: what a webhook is told of.

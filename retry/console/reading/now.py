@@ -11,7 +11,7 @@ from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS
 from retry.console.reading import lists
-from retry.console.reading.groups import HOURS, open_groups_since
+from retry.console.reading.groups import HOURS, list_new_groups
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
 from retry.policies.registry import Registry
@@ -51,7 +51,7 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=open_groups_since(self._connection, self._scope, self._now_ms - DAY_MS), due=self._build_due_bars(),
+            new_groups=len(list_new_groups(self._connection, self._scope, self._now_ms - DAY_MS)), due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(list_workers(self._connection, self._scope, self._as_of_ms)),

@@ -21,6 +21,7 @@ from retry.console.reading import groups, letters, lists, now
 from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
+from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
@@ -171,6 +172,12 @@ class Replica:
             report = self._follower.report
             query = now.NowQuery(connection, scope, self._registry(), report.retention_ms, clock.wall_ms(), report.as_of_ms)
             return query.load_now(self._follower.list_shard_positions())
+
+    def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
+        """Return the failures that are new, came again, are growing, or have somebody's name."""
+        with self._reading() as connection:
+            now_ms = clock.wall_ms()
+            return load_urgent_failures(connection, scope, now_ms, self._follower.report.as_of_ms or now_ms)
 
     def open_breakers(self) -> Mapping[str, str]:
         """Return, by target, why its circuit breaker is not closed, as one worker says."""

@@ -17,11 +17,11 @@ and `application/problem+json` below `/api/`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jinja2
 from starlette.datastructures import FormData
@@ -48,7 +48,29 @@ _Found = TypeVar("_Found")
 NAV = (
     ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
     ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"), ("Audit", "/audit"),
+    ("Workers", "/workers"),
 )  # fmt: skip
+
+
+class PageLink(NamedTuple):
+    """A page of the navigation, and the key that leads there after `g`; empty where no letter of its name is free."""
+
+    text: str
+    path: str
+    key: str
+
+
+def assign_keys(pages: Iterable[tuple[str, str]]) -> list[PageLink]:
+    """Give each page the first letter of its name that no page before it has.
+
+    >>> [link.key for link in assign_keys([("Pauses", "/pauses"), ("Policies", "/policies")])]
+    ['p', 'o']
+    """
+    links: list[PageLink] = []
+    for text, path in pages:
+        taken = {link.key for link in links}
+        links.append(PageLink(text, path, next((letter for letter in text.lower() if letter not in taken), "")))
+    return links
 
 
 @dataclass
@@ -71,7 +93,7 @@ class Console:
     live: Live
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
-    nav: list[tuple[str, str]] = field(default_factory=list)
+    nav: list[PageLink] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -148,7 +170,7 @@ def render_page(
     console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
     freshness = console.replica.freshness()
     shared = {
-        "viewer": viewer, "csrf": session.csrf if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
+        "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),

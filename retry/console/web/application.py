@@ -19,7 +19,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry.console.web import answers, failures, formats, group, letter, letters, now, sign_in_pages
-from retry.console.web.app import NAV, Console, console_of
+from retry.console.web.app import NAV, Console, assign_keys, console_of
+from retry.console.web.compression import Compression
 from retry.console.web.guard import guard_route
 from retry.console.web.health import Health
 from retry.console.web.live import FRESHNESS
@@ -110,11 +111,11 @@ def application(
         routes += each(console)
     console.live.register(FRESHNESS, partial(_freshness, console))
     paths = {route.path for route in routes}
-    console.nav = [(text, path) for text, path in NAV if path in paths]
+    console.nav = [link for link in assign_keys(NAV) if link.path in paths]
     console.routes = [guard_route(route) for route in routes]
     app = Starlette(routes=console.routes, exception_handlers={HTTPException: _no_route, Exception: _no_route})
     app.state.console = console
-    return answers.SecurityHeaders(health.count_answers(app), secure=console.sign_in.origin.secure)
+    return answers.SecurityHeaders(Compression(health.count_answers(app)), secure=console.sign_in.origin.secure)
 
 
 def _no_route(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from retry import printable
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _DAY_MS = 86_400_000
+_FULL = "%Y-%m-%d %H:%M:%S UTC"
 _SHOWN_MAX = 300
 
 
@@ -80,12 +81,15 @@ def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
     return f"{apart} ago" if at_ms < now_ms else f"in {apart}"
 
 
-def moment(at_ms: int | None, now_ms: int | None = None) -> Markup:
-    """A moment in UTC, and when that is from now on."""
-    return _moment(at_ms, "%Y-%m-%d %H:%M:%S UTC", now_ms)
+# A moment on a page is always a `time` with its `datetime`, in UTC. The script writes it in the reader's zone and UTC beside it,
+# in the same form again: `full`, `brief`, `minute`, or `ago`; `data-age` says that it has how long ago that is.
+
+def moment(at: int | str | None, now_ms: int | None = None) -> Markup:
+    """A moment in UTC, given in ms or as ISO 8601, and when that is from now on."""
+    return _format_time(_to_ms(at), "full", _FULL, now_ms)
 
 
-def brief(at_ms: int | None, now_ms: int) -> Markup:
+def brief(at: int | str | None, now_ms: int) -> Markup:
     """Format a moment for a table column headed UTC: only the time of day for today, else day, month and minutes.
 
     >>> brief(1_790_000_000_000, 1_790_000_060_000).striptags()
@@ -93,19 +97,54 @@ def brief(at_ms: int | None, now_ms: int) -> Markup:
     >>> brief(1_790_000_000_000, 1_790_100_000_000).striptags()
     '21 Sep 14:13 (1 d 3 h ago)'
     """
+    at_ms = _to_ms(at)
     is_today = at_ms is not None and at_ms // _DAY_MS == now_ms // _DAY_MS
-    return _moment(at_ms, "%H:%M:%S" if is_today else "%-d %b %H:%M", now_ms)
+    return _format_time(at_ms, "brief", "%H:%M:%S" if is_today else "%-d %b %H:%M", now_ms)
 
 
-def _moment(at_ms: int | None, form: str, now_ms: int | None) -> Markup:
+def format_minute(at_ms: int) -> Markup:
+    """A moment in UTC for a narrow column that is headed UTC: day, month and minutes."""
+    return _format_time(at_ms, "minute", "%-d %b %H:%M", None)
+
+
+def format_age(at: int | str | None, now_ms: int, *, brief: bool = False) -> Markup:
+    """How long ago a moment was, which says itself when that was where somebody points at it; see `ago`.
+
+    >>> print(format_age(1_790_000_000_000, 1_790_000_060_000))
+    <time datetime="2026-09-21T14:13:20.000Z" data-as="ago" title="2026-09-21 14:13:20 UTC">1 min ago</time>
+    """
+    at_ms = _to_ms(at)
+    when = None if at_ms is None else _parse_ms(at_ms)
+    if at_ms is None or when is None:
+        return escape("unknown" if at_ms is None else f"{at_ms} ms")
+    form = Markup('<time datetime="{}" data-as="{}" title="{}">{}</time>')
+    return form.format(_format_iso(when), "ago-brief" if brief else "ago", f"{when:{_FULL}}", ago(at_ms, now_ms, brief=brief))
+
+
+def _format_time(at_ms: int | None, name: str, form: str, now_ms: int | None) -> Markup:
     if at_ms is None:
         return Markup("unknown")
-    try:
-        at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    except (ValueError, OverflowError, OSError):
+    if (when := _parse_ms(at_ms)) is None:
         return escape(f"{at_ms} ms")
-    rest = "" if now_ms is None else Markup(" <small>({})</small>").format(ago(at_ms, now_ms))
-    return Markup('<time datetime="{}Z">{}{}</time>').format(at.isoformat(timespec="milliseconds")[:23], f"{at:{form}}", rest)
+    if now_ms is None:
+        return Markup('<time datetime="{}" data-as="{}">{}</time>').format(_format_iso(when), name, f"{when:{form}}")
+    with_age = Markup('<time datetime="{}" data-as="{}" data-age>{} <small>({})</small></time>')
+    return with_age.format(_format_iso(when), name, f"{when:{form}}", ago(at_ms, now_ms))
+
+
+def _to_ms(at: int | str | None) -> int | None:
+    return round(datetime.fromisoformat(at).timestamp() * 1_000) if isinstance(at, str) else at
+
+
+def _parse_ms(at_ms: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(at_ms / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _format_iso(when: datetime) -> str:
+    return f"{when.isoformat(timespec='milliseconds')[:23]}Z"
 
 
 def format_for_picker(text: str) -> str:
@@ -134,8 +173,8 @@ def percent(part: int | None, whole: int | None) -> str:
 
 FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
-    "duration": duration, "ago": ago, "count_letters": count_letters,
-    "moment": moment, "brief": brief, "percent": percent,
+    "duration": duration, "ago": format_age, "count_letters": count_letters,
+    "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
     "picked": format_for_picker,
 }  # fmt: skip
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections import Counter
 from functools import wraps
 from http import HTTPStatus
@@ -120,7 +119,7 @@ def _demand_own_page(request: Request, console: Console, *, needs_token: bool) -
         return
     session = session_of(request)
     said = request.headers.get(CSRF_HEADER) or request.state.form.get(CSRF_FIELD)
-    if session is None or not isinstance(said, str) or not hmac.compare_digest(said.encode(), session.csrf.encode()):
+    if session is None or not isinstance(said, str) or not session.accepts_csrf(said):
         reason = "the token of your sign-in is missing or old; load the page again, then do it again"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
 

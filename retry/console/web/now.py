@@ -1,72 +1,28 @@
-"""Now: what waits, what is new, what is held, and whether retries help; a sentence first."""
+"""Now: what somebody who is woken up has to know, each a sentence with a link; then how much waits, is due and recovers."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from backoff import duration_text
-from retry import clock
-from retry.console.rows import Held, LetterRow, Scope, WorkerState
+from retry.console.reading import lists
+from retry.console.reading.urgent_failures import Rates
+from retry.console.rows import Held, LetterRow, Scope
 from retry.console.rows import Now as Snapshot
+from retry.console.web import workers
 from retry.console.web.app import Console, console_of, render_page, viewer_of
-from retry.console.web.formats import format_count
+from retry.console.web.formats import count_letters, duration, format_count
 from retry.console.web.rights import Role, needs
+from retry.console.web.workers import LookedUp, Workers, silences
 from retry.delay_queue.entry_keys import Lane
-from retry.errors import RetryError
-from retry.kafka import consumer_groups
-from retry.kafka.interface import KafkaException
 from retry.kafka.target_probe import TargetProbe
 from retry.operations import blocked_lanes
+from retry.operations.act.overview import ActionOverview
 from retry.operations.letter_filter.parse import parse
-
-# Something that only the brokers know, asked for while somebody looks, in a thread of its own: no page waits for it.
-
-log = logging.getLogger(__name__)
-
-_EVERY_S = 10.0
-_Found = TypeVar("_Found")
-
-
-class LookedUp(Generic[_Found]):
-    """A value that is looked up in a thread of its own, every ten seconds at most.
-
-    Args:
-      what: for the thread and the log.
-      look: finds the value; is given the value before.
-      unknown: the value where the brokers do not answer, and before they have.
-    """
-
-    def __init__(self, what: str, look: Callable[[_Found], _Found], unknown: _Found) -> None:
-        self._what, self._look, self._unknown, self._found = what, look, unknown, unknown
-        self._due = clock.Interval(_EVERY_S, at_once=True)
-        self._lock = threading.Lock()
-        self._looking = False
-
-    def read_latest(self) -> _Found:
-        """Return the last value at once, and start a new look-up where one is due."""
-        with self._lock:
-            if not self._looking and self._due.is_due():
-                self._looking = True
-                threading.Thread(target=self._run_lookup, name=self._what, daemon=True).start()
-            return self._found
-
-    def _run_lookup(self) -> None:
-        found = self._unknown
-        try:
-            found = self._look(self._found)
-        except (RetryError, KafkaException, TimeoutError) as error:
-            log.debug("%s: nobody tells: %s", self._what, error)
-        finally:
-            with self._lock:
-                self._found, self._looking = found, False
-
 
 # Why letters that are due were not sent: a pause, a target that is closed, or maybe a limit or a circuit breaker.
 #
@@ -121,58 +77,12 @@ def _describe_overdue(console: Console, oldest: dict[tuple[str | None, str, str]
     )  # fmt: skip
 
 
-# Workers that are silent, and since when: as their records in the notes tell, and the group that shares the shards.
-
-class Workers(NamedTuple):
-    """The number of workers that run, as their consumer group tells.
-
-    Attributes:
-      running: how many members the group has; None where the brokers do not tell.
-      silent_since_ms: since when no worker runs, as far as this console has seen; None while one runs, or nobody knows.
-    """
-
-    running: int | None
-    silent_since_ms: int | None = None
-
-
-class Silence(NamedTuple):
-    """A message about workers that are silent, and when one was heard of last; None where nobody knows."""
-
-    text: str
-    since_ms: int | None
-
-
-def silent_workers(console: Console) -> LookedUp[Workers]:
-    """Watch how many members the consumer group of the shards has."""
-
-    def count_workers(before: Workers) -> Workers:
-        cluster = console.cluster()
-        running = consumer_groups.count_members(cluster.admin, cluster.names.table_group)
-        return Workers(running, (before.silent_since_ms or console.clock_ms()) if running == 0 else None)
-
-    return LookedUp("workers", count_workers, Workers(None))
-
-
-def silences(said: Sequence[WorkerState], group: Workers) -> list[Silence]:
-    """List the messages of a page about silent workers, from what workers say of themselves; empty while all are heard."""
-    silent = [each for each in said if each.is_silent]
-    heard = any(not each.is_silent and not each.has_ended for each in said)
-    if group.running == 0 or (group.running is None and said and not heard):
-        last_ms = max((each.at_ms for each in said), default=group.silent_since_ms)
-        return [Silence("No worker runs, and nothing is sent until one starts.", last_ms)]
-    return [Silence(_describe_worker(each), each.at_ms) for each in silent]
-
-
-def _describe_worker(worker: WorkerState) -> str:
-    who = f"Worker {worker.name} on {worker.host}" if worker.name else "A worker"
-    return f"{who} is silent. What waits in its {worker.shards} shards is late until another worker has taken them over."
-
-
 PART = "now"
+_LINES_MAX = 5
 
 
 def build_routes(console: Console) -> list[Route]:
-    seen = _LookedUp(silent_workers(console), overdue_lanes(console))
+    seen = _LookedUp(workers.silent_workers(console), overdue_lanes(console))
 
     @needs(Role.VIEWER)
     def render_home_page(request: Request) -> Response:
@@ -180,7 +90,7 @@ def build_routes(console: Console) -> list[Route]:
         return render_page(request, "now.html", live=(PART, ""), **_build_page(console, scope, seen))
 
     console.keep_fresh(PART, "now_live.html", lambda sight, _argument: _build_page(console, sight.scope, seen))
-    return [Route("/", render_home_page)]
+    return [Route("/", render_home_page), *workers.build_routes(console, seen.workers)]
 
 
 class _LookedUp(NamedTuple):
@@ -192,11 +102,18 @@ def _build_page(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, An
     now, group = console.replica.load_now(scope), seen.workers.read_latest()
     overdue = [lane for lane in seen.overdue.read_latest() if lane.is_in(scope)] if now.overdue else []
     counts = zip(now.failed_by_hour, now.retried_by_hour, strict=True)
+    actions = lists.list_visible_actions(console.replica.controls(), scope)
+    urgent = console.replica.load_urgent_failures(scope)
     return {
         "due": [(bar.from_ms, (bar.count,)) for bar in now.due],
         "by_hour": list(zip(now.hours_from_ms, counts, strict=True)),
-        "now": now, "sentence": sentence(now), "silences": silences(now.workers, group), "running": group.running,
-        "overdue": overdue, "near_retention_q": _near_retention_q(now.near_retention_age_ms or 0),
+        "now": now, "sentence": sentence(now, len(urgent.growing)), "silences": silences(now.workers, group), "urgent": urgent,
+        "growing": [(each, describe_rates(rates)) for each, rates in urgent.growing], "overdue": overdue,
+        "running_actions": [each for each in actions if each.status == "running"],
+        "held_actions": [each for each in actions if each.status == "held"], "describe_action": describe_action,
+        "pauses": [each for each in now.held if each.what == "pause"], "lines_max": _LINES_MAX,
+        "breakers": [each for each in now.breakers if each.state != "closed"],
+        "near_retention_q": _near_retention_q(now.near_retention_age_ms or 0), "page_title": describe_title(now),
     }  # fmt: skip
 
 
@@ -205,15 +122,23 @@ def _near_retention_q(age_ms: int) -> str:
     return f"(state:parked or state:discarded) age:>{duration_text(age_ms)}"
 
 
-def sentence(now: Snapshot) -> str:
-    """Say in one sentence how much waits, is parked, is new and is held."""
+def describe_title(now: Snapshot) -> str:
+    """The title of the page, as a tab has it: what is new first, then how much waits."""
+    new = f"({format_count(now.new_groups)} new) " if now.new_groups else ""
+    return f"{new}Now: {format_count(now.waiting)} waiting, {format_count(now.parked)} parked"
+
+
+def sentence(now: Snapshot, growing: int = 0) -> str:
+    """Say in one sentence how much waits, is parked, is new, is growing and is held."""
     if not (now.waiting or now.parked):
         return "Nothing waits."
     parts = [f"{format_count(now.waiting)} {_wait(now.waiting)}"] if now.waiting else ["nothing waits"]
     if now.parked:
-        parts.append(f"{format_count(now.parked)} {'is' if now.parked == 1 else 'are'} parked")
+        parts.append(f"{format_count(now.parked)} {_are(now.parked)} parked")
     if now.new_groups:
-        parts.append(f"{now.new_groups} {'group is' if now.new_groups == 1 else 'groups are'} new")
+        parts.append(f"{_count_failures(now.new_groups)} {_are(now.new_groups)} new")
+    if growing:
+        parts.append(f"{_count_failures(growing)} {_are(growing)} growing")
     parts += [_format_held(each) for each in now.held[:3]]
     if len(now.held) > 3:
         parts.append(f"{len(now.held) - 3} more things are held")
@@ -225,7 +150,40 @@ def _wait(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _count_failures(count: int) -> str:
+    return f"{format_count(count)} failure{'' if count == 1 else 's'}"
+
+
 def _format_held(held: Held) -> str:
     if held.what == "action":
-        return f"an action ({held.scope}) is held"
+        return f"an action ({held.scope}) is on hold"
     return f"{held.name} is paused" if held.name else "everything is paused"
+
+
+def describe_rates(rates: Rates) -> str:
+    """Say how much fails now and how much failed before, each with the time in which it was counted.
+
+    >>> describe_rates(Rates(340, 5_100_000, 264, 79_200_000))
+    '340 failed in the last 1 h 25 min, 240 an hour; in the 22 h before that it was 12 an hour'
+    """
+    lately = f"{rates.recent:,} failed in the last {duration(rates.recent_ms)}, {_format_rate(rates.recent_per_hour)} an hour"
+    before = "none" if not rates.before else f"{_format_rate(rates.before_per_hour)} an hour"
+    return f"{lately}; in the {duration(rates.before_ms)} before that it was {before}"
+
+
+def _format_rate(per_hour: float) -> str:
+    return f"{per_hour:,.0f}" if per_hour >= 10 else f"{per_hour:.1f}"
+
+
+def describe_action(about: ActionOverview) -> str:
+    """Say how far an action has come."""
+    done = about.tally.done + about.tally.gone + sum(about.tally.refused.values())
+    text = f"{done:,} of {count_letters(about.action.members)} done"
+    if about.action.ramp is None:
+        return text
+    steps = len(about.action.ramp.steps)
+    return f"{text}, step {min(about.step.step + 1, steps)} of {steps}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -69,13 +71,25 @@ class Session:
 
     Attributes:
       viewer: returns the viewer with the rights of now; None where there are none any more, which ends the sign-in.
-      csrf: the token that every form of this sign-in has.
       until_ms: when the sign-in ends.
+      csrf: the token that every form of this sign-in has; on a page it is masked.
     """
 
     viewer: Callable[[], Viewer | None]
     until_ms: int
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_SECRET_BYTES))
+    csrf: bytes = field(default_factory=lambda: secrets.token_bytes(_SECRET_BYTES))
+
+    def mask_csrf(self) -> str:
+        """Write the token as a form has it: each time otherwise, so that the length of compressed pages tells nothing of it."""
+        pad = secrets.token_bytes(_SECRET_BYTES)
+        return urlsafe_b64encode(pad + _combine_bytes(pad, self.csrf)).decode()
+
+    def accepts_csrf(self, masked: str) -> bool:
+        try:
+            both = urlsafe_b64decode(masked)
+        except ValueError:
+            return False
+        return hmac.compare_digest(_combine_bytes(both[:_SECRET_BYTES], both[_SECRET_BYTES:]), self.csrf)
 
 
 class Sessions:
@@ -115,6 +129,10 @@ class Sessions:
             if session := self._by_digest.pop(_hash_secret(secret), None):
                 # A stream of pages that it holds ends too.
                 session.until_ms = 0
+
+
+def _combine_bytes(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=False))
 
 
 def _hash_secret(secret: str) -> str:

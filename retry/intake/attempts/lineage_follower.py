@@ -21,7 +21,7 @@ from retry.telemetry.unreadable_records import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
-_LINGER_S = 0.1
+_LINGER_S = 0.5
 _RECORDS_MAX = 100
 _WAIT_S = 0.02
 _NOW_S, _SOON_S = 1.0, 0.002

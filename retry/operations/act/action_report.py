@@ -165,7 +165,7 @@ def action_object(about: ActionOverview) -> dict[str, Any]:
         "action": about.id.hex(), "kind": action.kind, "status": about.status, "by": action.by, "reason": action.reason,
         "asked": iso(action.asked_at_ms), "filter": action.filter, "target": action.target, "undoes": action.undoes,
         "policies": action.policies, "members": action.members, **tally_object(about.tally), "shards_left": about.left,
-        "held": _describe_order(about.held), "cancelled": _describe_order(about.cancelled),
+        "held": describe_order(about.held), "cancelled": describe_order(about.cancelled),
     }  # fmt: skip
 
 
@@ -204,5 +204,5 @@ def _describe_step(about: ActionOverview, n: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _describe_order(order: Order | None) -> dict[str, Any] | None:
+def describe_order(order: Order | None) -> dict[str, Any] | None:
     return None if order is None else {"by": order.by, "at": iso(order.at_ms), "reason": order.reason}

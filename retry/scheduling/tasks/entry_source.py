@@ -21,8 +21,7 @@ from backoff.recurrence import find_first_run
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named
-from retry.delay_queue.recurrence import Recurrence, headers_of_run
+from retry.delay_queue.envelopes import HEADERS_MAX, Entry, Named, Recurrence, headers_of_run
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.intake.batch import BatchResult
 from retry.intake.entry_source import CANCELS_REMEMBERED_MS, QueueLimits

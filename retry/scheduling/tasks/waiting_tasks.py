@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from retry.delay_queue import entry_keys, recurrence
+from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry, Named
 from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.kafka import client_config, topics
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     name: str | None
     defined_at: entry_keys.Source
     entry: Named
-    plan: recurrence.Recurrence
+    plan: envelopes.Recurrence
 
 
 class SentRun(NamedTuple):
@@ -97,7 +97,7 @@ def last_runs(settings: Settings, task: Task) -> list[SentRun]:
 def sent_run(message: Message, headers: Headers) -> SentRun | None:
     """Read a run that was sent from the headers of its record; None where the record is no run."""
     by_name = dict(headers)
-    number, due_ms = (by_name.get(name) or b"" for name in (recurrence.RUN, recurrence.DUE_MS))
+    number, due_ms = (by_name.get(name) or b"" for name in (envelopes.RUN, envelopes.DUE_MS))
     if not all(len(digits) < 20 and digits.isdigit() for digits in (number, due_ms)):
         return None
     return SentRun(int(number), int(due_ms), message.topic() or "", message.partition() or 0, message.offset() or 0)

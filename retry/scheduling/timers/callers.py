@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 
 from backoff.rate_limit import Bucket, Limit
@@ -18,6 +21,15 @@ from retry.http_server.token_file import make_token as make_token
 
 # Refusals, as `application/problem+json` (RFC 9457); each says what to do.
 
+class ProblemJson(msgspec.Struct, frozen=True):
+    """A refused request, and what to do about it."""
+
+    type: Annotated[str, Meta(description="about:blank: the status says what kind it is of")]
+    title: Annotated[str, Meta(description="the status in words")]
+    status: Annotated[int, Meta(description="the status")]
+    detail: Annotated[str, Meta(description="what to do")]
+
+
 class Problem(Exception):
     """A refused request; `detail` tells the client what to do."""
 
@@ -25,8 +37,8 @@ class Problem(Exception):
         super().__init__(detail)
         self.status, self.detail, self.headers = status, detail, headers or {}
 
-    def body(self) -> dict[str, object]:
-        return {"type": "about:blank", "title": self.status.phrase, "status": self.status.value, "detail": self.detail}
+    def body(self) -> ProblemJson:
+        return ProblemJson("about:blank", self.status.phrase, self.status.value, self.detail)
 
 
 def bad_request(detail: str) -> Problem:

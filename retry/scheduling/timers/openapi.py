@@ -5,48 +5,22 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-Fields = dict[str, tuple[dict[str, Any], str]]
+import msgspec
+
+from retry.scheduling.timers.callers import ProblemJson
+from retry.scheduling.timers.timer_request import TimerBody
+from retry.scheduling.timers.timers import Page
+
 Answers = dict[str, tuple[str, str | None]]
 
-_POLICY = "as in the policy file: backoff, jitter, max_attempts, max_age; what is left out is the usual one"
-_DURATION = {"type": ["string", "null"], "pattern": "^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"}
-_FIELDS: Fields = {
-    "url": ({"type": "string", "pattern": "^https?://.", "maxLength": 2048},
-            "what is called; https and port 443, but for hosts that the operator lists"),
-    "at": ({"type": ["string", "integer", "null"]},
-           "when: ISO 8601 with an offset, or epoch milliseconds; what is past is due at once"),
-    "after": (_DURATION, "or in how long: 30s, 5m, 1h30m"),
-    "method": ({"type": "string", "enum": ["POST", "PUT", "PATCH", "DELETE", "GET"], "default": "POST"}, "how"),
-    "headers": ({"type": "object", "additionalProperties": {"type": "string"}}, "sent along, 64 and 8 KiB at most"),
-    "body": ({}, "sent: a text without its quotes, any other JSON as it is written; 256 KiB at most"),
-    "body_base64": ({"type": ["string", "null"], "contentEncoding": "base64"}, "or sent as these bytes"),
-    "policy": ({"type": ["object", "null"]}, f"when a call that failed is made again: {_POLICY}"),
-    "timeout": (_DURATION, "how long one call may take, up to what the operator allows"),
-    "idempotency_key": ({"type": ["string", "null"], "minLength": 1, "maxLength": 255}, "as the header Idempotency-Key"),
-}
-_TIMER: Fields = {
-    "id": ({"type": "string"}, "its name, and `webhook-id` of every call"),
-    "state": ({"type": "string", "enum": ["waiting", "delivered", "parked"]}, "`parked`: given up, see `reason`"),
-    "at": ({"type": "string"}, "when the next call is due, or the last one was"),
-    "attempt": ({"type": "integer"}, "number of that call, from 1"),
-    "last_call": ({"type": ["object", "null"]}, "status, error, took_ms and the first 1,024 bytes of the answer"),
-    "reason": ({"type": ["string", "null"]}, "`max_attempts`, `max_age`, or `gone` where the host answered 410"),
-}
-_PAGE: Fields = {
-    "timers": ({"type": "array", "items": {"$ref": "#/components/schemas/Timer"}}, "these"),
-    "cursor": ({"type": ["string", "null"]}, "where the next page begins"),
-}
-
-
-def _schema(fields: Fields, required: list[str]) -> dict[str, Any]:
-    properties = {name: {**shape, "description": what} for name, (shape, what) in fields.items()}
-    return {"type": "object", "properties": properties, "required": required}
+# What is read and what is answered: the structures themselves say what their fields are.
+_, _SCHEMAS = msgspec.json.schema_components([TimerBody, Page, ProblemJson], ref_template="#/components/schemas/{name}")
 
 
 def _describe_response(what: str, schema: str | None) -> dict[str, Any]:
     if schema is None:
         return {"description": what}
-    kind = "application/problem+json" if schema == "Problem" else "application/json"
+    kind = "application/problem+json" if schema == "ProblemJson" else "application/json"
     return {"description": what, "content": {kind: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}}
 
 
@@ -70,10 +44,10 @@ _EXCLUSIVE = {
     "not": {"allOf": [_require_field("body"), _require_field("body_base64")]},
 }
 _REFUSED: Answers = {
-    "400": ("this is no HTTP, or asked under a foreign name for loopback", "Problem"),
-    "401": ("no valid token", "Problem"),
-    "429": ("the team asks too often, or has too many timers; Retry-After says when to ask again", "Problem"),
-    "503": ("not known whether it was done", "Problem"),
+    "400": ("this is no HTTP, or asked under a foreign name for loopback", "ProblemJson"),
+    "401": ("no valid token", "ProblemJson"),
+    "429": ("the team asks too often, or has too many timers; Retry-After says when to ask again", "ProblemJson"),
+    "503": ("not known whether it was done", "ProblemJson"),
 }
 _MOMENT = {"type": "string", "pattern": "^([0-9]{1,15}|[0-9]{4}-?[0-9W].*)$"}
 _ID = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
@@ -90,12 +64,12 @@ DOCUMENT: dict[str, Any] = {
             ], {
                 "201": ("made; where it is stands in Location", "Timer"),
                 "200": ("made before, by the same request", "Timer"),
-                "409": ("the idempotency key belongs to another request", "Problem"),
-                "413": ("the request is larger than 512 KiB", "Problem"),
-                "415": ("it is not JSON", "Problem"),
-                "422": ("it cannot be; detail says what to change", "Problem"),
+                "409": ("the idempotency key belongs to another request", "ProblemJson"),
+                "413": ("the request is larger than 512 KiB", "ProblemJson"),
+                "415": ("it is not JSON", "ProblemJson"),
+                "422": ("it cannot be; detail says what to change", "ProblemJson"),
             }, requestBody={"required": True, "content": {"application/json": {
-                "schema": {"$ref": "#/components/schemas/TimerRequest"},
+                "schema": {"$ref": "#/components/schemas/TimerBody"},
                 "example": {"url": "https://example.com/hooks/reminder", "after": "5m", "body": {"order": 17}},
             }}}),
             "get": _describe_operation("List timers that wait, in due order", [
@@ -104,30 +78,21 @@ DOCUMENT: dict[str, Any] = {
                 _query("cursor", "what the page before gave"),
             ], {
                 "200": ("timers, and cursor where there are more", "Page"),
-                "422": ("a parameter cannot be; detail says what to change", "Problem"),
+                "422": ("a parameter cannot be; detail says what to change", "ProblemJson"),
             }),
         },
         "/timers/{id}": {
             "get": _describe_operation(
-                "Look at a timer", _ID, {"200": ("it waits, or what became of it", "Timer"), "404": ("none", "Problem")}
+                "Look at a timer", _ID, {"200": ("it waits, or what became of it", "Timer"), "404": ("none", "ProblemJson")}
             ),
             "delete": _describe_operation(
-                "End a timer that waits", _ID, {"204": ("it is not called any more", None), "404": ("none waits", "Problem")}
+                "End a timer that waits", _ID, {"204": ("it is not called any more", None), "404": ("none waits", "ProblemJson")}
             ),
         },
     },
     "components": {
         "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        "schemas": {
-            "TimerRequest": _schema(_FIELDS, ["url"]) | {"additionalProperties": False} | _EXCLUSIVE,
-            "Timer": _schema(_TIMER, ["id", "state", "at", "attempt"]),
-            "Page": _schema(_PAGE, ["timers"]),
-            "Problem": _schema({
-                "title": ({"type": "string"}, "the status in words"),
-                "status": ({"type": "integer"}, "the status"),
-                "detail": ({"type": "string"}, "what to do"),
-            }, ["title", "status", "detail"]),
-        },
+        "schemas": _SCHEMAS | {"TimerBody": _SCHEMAS["TimerBody"] | _EXCLUSIVE},
     },
 }  # fmt: skip
 

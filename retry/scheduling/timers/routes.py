@@ -7,9 +7,8 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Any
 
-import orjson
+import msgspec
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -121,7 +120,7 @@ class Web:
             raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, with Content-Type: application/json")
         timer_request = read(await _body(request), request.headers.get("idempotency-key"), clock.wall_ms())
         made = await self._timers.create_timer(team, timer_request, self._quotas)
-        headers = {"Location": f"/timers/{made.timer['id']}"}
+        headers = {"Location": f"/timers/{made.timer.id}"}
         return _build_secured_response(made.timer, HTTPStatus.CREATED if made.new else HTTPStatus.OK, headers)
 
     async def _list(self, request: Request, team: str) -> Response:
@@ -196,13 +195,13 @@ async def _body(request: Request) -> bytes:
 
 
 def _build_secured_response(
-    fields: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
+    answer: object, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None
 ) -> Response:
-    response = Response(orjson.dumps(fields), status, headers, "application/json")
+    response = Response(msgspec.json.encode(answer), status, headers, "application/json")
     response.raw_headers += _ENCODED_SECURITY_HEADERS
     return response
 
 
 def _problem(problem: Problem) -> Response:
-    body = orjson.dumps(problem.body())
+    body = msgspec.json.encode(problem.body())
     return Response(body, problem.status, {**_SECURITY_HEADERS, **problem.headers}, "application/problem+json")

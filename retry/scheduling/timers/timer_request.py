@@ -7,10 +7,11 @@ import binascii
 import hashlib
 import re
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import orjson
+from msgspec import Meta
 
 from backoff import PolicyInvalid, duration_ms
 from backoff.parse import policy as parsed
@@ -26,6 +27,7 @@ KEY_CHARACTERS_MAX = 255
 _TIMEOUT_MS_MAX = 600_000
 _USUAL_POLICY = "{}"
 _METHODS = ("POST", "PUT", "PATCH", "DELETE", "GET")
+_DURATION = {"pattern": "^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]*")
 # More digits are no time of any calendar, and Python refuses to read thousands of them.
@@ -37,18 +39,35 @@ _SET_BY_THE_SERVICE = frozenset({
 
 
 class TimerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON of a request, field by field; see `retry.scheduling.timers.openapi` for what each means."""
+    """The request for a timer."""
 
-    url: str
-    at: str | int | None = None
-    after: str | None = None
-    method: str = "POST"
-    headers: dict[str, str] = {}
-    body: msgspec.Raw = msgspec.Raw(b"null")
-    body_base64: str | None = None
-    policy: dict[str, Any] | None = None
-    timeout: str | None = None
-    idempotency_key: str | None = None
+    # What the description demands beyond types is checked by `read`, whose refusals say what to change.
+    url: Annotated[str, Meta(
+        description="what is called; https and port 443, but for hosts that the operator lists",
+        extra_json_schema={"pattern": "^https?://.", "maxLength": 2048},
+    )]
+    at: Annotated[str | int | None, Meta(
+        description="when: ISO 8601 with an offset, or epoch milliseconds; what is past is due at once",
+    )] = None
+    after: Annotated[str | None, Meta(description="or in how long: 30s, 5m, 1h30m", extra_json_schema=_DURATION)] = None
+    method: Annotated[str, Meta(description="how", extra_json_schema={"enum": list(_METHODS)})] = "POST"
+    headers: Annotated[dict[str, str], Meta(description="sent along, 64 and 8 KiB at most")] = {}
+    body: Annotated[msgspec.Raw, Meta(
+        description="sent: a text without its quotes, any other JSON as it is written; 256 KiB at most",
+    )] = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    body_base64: Annotated[str | None, Meta(
+        description="or sent as these bytes", extra_json_schema={"contentEncoding": "base64"},
+    )] = None
+    policy: Annotated[dict[str, Any] | None, Meta(
+        description="when a call that failed is made again, as in the policy file: backoff, jitter, max_attempts, max_age; what "
+        "is left out is the usual one",
+    )] = None
+    timeout: Annotated[str | None, Meta(
+        description="how long one call may take, up to what the operator allows", extra_json_schema=_DURATION,
+    )] = None
+    idempotency_key: Annotated[str | None, Meta(
+        description="as the header Idempotency-Key", extra_json_schema={"minLength": 1, "maxLength": KEY_CHARACTERS_MAX},
+    )] = None  # fmt: skip
 
 
 class TimerRequest(NamedTuple):

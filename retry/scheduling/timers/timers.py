@@ -9,9 +9,10 @@ import hashlib
 import secrets
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from retry import clock
 from retry.delay_queue import entry_keys, envelopes
@@ -32,15 +33,51 @@ _ENDED = ("delivered", "parked")
 PAGE_MAX = 500
 
 
+class LastCall(msgspec.Struct, frozen=True):
+    """The last call of a timer."""
+
+    attempt: Annotated[int, Meta(description="its number, from 1")]
+    at: Annotated[str, Meta(description="when it was made")]
+    took_ms: Annotated[int, Meta(description="how long it took")]
+    status: Annotated[int | None, Meta(description="status of the answer; null where there was none")]
+    error: Annotated[str | None, Meta(description="why there was none")]
+    body: Annotated[str, Meta(description="the first 1,024 bytes of the answer")]
+
+
+class Timer(msgspec.Struct, frozen=True, kw_only=True):
+    """A timer: with `made_at`, `url` and `method` while it waits, with `reason` once it has ended."""
+
+    id: Annotated[str, Meta(description="its name, and `webhook-id` of every call")]
+    state: Annotated[str, Meta(
+        description="`parked`: given up, see `reason`", extra_json_schema={"enum": ["waiting", *_ENDED]},
+    )]
+    at: Annotated[str, Meta(description="when the next call is due, or the last one was")]
+    made_at: Annotated[str, Meta(description="when it was made")] | UnsetType = UNSET
+    url: Annotated[str, Meta(description="what is called")] | UnsetType = UNSET
+    method: Annotated[str, Meta(description="how")] | UnsetType = UNSET
+    attempt: Annotated[int, Meta(description="number of that call, from 1")]
+    reason: Annotated[str | None, Meta(
+        description="`max_attempts`, `max_age`, or `gone` where the host answered 410",
+    )] | UnsetType = UNSET
+    last_call: Annotated[LastCall | None, Meta(description="the last call, where there was one")]  # fmt: skip
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of timers that wait, in due order."""
+
+    timers: Annotated[list[Timer], Meta(description="these")]
+    cursor: Annotated[str | None, Meta(description="where the next page begins")]
+
+
 class TimerAnswer(NamedTuple):
-    timer: dict[str, Any]
+    timer: Timer
     new: bool
 
 
 class _Visible(NamedTuple):
-    """A timer as JSON, and the fingerprint of the request that made it."""
+    """A timer, and the fingerprint of the request that made it."""
 
-    timer: dict[str, Any]
+    timer: Timer
     mark: str
 
 
@@ -71,9 +108,9 @@ class Timers:
             raise bad_request(f"the timer is larger than {limit}; send a reference to its body")
         timer = WaitingTimer(key, entry)
         await self._write(timer_id, key, envelope, timer)
-        return TimerAnswer(_waiting_json(timer, None), new=True)
+        return TimerAnswer(_build_waiting(timer, None), new=True)
 
-    def get(self, team: str, timer_id: str) -> dict[str, Any]:
+    def get(self, team: str, timer_id: str) -> Timer:
         """Show a timer that waits, or what became of it; raises Problem where there is none, or it ended too long ago."""
         visible = self._find_visible_timer(team, timer_id)
         if visible is None:
@@ -88,7 +125,7 @@ class Timers:
         key, envelope = source.cancel_row(timer_id, timer.version)
         await self._write(timer_id, key, envelope, None)
 
-    def between(self, team: str, from_ms: int, to_ms: int, after: str, rows_max: int) -> dict[str, Any]:
+    def between(self, team: str, from_ms: int, to_ms: int, after: str, rows_max: int) -> Page:
         """List a page of timers that wait, in due order; raises Problem where `after` is not what a page before this one gave."""
         try:
             at = base64.b64decode(after, b"-_", validate=True)
@@ -99,7 +136,7 @@ class Timers:
             _demand_opened(timer)
         page = timers[:rows_max]
         more = base64.urlsafe_b64encode(cursor(page[-1])).decode() if len(timers) > rows_max else None
-        return {"timers": [_waiting_json(timer, self._view.last_call(timer.id)) for timer in page], "cursor": more}
+        return Page([_build_waiting(timer, self._view.last_call(timer.id)) for timer in page], more)
 
     def _find_visible_timer(self, team: str, timer_id: str) -> _Visible | None:
         timer, last = self._view.timer(timer_id), self._view.last_call(timer_id)
@@ -109,10 +146,10 @@ class Timers:
             attempt = timer.entry.call.attempt if timer.entry.call is not None else 0
             # The call that ended it may be read before the end of its entry is.
             if ended is None or ended.attempt < attempt or ended.at_ms < timer.version:
-                return _Visible(_waiting_json(timer, last), (timer.entry.key or b"").hex())
-        return _Visible(_ended_json(ended), ended.mark) if ended is not None and ended.team == team else None
+                return _Visible(_build_waiting(timer, last), (timer.entry.key or b"").hex())
+        return _Visible(_build_ended(ended), ended.mark) if ended is not None and ended.team == team else None
 
-    def _existing(self, team: str, timer_id: str, mark: bytes) -> dict[str, Any] | None:
+    def _existing(self, team: str, timer_id: str, mark: bytes) -> Timer | None:
         visible = self._find_visible_timer(team, timer_id)
         if visible is not None and visible.mark != mark.hex():
             raise Problem(HTTPStatus.CONFLICT, "this idempotency key belongs to another timer; take another")
@@ -161,24 +198,21 @@ def _id(team: str, idempotency_key: str | None) -> str:
     return _PREFIX + hashlib.blake2b(f"{team}\0{idempotency_key}".encode(), digest_size=16).hexdigest()
 
 
-def _waiting_json(timer: WaitingTimer, last: Called | None) -> dict[str, Any]:
+def _build_waiting(timer: WaitingTimer, last: Called | None) -> Timer:
     call = timer.entry.call or envelopes.Call("")
-    return {
-        "id": call.id, "state": "waiting", "at": clock.iso(timer.due_at_ms), "made_at": clock.iso(timer.version), "url": call.url,
-        "method": call.method, "attempt": call.attempt,
-        "last_call": _call_json(last) if last is not None and call.attempt > 1 else None,
-    }  # fmt: skip
+    return Timer(
+        id=call.id, state="waiting", at=clock.iso(timer.due_at_ms), made_at=clock.iso(timer.version), url=call.url,
+        method=call.method, attempt=call.attempt,
+        last_call=_build_last_call(last) if last is not None and call.attempt > 1 else None,
+    )  # fmt: skip
 
 
-def _ended_json(last: Called) -> dict[str, Any]:
-    return {
-        "id": last.id, "state": last.decision, "at": clock.iso(last.due_ms), "attempt": last.attempt, "reason": last.reason,
-        "last_call": _call_json(last),
-    }  # fmt: skip
+def _build_ended(last: Called) -> Timer:
+    return Timer(
+        id=last.id, state=last.decision, at=clock.iso(last.due_ms), attempt=last.attempt, reason=last.reason,
+        last_call=_build_last_call(last),
+    )  # fmt: skip
 
 
-def _call_json(last: Called) -> dict[str, Any]:
-    return {
-        "attempt": last.attempt, "at": clock.iso(last.at_ms), "took_ms": last.took_ms, "status": last.status, "error": last.error,
-        "body": last.body,
-    }  # fmt: skip
+def _build_last_call(last: Called) -> LastCall:
+    return LastCall(last.attempt, clock.iso(last.at_ms), last.took_ms, last.status, last.error, body=last.body)

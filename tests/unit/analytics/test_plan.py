@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
-from retry.analytics.advice.plan import plan_delays
+from retry.analytics.advice.replay import plan_delays
 from retry.analytics.advice.summary import advice_by_kind
 from retry.policies.policy_file import parse
 

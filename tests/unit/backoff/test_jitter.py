@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backoff.jitter import JITTERS
+from backoff.policy import JITTERS
 
 DRAW_MAX = 1 - 2**-53
 # Per mille of the delay: what each jitter promises.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff import Constant, Exponential, Linear, PolicyInvalid, Steps, duration_ms, duration_text
-from backoff.jitter import JITTERS
 from backoff.parse import DEFAULT, curve, policy
+from backoff.policy import JITTERS
 
 
 @pytest.mark.parametrize(

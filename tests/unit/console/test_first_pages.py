@@ -49,11 +49,11 @@ def test_the_first_sentence_says_what_matters() -> None:
         **{name: getattr(now, name) for name in now.__slots__}, "waiting": 0, "parked": 0, "new_groups": 0, "held": (), **fields,
     }))  # fmt: skip
     assert of() == "Nothing waits."
-    assert of(waiting=12_304, new_groups=3, held=(paused,)) == "12,304 wait, 3 groups are new and payments is paused."
-    assert of(waiting=1, new_groups=1) == "1 waits and 1 group is new."
+    assert of(waiting=12_304, new_groups=3, held=(paused,)) == "12,304 wait, 3 failures are new and payments is paused."
+    assert of(waiting=1, new_groups=1) == "1 waits and 1 failure is new."
     assert of(parked=2) == "Nothing waits and 2 are parked."
     assert of(waiting=1, held=(held, Held("pause", "all", "", 0, None, "", ""))) == (
-        "1 waits, an action (retry) is held and everything is paused."
+        "1 waits, an action (retry) is on hold and everything is paused."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -71,7 +72,7 @@ def test_failures_are_counted_by_time_up_to_a_week_ago(replica: GivenReplica, pe
         replica.fold(OWN.outcomes, told(1, *(f"{n}{m:015}" for m in range(many)), due_ms=at_ms + 1, failed_ms=at_ms))
     bars = details(replica, KIND, period).bars
     assert len(bars) == PERIODS[period].bars
-    assert all(bar.to_ms == following.from_ms for bar, following in zip(bars, bars[1:]))
+    assert all(bar.to_ms == following.from_ms for bar, following in pairwise(bars))
     now = next(n for n, bar in enumerate(bars) if bar.from_ms <= NOW_MS < bar.to_ms)
     assert {now - n: bar.failed for n, bar in enumerate(bars) if bar.failed} == counts
 
@@ -93,7 +94,7 @@ def test_a_bar_asks_for_exactly_the_letters_that_failed_in_it(replica: GivenRepl
     assert parse(str(asked)) == asked
 
 
-def test_what_is_rare_is_found_by_when_it_failed_and_not_by_walking(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_rare_is_found_by_when_it_failed(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     replica.fold(OWN.parked, *(rested(n) for n in range(50)), at_ms=NOW_MS - DAY_MS)
     replica.fold(OWN.parked, rested(99))
     asked: list[list[int]] = []
@@ -173,7 +174,8 @@ def test_actions_and_notes_are_told_newest_first(replica: GivenReplica) -> None:
     note(replica, f"{CHANGE}1", Change(("0bad",), "eve", NOW_MS - 11, into=group))
     before = details(replica, group).before
     assert [(each.what, each.by, each.action) for each in before] == [
-        ("note", "ana", ""), ("retry", "ana", by_filter), ("resolved", "ivo", ""), ("retry", "ana", by_name), ("merged", "eve", ""),
+        ("note", "ana", ""), ("retry", "ana", by_filter), ("resolved", "ivo", ""), ("retry", "ana", by_name),
+        ("merged", "eve", ""),
     ]  # fmt: skip
     assert before[0].text == "owner ivo, bank is down, https://t/1"
     assert before[1] == PastEvent(NOW_MS - 5, "retry", "ana", "again", by_filter, letters=3, done=2)

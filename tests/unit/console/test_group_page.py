@@ -6,6 +6,7 @@ import json
 import os
 import re
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -43,7 +44,7 @@ def test_each_bar_is_a_link_that_filters_by_its_time(period: str, wide: int, nar
     assert len(times) == wide + narrow
     spans = [(each.low.ms, each.high.ms + 1) for each in times if isinstance(each, Range) and isinstance(each.low, Moment)]  # type: ignore[union-attr]
     for some in (spans[:wide], spans[wide:]):
-        assert all(end == begin for (_, end), (begin, _) in zip(some, some[1:], strict=False))
+        assert all(end == begin for (_, end), (begin, _) in pairwise(some))
         assert some[0][0] < NOW_MS
     assert (spans[0][0], spans[wide - 1][1]) == (spans[wide][0], spans[-1][1])
     assert f'href="{PAGE}?period={period}" aria-current="page"' in html

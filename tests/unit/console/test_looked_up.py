@@ -8,7 +8,8 @@ from typing import Any
 
 from retry.console.acting import api_answers
 from retry.console.rows import BreakerState, WorkerState
-from retry.console.web.now import LookedUp, OverdueLane, Workers, silences, silent_workers
+from retry.console.web.now import OverdueLane
+from retry.console.web.workers import LookedUp, Workers, silences, silent_workers
 from retry.errors import BrokersUnreachable
 from retry.kafka import consumer_groups
 from tests.support.console import NOW_MS, FakeReplica, letter, served
@@ -93,8 +94,12 @@ def test_now_shows_breakers_and_silent_workers_to_every_viewer() -> None:
         BreakerState("orders.retry", "open", "it refuses: too large", NOW_MS - 60_000, 2, 17),
         BreakerState("refunds.retry", "closed", "", None, 0, 0),
     )  # fmt: skip
-    html = served(replica).browser().get("/").text
+    browser = served(replica).browser()
+    html = browser.get("/").text
     assert all(part in html for part in ("Worker w1 on host of w1 is silent", "Heard of last", "it refuses: too large"))
+    assert (">open<" in html, "refunds.retry" in html) == (True, False), "a breaker that is closed holds nothing"
+    html = browser.get("/workers").text
+    assert "Worker w1 on host of w1 is silent" in html
     assert html.index(">open<") < html.index("refunds.retry") < html.index(">closed<")
     told = api_answers.build_now_object(replica.load_now(None), replica.freshness(), None)
     assert (told["workers"][0]["silent"], told["breakers"][0]["letters"]) == (True, 17)

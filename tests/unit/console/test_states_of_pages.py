@@ -19,6 +19,7 @@ SAID = {
     "/actions": ("Nothing was asked for in the last 30 days.",), "/pauses": ("Nothing is paused.",),
     "/policies": ("This console has no policy file",), "/schedules": ("No schedule waits.",),
     "/tasks": ("No task waits for its next run.",), "/timers": ("No timer waits.",), "/audit": ("Nothing was done yet.",),
+    "/workers": ("No worker was heard of within a week.",),
 }  # fmt: skip
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, HELD, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as WITHOUT_KEYS
-from retry.delay_queue.envelopes import Also, Call, Entry, Named, SealedEnvelope, Unopened
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Call, Entry, Named, Recurrence, SealedEnvelope, Unopened
 from retry.delay_queue.table.changelog_records import select_readable_rows
 from retry.errors import EntryForeign, SealUnopened
 from tests.support.sealed import NEW, OLD, KeyFile

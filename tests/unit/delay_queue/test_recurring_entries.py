@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from retry.delay_queue import envelopes
-from retry.delay_queue.envelopes import Named
-from retry.delay_queue.recurrence import Recurrence, find_next_run, headers_of_run
+from retry.delay_queue.envelopes import Named, Recurrence, find_next_run, headers_of_run
 from retry.errors import EntryUnreadable
 
 

@@ -19,7 +19,7 @@ from retry.delivery.act_records import content_digest
 from retry.delivery.acted_entry import hash_envelope
 from retry.delivery.letter_changes import SEALED
 from retry.delivery.movers import AskParked, find_no_records
-from retry.delivery.orphaned_rows import ORPHAN_MS
+from retry.delivery.slice_members import ORPHAN_MS
 from retry.delivery.sweep import ChangelogPartition
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts

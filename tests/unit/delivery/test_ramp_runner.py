@@ -13,7 +13,7 @@ from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.ramp_records import Ramp, Step, StepTally
 from retry.delivery import ramp
 from retry.delivery.movers import ConsumerProgress
-from retry.delivery.orphaned_rows import ORPHAN_MS
+from retry.delivery.slice_members import ORPHAN_MS
 from retry.intake import attempts
 from retry.intake.attempts import RampedLineages
 from tests.support.acted import ACTION, HOUR_MS, NOW_MS

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from retry.delay_queue import entry_keys, envelopes
-from retry.delay_queue.envelopes import Also, Call
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Call, Recurrence
 from retry.delivery.sweep import NOTHING
 from retry.delivery.transaction_batch import DEFER_MS, TransactionBatch
 from retry.errors import CommitInDoubt, TransactionAborted

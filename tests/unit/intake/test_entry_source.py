@@ -13,8 +13,7 @@ from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.delay_queue.blocks import count_entries
 from retry.delay_queue.control_records import pause_key
 from retry.delay_queue.entry_keys import Lane
-from retry.delay_queue.envelopes import Also, Call, Entry, Named
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Call, Entry, Named, Recurrence
 from retry.delivery.admission import Admission
 from retry.intake import entry_source
 from retry.intake.attempts import RecentLineages

@@ -12,8 +12,7 @@ from retry.intake.consumer import LetterConsumer
 from retry.intake.entry_source import RecordVersions
 from retry.intake.read_positions import PARTITION, ReadPosition, RereadRequest, encode_positions, encode_request, offsets_of
 from retry.kafka.interface import CommittedOffset, Partition
-from retry.testing.kafka import MemoryCluster, MemoryLog
-from retry.testing.kafka.cluster import MemoryGroupMember
+from retry.testing.kafka import MemoryCluster, MemoryGroupMember, MemoryLog
 from tests.support.positions import TOPIC as POSITIONS
 from tests.support.positions import FollowedPositions
 from tests.support.simulated_clock import Simulated

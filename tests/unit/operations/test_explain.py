@@ -14,8 +14,7 @@ from backoff.calendar import parse_calendar
 from retry.cli.letters import _describe_letter, _format_letter
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelope_codec import PLAIN
-from retry.delay_queue.envelopes import Also, Entry, Named
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Entry, Named, Recurrence
 from retry.delay_queue.table.interface import Identity, Table
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from retry.delivery.letter_changes import ActedLetter

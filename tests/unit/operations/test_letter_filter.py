@@ -50,12 +50,13 @@ moments = st.one_of(
     st.integers(0, 253_402_300_799_999).map(lambda ms: Moment(ms, False)),
     st.builds(lambda ms, sign: Moment(ms * sign, True), durations, st.sampled_from([1, -1])),
 )
+numbered = st.sampled_from(["attempt", "partition"])
 terms = st.one_of(
     st.builds(lambda field, value: Term(field, "", value), texts, globs),
     st.builds(lambda name, value: Term("header", name, value), names, globs),
     st.builds(lambda path, value: Term("value", path, value), paths, globs),
     st.sampled_from(["waiting", "parked"]).map(lambda state: Term("state", "", Glob((state,)))),
-    st.builds(lambda field, value: Term(field, "", value), st.sampled_from(["attempt", "partition"]), ranges(st.integers(0, 2**31 - 1))),
+    st.builds(lambda field, value: Term(field, "", value), numbered, ranges(st.integers(0, 2**31 - 1))),
     ranges(durations.map(Span)).map(lambda value: Term("age", "", value)),
     st.builds(lambda field, value: Term(field, "", value), st.sampled_from(["due", "failed"]), ranges(moments)),
 )

@@ -145,10 +145,10 @@ def test_keys_are_listed_with_what_waits_under_each(
     listed = CliRunner().invoke(main, ["keys", "list", "--json"])
     assert listed.exit_code == 0, listed.output
     assert [orjson.loads(line) for line in listed.output.splitlines()] == [
-        {"key": "new", "in_file": True, "seals": True, "entries": 1, "held": 0, "edits": 1},
-        {"key": "unused", "in_file": True, "seals": False, "entries": 0, "held": 0, "edits": 0},
-        {"key": "old", "in_file": False, "seals": False, "entries": 3, "held": 1, "edits": 0},
-        {"key": None, "in_file": False, "seals": False, "entries": 1, "held": 0, "edits": 0},
+        {"key_id": "new", "in_file": True, "seals": True, "entries": 1, "held": 0, "edits": 1},
+        {"key_id": "unused", "in_file": True, "seals": False, "entries": 0, "held": 0, "edits": 0},
+        {"key_id": "old", "in_file": False, "seals": False, "entries": 3, "held": 1, "edits": 0},
+        {"key_id": None, "in_file": False, "seals": False, "entries": 1, "held": 0, "edits": 0},
     ]  # fmt: skip
     for_people = CliRunner().invoke(main, ["keys", "list"]).output.splitlines()
     assert [" ".join(line.split()) for line in for_people] == [

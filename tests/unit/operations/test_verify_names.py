@@ -8,7 +8,7 @@ import pytest
 
 from retry.delay_queue import entry_keys
 from retry.delay_queue.entry_keys import Lane
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Recurrence
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.operations.verify import checks
 from retry.operations.verify.context import Finding, Findings, VerifyContext, group_rows

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backoff import Constant, Exponential, Steps
-from backoff.jitter import JITTERS
 from backoff.parse import DEFAULT
+from backoff.policy import JITTERS
 from retry.errors import PolicyFileInvalid
 from retry.policies.policy_file import load, parse
 from tests.support.plans import plan_for

@@ -66,6 +66,14 @@ def test_commands_print_through_one_module() -> None:
     assert places(ast.Call, outside="retry/cli/output.py", where=prints) == []
 
 
+def test_commands_write_json_in_one_way() -> None:
+    def encodes(call: ast.Call) -> bool:
+        return ast.unparse(call.func) in ("json.dumps", "orjson.dumps", "msgspec.json.encode")
+
+    encoders = places(ast.Call, outside="retry/cli/output.py", where=encodes)
+    assert [place for place in encoders if place[0].startswith("retry/cli/")] == []
+
+
 def test_a_library_that_has_one_importer_is_imported_nowhere_else() -> None:
     assert importers("rocksdict", outside="retry/delay_queue/table/rocksdb.py") == []
     assert importers("faust", outside="retry/worker/faust_app.py") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from retry.clock import monotonic_s
+from retry.worker.engine import find_quiet_s
 from retry.worker.faust_app import _PACE_S, _Threads
 from retry.worker.shards.joint_sweep import AT_ONCE
+from retry.worker.shards.shard import Phase
 
 HOUR_S = 3_600.0
 
@@ -135,3 +138,34 @@ def test_few_that_were_sent_are_followed_by_those_of_a_while() -> None:
 
     asyncio.run(sweeping())
     assert engine.looks >= 2
+
+
+class FakeShard:
+    """Has something due at a time; one that is not ready says that nothing is."""
+
+    def __init__(self, due_ms: float, phase: Phase = Phase.READY) -> None:
+        self.due_ms, self.phase = due_ms, phase
+
+    def quiet(self, now_ms: int) -> bool:
+        return self.phase is not Phase.READY or now_ms < self.due_ms
+
+
+LATE = FakeShard(math.inf)
+
+
+@pytest.mark.parametrize(
+    ("shards", "owned", "quiet_s"),
+    [
+        ([LATE, LATE], 2, 1.0),
+        ([LATE, FakeShard(10_900)], 2, 0.25),
+        ([LATE, FakeShard(10_010)], 2, 0.0),
+        ([LATE, FakeShard(0, Phase.RESTORING)], 2, 0.25),
+        ([LATE], 2, 0.25),
+        ([], 0, 0.25),
+    ],
+    ids=["nothing", "within a second", "now", "one is restored", "one is not open", "none is ours"],
+)
+def test_nobody_rests_for_a_second_where_a_shard_may_bring_what_is_due(
+    shards: list[FakeShard], owned: int, quiet_s: float
+) -> None:
+    assert find_quiet_s(shards, owned, 10_000) == quiet_s  # type: ignore[arg-type]

@@ -9,8 +9,7 @@ import pytest
 from retry import clock
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import entry_keys
-from retry.delay_queue.envelopes import Also, Entry, Named, encode
-from retry.delay_queue.recurrence import Recurrence
+from retry.delay_queue.envelopes import Also, Entry, Named, Recurrence, encode
 from retry.delivery.admission import Admission
 from retry.delivery.redecide import Redecider
 from retry.delivery.sweep import ChangelogPartition

@@ -3,6 +3,7 @@
   "use strict";
   const find = (query, within = document) => within.querySelector(query);
   const all = (query, within = document) => [...within.querySelectorAll(query)];
+  const { writeTimes, isLocal, hour } = window.times;
 
   // ---- Rows: which one the keys are about, and which are selected.
   let current = "";
@@ -92,9 +93,24 @@
     if (dialog && !dialog.open) dialog.showModal();
   }
 
+  function openRow() {
+    const link = rowAt() && find("a[href]", rowAt());
+    if (link) link.click();
+  }
+
+  // After `g` the next letter says which page; whoever waits has changed their mind.
+  let goesUntil = 0;
+  const goNext = () => { goesUntil = Date.now() + 2_000; };
+
+  function goTo(key) {
+    const link = all("#pages a[data-key]").find((each) => each.dataset.key === key);
+    if (link) link.click();
+    return link !== undefined;
+  }
+
   const KEYS = {
     "/": () => { const filter = find("#filter"); if (filter) { filter.focus(); filter.select(); } },
-    j: () => move(1), k: () => move(-1), x: select, a: act, "?": help,
+    j: () => move(1), k: () => move(-1), x: select, a: act, g: goNext, "?": help,
   };
 
   document.addEventListener("keydown", (event) => {
@@ -103,8 +119,13 @@
       if (event.key === "Escape" && !find("#completions li")) event.target.blur();
       return;
     }
-    const run = KEYS[event.key];
-    if (!run || !areKeysOn()) return;
+    if (!areKeysOn()) return;
+    const goes = Date.now() < goesUntil;
+    goesUntil = 0;
+    // A link or a button that has the focus is what Enter is for.
+    const opens = event.key === "Enter" && !event.target.closest("a, button, summary, input");
+    const run = goes && goTo(event.key) ? () => {} : opens && rowAt() ? openRow : KEYS[event.key];
+    if (!run) return;
     event.preventDefault();
     run();
   });
@@ -205,11 +226,12 @@
     const step = data[0][1] - data[0][0];
     plots.set(place, new uPlot({
       scales: { x: { range: (_, from, to) => [from, bars ? to + step : to] }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] } },
-      width, height: 200, series: [{ label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series], axes: [
-        { ...axis, values: (_, seconds) => seconds.map((each) => new Date(each * 1000).toISOString().slice(11, 16)) },
+      width, height: 200, series: [{ label: isLocal() ? "Time" : "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series], axes: [
+        { ...axis, values: (_, seconds) => seconds.map((each) => hour(each * 1000)) },
         { ...axis, size: 60, incrs: [1, 2, 5].flatMap((n) => [...Array(8).keys()].map((power) => n * 10 ** power)).sort((a, b) => a - b) },
       ],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"), cursor: { drag: { x: false, y: false } },
+      tzDate: (seconds) => isLocal() ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      cursor: { drag: { x: false, y: false } },
     }, data, place));
   }
 
@@ -222,10 +244,13 @@
   }
 
   // Colours are those of the system's setting.
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  function drawAnew() {
     for (const [place, plot] of plots) { plot.destroy(); plots.delete(place); }
     drawCharts();
-  });
+  }
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
+  document.addEventListener("times:changed", drawAnew);
   addEventListener("resize", drawCharts);
 
   // ---- Fresh data: htmx morphs it in, and connects again by itself; meanwhile the page says that it is old.
@@ -235,9 +260,9 @@
     const badge = document.createElement("span");
     badge.className = "badge bad";
     badge.textContent = "Not live";
-    if (!find("small", time)) time.append(" ", document.createElement("small"));
+    time.dataset.age = "";
     place.replaceChildren(badge, " As of ", time, `: ${text}`);
-    tellAges();
+    writeTimes();
   }
 
   const SIGNED_OUT = "you are signed out; load this page again to sign in.";
@@ -254,28 +279,18 @@
     document.addEventListener(failed, (event) => { if (event.target.id === "stream") toldOld("load this page again."); });
   }
 
-  // How long ago is true also of a page that is not kept fresh; by the clock of the console.
-  const ahead = Number(document.documentElement.dataset.nowMs) - Date.now();
-  const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
-
-  function duration(seconds) {
-    const n = UNITS.findIndex(([unit]) => seconds >= unit), [unit, name] = UNITS[n], [next, nextName] = UNITS[n + 1] || [unit];
-    const rest = Math.floor((seconds % unit) / next);
-    return `${Math.floor(seconds / unit)} ${name}${rest ? ` ${rest} ${nextName}` : ""}`;
+  // ---- The title says what the page shows now: how many, and how many of them are new.
+  function writeTitle() {
+    const said = find("#live [data-title]");
+    if (said) document.title = `${said.dataset.title} · retry`;
   }
 
-  function tellAges() {
-    for (const told of all("time[datetime] small")) {
-      const apart = Math.trunc((Date.now() + ahead - Date.parse(told.parentElement.dateTime)) / 1000);
-      told.textContent = apart === 0 ? "(now)" : apart > 0 ? `(${duration(apart)} ago)` : `(in ${duration(-apart)})`;
-    }
-  }
-
-  setInterval(tellAges, 10_000);
   for (const swapped of ["htmx:after:swap", "htmx:sse:after:message"]) {
     document.addEventListener(swapped, () => {
       markCurrent();
       countSelected();
+      writeTimes();
+      writeTitle();
       drawCharts();
       toldCompletions();
     });
