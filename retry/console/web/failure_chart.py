@@ -12,13 +12,15 @@ from itertools import takewhile
 from markupsafe import Markup
 
 from retry.console.reading.group_details import FailureBar
+from retry.console.web.formats import format_minute
 
 _HIGH, _BASE = 96, 112
 _LABELS_MAX = 7
-_DAY_MS, _MINUTE_MS = 86_400_000, 60_000
-_SVG = Markup('<svg role="group" aria-label="{}" width="100%" height="{}">{}</svg>')
+_DRAWN = Markup(
+    '<div class="drawn"><svg role="group" aria-label="{}" width="100%" height="{}">{}</svg><div class="ticks">{}</div></div>'
+)
 _LINE = Markup('<line x1="0" x2="100%" y1="{0}" y2="{0}"/>')
-_TICK = Markup('<text x="{:.2f}%" y="{}">{}</text>')
+_TICK = Markup("<span>{}</span>")
 _BAR = Markup(
     '<a href="{}" aria-label="{}"><title>{}</title><rect class="hit" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"/>'
     '<rect x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"/></a>'
@@ -37,8 +39,8 @@ def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], wh
             x, inner = n * wide, wide * 0.8
             parts.append(_BAR.format(link(bar), told, told, x, wide, _BASE, x + wide * 0.1, _BASE - high, inner, high))
     step = next(each for each in range(1, len(bars) + 1) if len(bars) % each == 0 and len(bars) // each <= _LABELS_MAX)
-    parts += [_TICK.format(n * wide, _BASE + 14, _format_tick(bars[n])) for n in range(0, len(bars), step)]
-    return _SVG.format(what, _BASE + 18, Markup("").join(parts))
+    ticks = [_TICK.format(format_minute(bars[n].from_ms)) for n in range(0, len(bars), step)]
+    return _DRAWN.format(what, _BASE, Markup("").join(parts), Markup("").join(ticks))
 
 
 def nice_most(most: int) -> int:
@@ -70,10 +72,6 @@ def describe_time(bar: FailureBar) -> str:
     """
     first, end = _in_utc(bar.from_ms), _in_utc(bar.to_ms)
     return f"{first:%-d %b %H:%M} to {end:%H:%M} UTC"
-
-
-def _format_tick(bar: FailureBar) -> str:
-    return f"{_in_utc(bar.from_ms):%-d %b}" if bar.to_ms - bar.from_ms > 2 * 3_600_000 else f"{_in_utc(bar.from_ms):%H:%M}"
 
 
 def _in_utc(at_ms: int) -> datetime:
