@@ -170,7 +170,7 @@ check-release:  ## last size: images, the chart on a real API server, frameworks
 # What images have is a part of requirements.lock: the same versions and hashes.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 PART := $(LOCK) --no-annotate --constraint requirements.lock
-RUNS := --extra console --extra otel
+RUNS := --extra console --extra otel --extra notifications
 lock:  ## renew requirements.lock, and in release/ the locks of images and of what builds and checks releases
 	$(LOCK) $(RUNS) --extra analytics --extra dev -o requirements.lock pyproject.toml
 	$(PART) $(RUNS) -o release/retry.lock pyproject.toml

@@ -18,6 +18,7 @@ from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
 from retry.cli.migrate import migrate
+from retry.cli.notifications import notifications
 from retry.cli.output import discard_output, say
 from retry.cli.pause import pause, pauses, reschedule, resume
 from retry.cli.policies import discover, policies, size
@@ -93,7 +94,7 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, migrate, inspect, letters, failures,
-    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, analytics, verify, broker,
+    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

@@ -30,7 +30,9 @@ RetryError
 ├── OutcomeNewer           upgrade the command
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
+├── WriteNotShown          nothing: it is written, and is shown once the console has read it
 ├── CursorStale            go back to the first page
+├── NotificationFailed     correct what the message names; what was not told is told again until it arrives
 ├── ActionRefused          ask for what the message names instead; nothing was done
 ├── MigrationStopped       do what the message names, and give the command again: what was moved stays moved
 ├── SchedulerEnded         read its log, and start it again
@@ -237,11 +239,22 @@ class RebuildInProgress(RetryError):
         self.progress = progress
 
 
+class WriteNotShown(RetryError):
+    """Something that the console wrote is done, and the console has not read it yet: what it shows next may be of before."""
+
+    def __init__(self) -> None:
+        super().__init__("it is done, and this console does not show it yet; look again in some seconds, and do not do it again")
+
+
 class CursorStale(RetryError):
     """A page goes on behind a row that this list does not have."""
 
     def __init__(self) -> None:
         super().__init__("this page belongs to another list, or to one of before a restart; go back to the first page")
+
+
+class NotificationFailed(RetryError):
+    """A message to a target of notifications is not known to have arrived."""
 
 
 class ActionRefused(RetryError):

@@ -7,6 +7,7 @@ a line of their own, and characters that turn round what stands beside them.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 _LINE_CHARS_MAX = 10_000
 
@@ -49,3 +50,21 @@ def is_text(given: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def align_rows(rows: Sequence[Sequence[str]], *, names: int) -> list[str]:
+    """Lay out rows as a table for a terminal, a line each: columns of equal width, two spaces between them.
+
+    The first `names` columns are set to the left, the numbers after them to the right.
+
+    >>> align_rows([("team", "letters"), ("shop", "12")], names=1)
+    ['team  letters', 'shop       12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < names else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -16,6 +16,7 @@ _PREFIX = "RETRY_"
 _KAFKA_PREFIX, _REGISTRY_PREFIX = _PROPERTIES = "RETRY_KAFKA_", "RETRY_REGISTRY_"
 _HOST = re.compile(r"\s*(\*|(\*\.)?[\w-]+(\.[\w-]+)*)?\s*", re.ASCII)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
+_DECODER = re.compile(r"\s*([A-Za-z0-9._*?-]+=[A-Za-z0-9._-]+)?\s*", re.ASCII)
 _SECRET = re.compile(r"password|passphrase|secret|token|jaas|key|oauthbearer", re.IGNORECASE)
 
 
@@ -74,11 +75,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_oidc_client_secret: path of a file with the secret that the provider gave it. None where it gave none.
       console_oidc_claim: what the provider says of a person that `console_oidc_roles` has lines for.
       console_oidc_roles: path of a file that says which role each value of that claim has.
+      console_proxy_from: addresses of a proxy that says in headers who asks, by commas, as `10.0.0.5,10.1.0.0/24`. Empty is none.
+      console_proxy_secret: path of a file with the secret that this proxy sends along.
+      console_proxy_roles: path of a file that says which role each of the groups has that this proxy tells.
       console_session_s: how long somebody stays signed in.
+      console_session_key: path of a file with a key that all consoles behind one address share, so that who has signed in at one
+        is known to all, also after a restart. None keeps sign-ins in each console alone.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
-      console_advice: path of what `retry analytics advise --json` wrote, which the pages of policies and of a failure
-        show. None is none.
-      console_webhook: URL that is called when a kind of failures is new, or an action is held. Empty is none.
+      console_advice: path of what `retry analytics advise --json` wrote, which the pages of policies and of a failure show. None
+        is none.
+      console_notifications: path of a file of rules: who is told of new failures, holds and what is overdue, and where. None is
+        nobody.
+      console_decoders: which decoder of an installed package reads values of which dead-letter topics, by commas, as
+        `payments.*=acme-cbor`. The first that matches counts.
       kafka: librdkafka properties, from `RETRY_KAFKA_*`.
       registry: properties of the schema registry's client, from `RETRY_REGISTRY_*`, `url` among them.
       kafka_consumer, kafka_producer: more librdkafka properties for one kind of client; not from the environment.
@@ -130,10 +139,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     console_oidc_client_secret: Path | None = None
     console_oidc_claim: str = "groups"
     console_oidc_roles: Path | None = None
+    console_proxy_from: str = ""
+    console_proxy_secret: Path | None = None
+    console_proxy_roles: Path | None = None
     console_session_s: int = 28_800
+    console_session_key: Path | None = None
     console_schedulers: str = ""
     console_advice: Path | None = None
-    console_webhook: str = ""
+    console_notifications: Path | None = None
+    console_decoders: str = ""
     kafka: dict[str, str] = {}
     registry: dict[str, str] = {}
     kafka_consumer: dict[str, str] = {}
@@ -149,6 +163,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not all(map(_HOST.fullmatch, self.http_hosts.split(","))):
             fault = f"{self.http_hosts!r} is not names by commas, without ports; *.example.com is all below it, * is all"
             raise SettingsInvalid("RETRY_HTTP_HOSTS", fault)
+        if not all(map(_DECODER.fullmatch, self.console_decoders.split(","))):
+            fault = f"{self.console_decoders!r} is not topics=name by commas, like payments.*=acme-cbor"
+            raise SettingsInvalid("RETRY_CONSOLE_DECODERS", fault)
         for name, low, high in BOUNDS:
             if not low <= getattr(self, name) <= high:
                 raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")

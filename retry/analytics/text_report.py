@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from retry.analytics.html.format import align_rows, count, duration, format_name, moment, noun, share
+from retry.analytics.html.format import count, duration, format_name, moment, noun, share
+from retry.printable import align_rows
 
 _NAME_CHARS_MAX = 40
 _COUNTS = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting", "retries")

@@ -56,6 +56,7 @@ kind_options = add_options(
     ),
     click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
     click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),
+    click.option("--now", is_flag=True, help="edit, patch: retried at once, and not when they were due before."),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from backoff import duration_text
 from retry.cli.output import say, say_json, say_lines
 from retry.clock import Deadline, iso
 
@@ -35,7 +36,7 @@ def print_preview(found: Preview, *, as_json: bool) -> None:
     if action.ramp is not None:
         say(f"  in steps of {', '.join(f'{size:,}' for size in action.ramp.steps)}, as long as {action.ramp.keep:.0%} recover")
         if found.silent:
-            silence = told_ms(action.ramp.silence_ms)
+            silence = duration_text(action.ramp.silence_ms)
             say(f"  no consumer group is named for {', '.join(found.silent)}: their steps have passed after {silence} of silence")
     for change in found.examples:
         say(f"  {change.letter} → due {iso(change.due_at_ms)} to {change.target}")
@@ -85,15 +86,6 @@ def told_tally(tally: Tally) -> str:
     refused = "".join(f", {number:,} {reason}" for reason, number in sorted(tally.refused.items()))
     gone = f", {tally.gone:,} gone (sent or moved before)" if tally.gone else ""
     return f"{tally.done:,} done{gone}{refused}"
-
-
-def told_ms(ms: int) -> str:
-    """So long, in words.
-
-    >>> told_ms(120_000), told_ms(1_500)
-    ('120 s', '1.5 s')
-    """
-    return f"{ms / 1_000:g} s"
 
 
 def _format_counts(groups: Counter[str]) -> str:

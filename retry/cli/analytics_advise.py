@@ -11,7 +11,7 @@ import click
 
 from retry.cli import analytics_options
 from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period
-from retry.cli.output import say, say_json, say_lines
+from retry.cli.output import say, say_json, say_lines, write_file
 from retry.policies.policy_file import load, parse
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
@@ -120,7 +120,7 @@ def _say(result: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
 
 def _write(new: Path | None, text: str, as_json: bool) -> None:
     if new is not None:
-        analytics_options.write(new, text)
+        write_file(new, text)
         say(str(new.absolute()), err=as_json)
 
 

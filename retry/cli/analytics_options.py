@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -146,11 +145,3 @@ def starts(decisions: Decisions) -> list[Start]:
 
     with configured_to_ask(decisions):
         return [Start(**row.asDict()) for row in recovery.starts(decisions.histories).collect()]
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file, or say in a line why not."""
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}; name another file") from None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period, write
-from retry.cli.output import say, say_json, say_lines
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period
+from retry.cli.output import say, say_json, say_lines, write_file
 from retry.cli.policies import Duration
 from retry.errors import RetryError
 from retry.policies.policy_file import load
@@ -71,7 +71,7 @@ def report(
         drawing.result()
         from retry.analytics.html.render import render_report
 
-        write(file, render_report(answers))
+        write_file(file, render_report(answers))
         say(str(file.absolute()), err=as_json)
 
 

@@ -15,7 +15,7 @@ from retry.clock import iso, wall_ms
 from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
-from retry.printable import escape_unprintable
+from retry.printable import align_rows, escape_unprintable
 from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
@@ -200,7 +200,4 @@ def _format_parked(reasons: dict[str, int]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    shown = [[escape_unprintable(cell, 80) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *shown, strict=True)]
-    for row in (head, *shown):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from align_rows([head, *([escape_unprintable(cell, 80) for cell in row] for row in rows)], names=len(head))

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from retry.delay_queue.envelopes import Call, Recurrence
     from retry.operations.explain.evidence import LetterEvidence
     from retry.operations.explain.explanation import Explained
-    from retry.operations.failure_groups import FailureGroup
-    from retry.operations.found_letter import FoundLetter
+    from retry.operations.found_letter import FailureGroup, FoundLetter
     from retry.operations.listing import Listing
 
 
@@ -150,7 +149,7 @@ def failures(words: tuple[str, ...], policies: str | None, newest: int, limit: i
     Letters that wait and letters that are parked count, those that FILTER says, as for retry letters. A kind is a fingerprint:
     the class and the message of the root cause, the latter without numbers, ids and quoted data.
     """
-    from retry.operations.failure_groups import group_failures
+    from retry.operations.found_letter import group_failures
     from retry.operations.letter_filter.parse import parse
     from retry.operations.listing import Cursor
 

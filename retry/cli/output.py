@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import click
 import msgspec
@@ -59,3 +60,11 @@ def format_json(value: object, *, indented: bool = False) -> str:
     """
     encoded = msgspec.json.encode(value)
     return visible_json((msgspec.json.format(encoded, indent=2) if indented else encoded).decode())
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a file, or say in a line why not."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}; name another file") from None

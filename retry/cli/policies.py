@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms, duration_text
-from retry.cli.output import say, say_json, say_lines
+from retry.cli.output import say, say_json, say_lines, write_file
 from retry.dead_letters.failure import Failure
 from retry.policies.explain import explain as explain_lines
 from retry.policies.policy_file import load
@@ -173,21 +172,13 @@ def discover(globs: tuple[str, ...], newest: int, out: Path | None, *, overwrite
     if not found.topics:
         say("no topic looks like dead letters, by its name or by its letters; what this user may not see is not found", err=True)
     if out is not None:
-        _write(out, found.text)
+        write_file(out, found.text)
     if as_json:
         _print_json(found)
     elif out is None:
         say_lines(found.text.removesuffix("\n").split("\n"))
     else:
         _print_lines(found, out)
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        say(f"{out}: {error.strerror}; give another name to --out", err=True)
-        sys.exit(1)
 
 
 def _group_by_topic(found: Discovery) -> dict[str, tuple[str, ProposedTopic]]:

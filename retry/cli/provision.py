@@ -10,12 +10,13 @@ from retry.cli.options import Moment, identify_user
 from retry.cli.output import say, say_json, say_lines
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
+from retry.printable import align_rows
 from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.waiting_entries import KeyUse
     from retry.process.acls import AclLine
-    from retry.sealing.key_ring import Keys
+    from retry.sealing.key_file import Keys
 
 
 @click.group()
@@ -139,9 +140,7 @@ def acls(
         for row in rows:
             say_json(dict(zip(("for", "resource", "pattern", "name", "operation", "without"), row, strict=True)))
         return
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    for row in (_COLUMNS, *rows):
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say_lines(align_rows([_COLUMNS, *rows], names=len(_COLUMNS)))
 
 
 def _of_scheduler() -> list[AclLine]:
@@ -196,7 +195,7 @@ def keys() -> None:
 @click.argument("key_id", metavar="ID")
 def make_key(key_id: str) -> None:
     """Make a key called ID, for the file that RETRY_ENCRYPTION_KEYS names. An id is never used again for another key."""
-    from retry.sealing.key_ring import new_line
+    from retry.sealing.key_file import new_line
 
     say(new_line(key_id))
 
@@ -210,7 +209,7 @@ def list_keys(as_json: bool) -> None:
     within six seconds. What waits is read from the changelog, and no key is needed for that.
     """
     from retry.operations.waiting_entries import KeyUse, keys_in_use
-    from retry.sealing.key_ring import Keys, read
+    from retry.sealing.key_file import Keys, read
 
     settings = from_environment()
     held = read(settings.encryption_keys) if settings.encryption_keys else Keys(None, {})

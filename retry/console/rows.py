@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 
@@ -92,6 +93,19 @@ class LetterRow:
         return None if self.topic is None else f"{self.topic}/{self.partition}/{self.offset}"
 
 
+class FailureState(StrEnum):
+    """The state of a kind of failures; those come first that somebody should look at first."""
+
+    NEW = "new"
+    CAME_AGAIN = "came-again"
+    ONGOING = "ongoing"
+    RESOLVED = "resolved"
+
+    @property
+    def rank(self) -> int:
+        return list(FailureState).index(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Failures of one kind.
@@ -106,7 +120,7 @@ class Group:
       owner, note, link: in the operators' words; empty where nobody wrote any.
       resolved_at_ms: since when nothing is to be done; None while it is open, also where a letter came later.
       merged: fingerprints of the kinds that were merged into it, without its own.
-      topics, teams: at most 20 of them.
+      topics, teams, consumer_groups: at most 20 of them.
     """
 
     id: str
@@ -127,6 +141,8 @@ class Group:
     topics: tuple[str, ...] = ()
     teams: tuple[str, ...] = ()
     pending: int = 0
+    consumer_groups: tuple[str, ...] = ()
+    state: FailureState = FailureState.ONGOING
 
     @property
     def count(self) -> int:

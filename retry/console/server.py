@@ -12,17 +12,32 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry import clock
-from retry.console.acting import act_pages, action_pages, api, audit, named_pages, note_forms, pauses, policy_pages  # fmt: skip
+from retry.console.acting import (  # fmt: skip
+    act_pages,
+    action_pages,
+    api,
+    audit,
+    letter_edits,
+    named_pages,
+    note_forms,
+    pauses,
+    policy_pages,
+    running_ramps,
+)
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
-from retry.console.acting.webhooks import Notifier
+from retry.console.notifications import pages as notification_pages
+from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, application, environment
+from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
+from retry.console.web.proxy_sign_in import ProxySignIn, parse_networks
 from retry.console.web.rights import Tokens
-from retry.console.web.sign_in import Origin, Sessions, SignIn
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import Origin, SignIn
 from retry.console.web.sign_in_pages import CALLBACK
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
@@ -35,8 +50,12 @@ from retry.process.policy_reload import is_empty, load_policies, refuse_emptied_
 from retry.process.self_restart import THIS_PROCESS
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
+from retry.telemetry import prometheus
 
-_ACTING = (act_pages, action_pages, pauses, policy_pages, named_pages, audit, note_forms, api)
+_ACTING = (
+    act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api,
+    notification_pages,
+)  # fmt: skip
 
 
 def build_acting_routes(console: Console) -> list[Route]:
@@ -76,11 +95,17 @@ def run(settings: Settings) -> None:
         console = Console(
             settings, replica, registry, audit=audit, previews=previews, sign_in=sign_in, live=live, templates=environment(assets)
         )
+        # Whether there are such decoders is said before anybody looks at a letter.
+        _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
-        notifier = held.enter_context(closing(Notifier(console)))
+        notifier = open_notifier(settings, replica)
+        if notifier is not None:
+            held.callback(notifier.close)
+            prometheus.counters(metrics, "retry_console_notifications_total", notifier.count_sent)
         replica.start()
-        notifier.start()
+        if notifier is not None:
+            notifier.start()
         asyncio.run(_serve(server, live))
 
 
@@ -134,8 +159,25 @@ def _sign_in(settings: Settings) -> SignIn:
     origin = Origin(bool(settings.console_tls_cert) or by_proxy, settings.console_url, by_proxy)
     tokens = Tokens(settings.console_tokens) if settings.console_tokens else None
     provider = _provider(settings) if settings.console_oidc_issuer else None
-    sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms)
-    return SignIn(sessions, tokens, provider, origin, clock.wall_ms)
+    seal = CookieSeal(settings.console_session_key)
+    sessions = Sessions(settings.console_session_s * 1_000, clock.wall_ms, seal=seal)
+    return SignIn(sessions, tokens, provider, origin, clock.wall_ms, seal=seal, proxy=_proxy(settings))
+
+
+def _proxy(settings: Settings) -> ProxySignIn | None:
+    """Return the proxy that says in headers who asks; None where no setting names one."""
+    given = {
+        "FROM": settings.console_proxy_from, "SECRET": settings.console_proxy_secret, "ROLES": settings.console_proxy_roles
+    }  # fmt: skip
+    if not any(given.values()):
+        return None
+    secret, roles = settings.console_proxy_secret, settings.console_proxy_roles
+    missing = next((name for name, value in given.items() if not value), None)
+    if missing is not None or secret is None or roles is None:
+        reason = "not set, and another of RETRY_CONSOLE_PROXY_* is: signing in by a proxy takes all three"
+        raise SettingsInvalid(f"RETRY_CONSOLE_PROXY_{missing}", reason)
+    networks, granted = parse_networks(settings.console_proxy_from), RolesOfClaims(roles, "", "RETRY_CONSOLE_PROXY_ROLES")
+    return ProxySignIn(networks, secret, granted, settings.console_session_s * 1_000, clock.wall_ms)
 
 
 def _provider(settings: Settings) -> Provider:

@@ -76,10 +76,12 @@ class Patch(msgspec.Struct, frozen=True):
     Attributes:
       headers: by name, the text that a header is set to, or None where it is removed.
       value: a JSON merge patch (RFC 7396), as JSON; empty where values stay.
+      retries: whether letters that wait are due as their members say, and not as they were before.
     """
 
     headers: dict[str, str | None] = {}
     value: str = ""
+    retries: bool = False
 
 
 class Action(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, EntryFields, Named, SealedEnvelope, Unopened
 from retry.errors import EntryForeign, SealUnopened
 from retry.reloaded_file import ReloadedFile
-from retry.sealing.key_ring import DIGEST_BYTES, SETTING, parse
+from retry.sealing.key_file import DIGEST_BYTES, SETTING, parse
 from retry.settings import Settings
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@
 | `park` | to the parking topic of its policy | at once |
 | `discard` | to the topic of discarded letters | when the time is over in which that can be undone |
 | `undo` | where it would have gone before it was to be discarded | as before |
-| `edit` | as before, with another key, value or headers | 1 ms later |
-| `patch` | as before, changed by rule | 1 ms later |
+| `edit` | as before, with another key, value or headers | as its member says |
+| `patch` | as before, changed by rule | 1 ms later, or as its member says where the patch retries |
 | `erase` | to the topic of discarded letters, without key, value and headers | at once |
 
 What was edited or patched is kept as it was, in the topic of discarded letters, marked `superseded`. An entry never keeps its
@@ -176,7 +176,10 @@ class EntryActions:
         changed = letter_changes.change_content(state.action, key, entry, member.envelope, self._codec)
         if isinstance(changed, Refusal):
             return changed
-        acted = self._move_entry(state, key, entry, changed, entry_keys.due_at_ms(key) + 1)
+        patch = state.action.patch
+        is_due_as_before = state.action.kind == action_records.PATCH and not (patch is not None and patch.retries)
+        due_at_ms = entry_keys.due_at_ms(key) + 1 if is_due_as_before else member.due_at_ms
+        acted = self._move_entry(state, key, entry, changed, due_at_ms)
         kept = letter_changes.keep_superseded(state, entry, self.discarded)
         if (changed.key, changed.value) == (entry.key, entry.value):
             return acted._replace(kept=kept)

@@ -10,6 +10,7 @@ import msgspec
 from backoff import RetryAt
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import NO_TIME, Letter
+from retry.dead_letters.told_failure import encode_failure
 from retry.delay_queue import entry_keys
 from retry.delay_queue.blocks import BYTES_MAX
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
@@ -190,12 +191,17 @@ class EntryBuilder:
         return self._reference(decided)
 
     def _reference(self, decided: DecidedLetter) -> BuiltEntry:
-        """The letter without payload, to be parked: its coordinates say where the whole of it lies."""
+        """The letter without payload, to be parked: its coordinates say where the whole of it lies, and it tells its failure."""
         letter, target = decided.letter, decided.target or self.parked
         key = letter.key if letter.key is not None and len(letter.key) <= _REFERENCE_KEY_BYTES_MAX else None
         headers, team = _make_our_headers(decided), decided.route.team
         reference = Entry(target, key, None, headers, letter.timestamp_ms, team, decided.failed_at_ms)
-        entry_key = _build_entry_key(decided, target)
+        entry_key, told = _build_entry_key(decided, target), encode_failure(letter.failure)
+        if told is not None:
+            telling = msgspec.structs.replace(reference, headers=[*headers, (names.PARKED_FAULT, told)])
+            envelope = self.codec.encode(entry_key, telling)
+            if self.is_taken_by_topics(envelope, telling, may_compress=False):
+                return BuiltEntry(entry_key, envelope, telling, decided.reason)
         return BuiltEntry(entry_key, self.codec.encode(entry_key, reference), reference, decided.reason)
 
     def is_taken_by_topics(self, envelope: bytes, entry: Entry, *, may_compress: bool = True) -> bool:

@@ -96,8 +96,9 @@ def _make_client(config: Mapping[str, str]) -> SchemaRegistryClient:
 _AGAIN_S, _PATIENCE_S = 10.0, 5.0
 _REFERENCES_MAX = 100
 
-# Kind and texts, those that the last refers to before it.
+# Kind and texts, those that the last refers to before it; of PROTOBUF each is a name and, in the next line, a base64 descriptor.
 Written = tuple[str, tuple[str, ...]]
+_PROTOBUF = "PROTOBUF"
 
 
 class Schemas:
@@ -108,6 +109,8 @@ class Schemas:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._client = RegistryClient(config) if config else None
+        # A client remembers what it was answered, whatever the form that was asked for: descriptors take one of their own.
+        self._descriptors = RegistryClient(config) if config else None
         self._missing: dict[int, float] = {}
         self._silent_until_s = 0.0
         self._silence = ""
@@ -126,7 +129,10 @@ class Schemas:
         if now_s < self._silent_until_s:
             raise SchemaUnavailable(f"schema {number}: {self._silence}")
         try:
-            return self._client.send_request(lambda client: self._fetch(client, number))
+            written = self._client.send_request(lambda client: self._fetch(client, number))
+            if written[0] == _PROTOBUF and self._descriptors is not None:
+                return self._descriptors.send_request(lambda client: self._fetch(client, number, "serialized"))
+            return written
         except Exception as error:  # whatever the client's own client meets on the way
             if is_missing(error):
                 self._missing = {n: until_s for n, until_s in self._missing.items() if now_s < until_s}
@@ -136,11 +142,13 @@ class Schemas:
         finally:
             self._add_wait(now_s)
 
-    def _fetch(self, client: SchemaRegistryClient, number: int) -> Written:
-        schema = client.get_schema(number)
+    def _fetch(self, client: SchemaRegistryClient, number: int, form: str | None = None) -> Written:
+        schema = client.get_schema(number, fmt=form)
         texts: dict[tuple[str, int], str] = {}
-        self._refer(client, schema, texts, monotonic_s() + _PATIENCE_S)
-        return schema.schema_type or "AVRO", (*texts.values(), schema.schema_str or "")
+        kind = schema.schema_type or "AVRO"
+        if form is not None or kind != _PROTOBUF:
+            self._refer(client, schema, texts, until_s=monotonic_s() + _PATIENCE_S, form=form)
+        return kind, (*texts.values(), _name_text(f"{number}.proto", schema, form))
 
     def _add_wait(self, began_s: float) -> None:
         now_s = monotonic_s()
@@ -155,7 +163,9 @@ class Schemas:
         self._silent_until_s = monotonic_s() + _AGAIN_S
         return SchemaUnavailable(f"schema {number}: {self._silence}")
 
-    def _refer(self, client: SchemaRegistryClient, schema: Any, into: dict[tuple[str, int], str], until_s: float) -> None:
+    def _refer(
+        self, client: SchemaRegistryClient, schema: Any, into: dict[tuple[str, int], str], *, until_s: float, form: str | None
+    ) -> None:
         """The texts of all that a schema refers to, each after what it refers to itself."""
         for each in schema.references or ():
             version = each.subject, each.version
@@ -163,8 +173,12 @@ class Schemas:
                 continue
             if monotonic_s() > until_s:
                 raise TimeoutError("too slow for so many references")
-            referred = client.get_version(each.subject, each.version).schema
+            referred = client.get_version(each.subject, each.version, fmt=form).schema
             into[version] = ""  # one that refers back to itself ends here, and is no schema afterwards
-            self._refer(client, referred, into, until_s)
+            self._refer(client, referred, into, until_s=until_s, form=form)
             del into[version]
-            into[version] = referred.schema_str or ""
+            into[version] = _name_text(each.name or "", referred, form)
+
+
+def _name_text(name: str, schema: Any, form: str | None) -> str:
+    return (schema.schema_str or "") if form is None else f"{name}\n{schema.schema_str or ''}"

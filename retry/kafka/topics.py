@@ -36,7 +36,7 @@ LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _PARTS = (
     "changelog", "outcomes", "lineage", "parked", "intake", "table", "calls", "parked-timers", "discarded", "audit", "notes",
-    "positions",
+    "positions", "notifications",
 )  # fmt: skip
 
 
@@ -55,6 +55,7 @@ class TopicNames(NamedTuple):
     audit: str = "audit"
     notes: str = "notes"
     positions: str = "positions"
+    notifications_group: str = "notifications"
 
 
 def build_topic_names(app_id: str) -> TopicNames:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
 from retry.dead_letters.failure import Failure
+from retry.dead_letters.told_failure import read_failure
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Unopened
 from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference, letter_source
@@ -161,7 +164,9 @@ class FoundLetter:
 
     @cached_property
     def failure(self) -> Failure:
-        """The failure that the headers describe, read as at intake."""
+        """The failure that the headers describe, read as at intake; of a letter that is parked by reference, as that tells it."""
+        if self.value is None and (told := read_failure([*self.ours.items()])) is not None:
+            return told
         theirs = [header for header in self.headers if header[0] not in names.OURS]
         where = self.source or self.place
         record = Record(where, self.key, self.value, theirs, self.record.timestamp())
@@ -196,3 +201,84 @@ def make_parked_letter(message: Any, registry: Registry, *, discarded: bool = Fa
         record=record, registry=registry, failed_ms=at_ms if at_ms > 0 else None, discarded=discarded,
         is_ours=is_other or source is not None,
     )  # fmt: skip
+
+
+# Letters → kinds of failures, by fingerprint: how many letters have each, since when, from where, and whose they are.
+
+# A group takes some kilobytes, and nobody reads ten thousand.
+GROUPS_MAX = 10_000
+# Of each kind; the rest is not listed.
+NAMES_MAX = 20
+
+
+@dataclass(slots=True)
+class FailureGroup:
+    """Failures of one kind.
+
+    Attributes:
+      cause: class of the root cause, or of the exception where no cause is named.
+      message: of the root cause, without what differs: numbers, ids, quoted data.
+      first_ms, last_ms: of the failures; None where no letter tells.
+      topics, teams: at most `NAMES_MAX` of them.
+    """
+
+    fingerprint: str
+    cause: str | None
+    message: str | None
+    first_ms: int | None = None
+    last_ms: int | None = None
+    waiting: int = 0
+    parked: int = 0
+    topics: set[str] = field(default_factory=set)
+    teams: set[str] = field(default_factory=set)
+
+    @property
+    def count(self) -> int:
+        return self.waiting + self.parked
+
+    def include_letter(self, letter: FoundLetter) -> None:
+        if letter.state == "waiting":
+            self.waiting += 1
+        else:
+            self.parked += 1
+        times = [at for at in (letter.first_failed_ms, letter.failed_ms) if at is not None]
+        self.first_ms = min((at for at in (*times, self.first_ms) if at is not None), default=None)
+        self.last_ms = max((at for at in (*times, self.last_ms) if at is not None), default=None)
+        for known, name in ((self.topics, letter.topic), (self.teams, letter.team)):
+            if name is not None and len(known) < NAMES_MAX:
+                known.add(name)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedFailures:
+    """All kinds, most letters first.
+
+    Attributes:
+      unknown: letters that tell nothing of a failure, as those whose consumer drops headers.
+      others: letters of further kinds, beyond `GROUPS_MAX`.
+    """
+
+    groups: list[FailureGroup]
+    unknown: int
+    others: int
+
+
+def group_failures(letters: Iterable[FoundLetter]) -> GroupedFailures:
+    groups: dict[str, FailureGroup] = {}
+    unknown = others = 0
+    for letter in letters:
+        number = letter.fingerprint
+        if number is None:
+            unknown += 1
+        elif number not in groups and len(groups) == GROUPS_MAX:
+            others += 1
+        else:
+            groups.setdefault(number, _begin_group(number, letter)).include_letter(letter)
+    return GroupedFailures(sorted(groups.values(), key=lambda each: (-each.count, each.fingerprint)), unknown, others)
+
+
+def _begin_group(number: str, letter: FoundLetter) -> FailureGroup:
+    exception, message = letter.failure.root
+    if message is None:
+        return FailureGroup(number, exception, None)
+    return FailureGroup(number, *fingerprint.in_common(exception, message))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -17,18 +17,21 @@ from msgspec import UNSET, UnsetType
 
 from backoff import Policy, PolicyInvalid
 from backoff.parse import policy as parse_policy
+from backoff.rate_limit import Limit
+from backoff.recurrence import LATE_MS_MIN, MISFIRES
 from retry.dead_letters.failure import FIELDS
 from retry.errors import PolicyFileInvalid
+from retry.policies import schema
 from retry.policies.conditions import conditions
-from retry.policies.limits import target_limits, team_limits
-from retry.policies.parse_tasks import tasks
+from retry.policies.limits import limits_of, span_ms, target_limits, team_limits
+from retry.policies.masks import read_masks
 from retry.policies.registry import Registry, default_route
 from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
 from retry.policies.schema import RuleSection as WrittenRule
-from retry.policies.tasks import TEAM
-from retry.policies.topic_names import template
-from retry.policies.validation import TopicSection, checked_topics
+from retry.policies.tasks import TEAM, Tasks
+from retry.policies.topic_names import template, topic_fault
+from retry.policies.validation import OWN, TopicSection, checked_topics, target_fault
 from retry.policies.yaml_document import NOBODYS, Document, Own, read, suggest_word
 
 # Thousands of topics fit; more is not a policy file.
@@ -72,7 +75,8 @@ def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registr
     rates, breakers = target_limits(document, file.targets)
     registry = Registry(
         MappingProxyType(exact), tuple(patterns), routes.default, MappingProxyType(team_limits(document, teams)),
-        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), digest=digest,
+        target_limits=MappingProxyType(rates), breakers=MappingProxyType(breakers), masks=read_masks(document, teams),
+        digest=digest,
     )  # fmt: skip
     if file.tasks is not UNSET:
         section, limits = tasks(document, file.tasks, registry)
@@ -221,3 +225,58 @@ def _resolve_group(document: Document, name: str | UnsetType, path: str, inherit
     if not name.strip() or not name.isprintable():
         document.reject_path(f"{path}.group", f"{name!r:.60} is not the name of a consumer group: 1 to 249 printable characters")
     return name
+
+
+FORMATS = ("auto", "avro", "confluent", "json")
+
+
+def tasks(document: Document, section: object, letters: Registry) -> tuple[Tasks, tuple[Limit, ...]]:
+    """Check the section and its limits, beside what the rest of the file says of letters; raises PolicyFileInvalid."""
+    written: schema.TasksSection = schema.convert_value(document, section, schema.TasksSection, "tasks")
+    _check_topics(document, written, letters)
+    for path, target in _list_task_targets(written):
+        if fault := target_fault(document, target):
+            document.reject_path(path, fault)
+        if target in written.topics:
+            document.reject_path(path, f"{target} is read as definitions of tasks: a task would define tasks")
+        if letters.reads_topic(target):
+            document.reject_path(path, f"{target} is read as dead letters")
+    for path, word, allowed in (("tasks.format", written.format, FORMATS), ("tasks.misfire", written.misfire, MISFIRES)):
+        if word not in allowed:
+            document.reject_path(path, f"{word!r:.60} is not one of {', '.join(allowed)}{suggest_word(word, allowed)}")
+    section = Tasks(
+        topics=frozenset(written.topics), allowed=frozenset(written.allowed_targets), format=written.format,
+        park_to=None if isinstance(written.park_to, UnsetType) else written.park_to, misfire=written.misfire,
+        late_ms=_late_ms(document, written.late), catch_up_max=written.catch_up,
+        shortest_ms=max(1, span_ms(document, written.shortest, "tasks.shortest")),
+    )  # fmt: skip
+    return section, limits_of(document, written, "tasks")
+
+
+def _check_topics(document: Document, written: schema.TasksSection, letters: Registry) -> None:
+    for n, topic in enumerate(written.topics):
+        path = f"tasks.topics[{n}]"
+        if fault := topic_fault(topic):
+            document.reject_path(path, fault)
+        if topic in document.own.unread():
+            document.reject_path(path, f"{topic} would be read as definitions of tasks; {OWN}")
+        if topic in written.topics[:n]:
+            document.reject_path(path, f"{topic} is given twice; keep one")
+        if letters.reads_topic(topic):
+            document.reject_path(path, f"{topic} is read as dead letters")
+        if topic in letters.list_targets():
+            document.reject_path(path, f"letters may be sent to {topic}: they would be read as definitions of tasks")
+
+
+def _list_task_targets(written: schema.TasksSection) -> Iterable[tuple[str, str]]:
+    for n, target in enumerate(written.allowed_targets):
+        yield f"tasks.allowed_targets[{n}]", target
+    if not isinstance(written.park_to, UnsetType):
+        yield "tasks.park_to", written.park_to
+
+
+def _late_ms(document: Document, value: object) -> int:
+    if (late_ms := span_ms(document, value, "tasks.late")) < LATE_MS_MIN:
+        least = f"{LATE_MS_MIN // 1_000}s"
+        document.reject_path("tasks.late", f"{value} is shorter than {least}, in which a run may just be under way")
+    return late_ms

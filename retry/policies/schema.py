@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -93,6 +94,7 @@ class Team(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: Annotated[list[Topic], Meta(min_length=1, max_length=10_000)]
     rate: object = UNSET
     budget: object = UNSET
+    masks: object = UNSET
 
 
 class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +113,7 @@ class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TasksSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Recurring tasks; read by `retry.policies.parse_tasks`."""
+    """Recurring tasks; read by `retry.policies.policy_file`."""
 
     topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
     allowed_targets: _Names
@@ -138,23 +140,23 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # once: worked out here, by whoever imports this.
 for _shape in (Texts, TargetLimits, TasksSection, Team, File):
     msgspec.json.Decoder(_shape)
+_SHAPES = (File, Team, Topic, RuleSection, Pattern, TargetLimits, CircuitBreakerSection, TasksSection)
 
 
-def convert_value(document: Document, value: object, shape: Any, path: str) -> Any:
-    """Convert the value at a path of the document to a shape; raises PolicyFileInvalid where a key is unknown, missing, or of the
-    wrong type."""
+def convert_value(document: Document, value: object, shape: Any, path: str, shapes: Sequence[Any] = _SHAPES) -> Any:
+    """Convert the value at a path of the document to a shape, one of the `shapes` of such a file; raises PolicyFileInvalid where
+    a key is unknown, missing, or of the wrong type."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         reason, _, inner = str(error).partition(" - at `$")
         at = path + inner.rstrip("`") if path else inner.rstrip("`").removeprefix(".")
         if named := _UNKNOWN.fullmatch(reason):
-            document.reject_path(f"{at}.{named[1]}".removeprefix("."), _describe_unknown(named[1]))
+            document.reject_path(f"{at}.{named[1]}".removeprefix("."), _describe_unknown(named[1], shapes))
         if named := _MISSING.fullmatch(reason):
             document.reject_path(at, f"{named[1]} is missing")
         document.reject_path(at, reason[:1].lower() + reason[1:].replace("`object", "`mapping").replace("`array", "`list"))
 
 
-def _describe_unknown(key: str) -> str:
-    shapes = (File, Team, Topic, RuleSection, Pattern, TargetLimits, CircuitBreakerSection, TasksSection)
+def _describe_unknown(key: str, shapes: Iterable[Any]) -> str:
     return f"no such key here{suggest_word(key, {name for shape in shapes for name in shape.__struct_fields__})}"

@@ -152,6 +152,7 @@ _CONSOLE = (
     Need(CONSOLE, TOPIC, "audit", WRITE, "payloads are not shown, and nobody pauses there"),
     Need(CONSOLE, TOPIC, "notes", READ, "owners, notes, merges, splits and kept filters are not shown"),
     Need(CONSOLE, TOPIC, "notes", WRITE, "owners, notes, merges, splits and filters are not kept"),
+    Need(CONSOLE, GROUP, "notifications group", READ, "nobody is told of new failures, where rules of notifications are set"),
     Need(CONSOLE, TOPIC, "targets", READ, "a letter's page does not say where it was sent, nor the page of tasks which ran"),
     Need(CONSOLE, TOPIC, "targets", DESCRIBE_CONFIGS, "nobody acts there on letters larger than 1 MB"),
     Need(CONSOLE, TOPIC, "dead letters", READ, "a letter's page does not have the letter as it was"),

@@ -7,7 +7,7 @@ from retry.delay_queue import envelope_codec
 from retry.errors import SettingsInvalid
 from retry.kafka import authorization, consumer_groups, topics
 from retry.kafka.interface import AdminClient
-from retry.sealing.key_ring import SETTING
+from retry.sealing.key_file import SETTING
 from retry.settings import Settings
 
 _OLDER = (

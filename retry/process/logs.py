@@ -37,5 +37,6 @@ LOGGING: dict[str, Any] = {
     "filters": {"end": {"()": ToldAtTheEnd}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["end"]}},
     "root": {"level": "INFO", "handlers": ["stderr"]},
-    "loggers": {"faust": {"level": "WARNING"}, "mode": {"level": "WARNING"}, "aiohttp": {"level": "WARNING"}},
+    # What Apprise and urllib3 say at DEBUG has addresses that are secrets.
+    "loggers": {name: {"level": "WARNING"} for name in ("faust", "mode", "aiohttp", "apprise", "urllib3")},
 }

@@ -132,13 +132,17 @@ def _files(settings: Settings) -> Iterator[str]:
             place = properties.get(name)
             files[prefix + name.upper().replace(".", "_")] = (Path(place) if place else None, True)
     for variable, (path, is_secret) in files.items():
-        if path is None:
-            continue
-        try:
-            mode = path.stat().st_mode
-        except OSError:
-            continue  # Whoever reads it says so.
-        if mode & stat.S_IWOTH:
-            yield f"{variable}: every user of this machine may change {path}; chmod o-rwx {path}"
-        elif is_secret and mode & stat.S_IROTH:
-            yield f"{variable}: every user of this machine may read {path}; chmod o-rwx {path}"
+        if path is not None and (open_to_all := find_open_file(variable, path, is_secret=is_secret)):
+            yield open_to_all
+
+
+def find_open_file(variable: str, path: Path, *, is_secret: bool) -> str:
+    """Say which file every user of this machine may change, or read although it is a secret; empty where nobody may."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return ""  # Whoever reads it says so.
+    if mode & stat.S_IWOTH:
+        return f"{variable}: every user of this machine may change {path}; chmod o-rwx {path}"
+    is_readable = is_secret and mode & stat.S_IROTH
+    return f"{variable}: every user of this machine may read {path}; chmod o-rwx {path}" if is_readable else ""

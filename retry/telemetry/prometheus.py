@@ -134,7 +134,9 @@ CONSOLE = (
     Metric("retry_console_streams", GAUGE, (), "open pages that are kept fresh"),
     Metric("retry_console_lag_records", GAUGE, (), "offsets that are there and not shown yet"),
     Metric("retry_console_ready", GAUGE, (), "1 once everything that was there at the start is read"),
-)
+    Metric("retry_console_notifications_total", COUNTER, ("target", "result"),
+           "messages to targets of notifications, `sent` or `failed`; by the one console that tells"),
+)  # fmt: skip
 
 # Of worker, scheduler, API and console alike.
 EVERY = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retry.sealing.key_ring import SETTING
+from retry.sealing.key_file import SETTING
 from tests.conftest import Deploy
 from tests.support.afterwards import nothing_is_wrong
 from tests.support.faults import Runs

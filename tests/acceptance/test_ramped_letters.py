@@ -132,7 +132,7 @@ def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the
     asked = "retry", "state:waiting", "--ramp", "--keep", "0.01", "--silence", "4s"
     shown_first = deployment.command("act", *asked)
     retry_topic = deployment.retry_topics()[0]
-    assert f"no consumer group is named for {retry_topic}: their steps have passed after 4 s of silence" in shown_first.stdout
+    assert f"no consumer group is named for {retry_topic}: their steps have passed after 4s of silence" in shown_first.stdout
     held = acted(deployment, *asked, code=4)
     assert held["held"] == f"the breaker of {retry_topic} is open"
     consumer.mended.set()

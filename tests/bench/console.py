@@ -81,9 +81,12 @@ class ConsoleProcess:
         self._log = (service.folder / "console.log").open("ab")
         self._hooks = HTTPServer(("127.0.0.1", 0), _Hook)
         threading.Thread(target=self._hooks.serve_forever, daemon=True).start()
+        address, rules = service.folder / "hook-url", service.folder / "notifications.yaml"
+        address.write_text(f"http://127.0.0.1:{self._hooks.server_port}/")
+        rules.write_text(f"targets: {{hook: {{webhook: {address}}}}}\nrules: [{{to: hook}}]\n")
         environment = {
             **service.environment, "RETRY_CONSOLE_ADDR": f"127.0.0.1:{self._port}", "RETRY_WEBHOOK_ALLOW": "127.0.0.0/8",
-            "RETRY_CONSOLE_WEBHOOK": f"http://127.0.0.1:{self._hooks.server_port}/",
+            "RETRY_CONSOLE_NOTIFICATIONS": str(rules),
         }  # fmt: skip
         self.began = time.time()
         self.process = subprocess.Popen(

@@ -43,7 +43,8 @@ ELSEWHERE = {
     "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
     "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
     "console_tls_proxy", "console_oidc_issuer", "console_oidc_client_id", "console_oidc_client_secret", "console_oidc_claim",
-    "console_oidc_roles", "console_session_s", "console_webhook", "console_schedulers", "console_advice",
+    "console_oidc_roles", "console_proxy_from", "console_proxy_secret", "console_proxy_roles", "console_session_key",
+    "console_session_s", "console_notifications", "console_schedulers", "console_advice",
 }  # fmt: skip
 
 def environment(container: Object) -> dict[str, str]:
@@ -259,7 +260,7 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         read = settings.from_environment(environment(container))
         secrets = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret)
-        files = (*secrets, read.console_oidc_roles, read.console_advice)
+        files = (*secrets, read.console_oidc_roles, read.console_advice, read.console_notifications)
         assert {str(file.parent) for file in files if file} <= mounts
         return read
 
@@ -269,7 +270,7 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
     assert told.console_tokens == Path("/etc/retry/tokens/people")
     assert (told.console_tls_cert, told.console_tls_proxy) == (Path("/etc/retry/console-tls/tls.crt"), 0)
     assert (told.console_oidc_issuer, told.console_oidc_client_id) == ("https://login.local", "retry")
-    assert (told.console_oidc_claim, told.console_webhook) == ("teams", "https://chat.local/hook")
+    assert (told.console_oidc_claim, told.console_notifications) == ("teams", Path("/etc/retry/notifications/notifications.yaml"))
     assert told.console_schedulers == "eu=http://scheduler.eu:8000"
     assert told.console_advice == Path("/etc/retry/advice/advice.json")
     proxied = found("--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name=")

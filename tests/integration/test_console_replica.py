@@ -21,6 +21,7 @@ from retry.console.folding.follower import Follower
 from retry.console.folding.replica_file import ReplicaFile
 from retry.console.folding.reports import Report
 from retry.console.reading.replica import Replica
+from retry.console.rows import FailureState
 from retry.errors import CursorStale, FilterInvalid, RebuildInProgress
 from retry.kafka import offset_ranges
 from retry.operations.letter_filter.parse import parse
@@ -183,7 +184,7 @@ def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened
 
     replica.notes.resolve(few.id, "bob")
     assert [each.id for each in replica.list_groups(None, EVERYTHING).rows] == [many.id]
-    assert [each.id for each in replica.list_groups(None, EVERYTHING, resolved=True).rows] == [few.id]
+    assert [each.id for each in replica.list_groups(None, EVERYTHING, show=FailureState.RESOLVED).rows] == [few.id]
     replica.notes.save_filter("late", "due:<1h", "testers", "bob")
     assert [each.name for each in replica.notes.filters(frozenset({"testers"}))] == ["late"]
     assert replica.notes.filters(frozenset({"others"})) == []

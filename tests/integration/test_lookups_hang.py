@@ -21,8 +21,7 @@ from retry.delivery.webhook_calls import advance_calls
 from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import LookupsBusy
 from retry.http_client.client import HttpRequest, WebhookClient
-from retry.http_client.dns_lookups import Lookups
-from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
+from retry.http_client.ssrf_guard import Lookups, SsrfGuard, parse_allowlist
 from retry.kafka.topics import build_topic_names
 from retry.scheduling.timers import entry_source as source
 from retry.telemetry.call_records import Called

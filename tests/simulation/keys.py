@@ -14,7 +14,8 @@ from retry.delay_queue.entry_keys import NULLS, PLAIN
 from retry.delay_queue.envelope_codec import PLAIN as CLEAR
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.errors import SealUnopened
-from retry.sealing.key_ring import KeyRing, Keys
+from retry.sealing.key_file import Keys
+from retry.sealing.key_ring import KeyRing
 from retry.testing.kafka import MemoryTransactionalProducer
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from httpx2 import Response
 
 from retry.console import server as acting
 from retry.console.acting.previews import Previews
+from retry.console.rows import SavedFilter, Scope
 from retry.console.web.rights import Viewer
 from retry.policies.policy_file import parse as policy_file
 from tests.support.console import NOW_MS, ORIGIN, FakeReplica, served
@@ -38,6 +39,9 @@ class WrittenNotes:
 
     def changes(self, group: str) -> list[tuple[str, str, str, int]]:
         return self.standing[group]
+
+    def filters(self, _scope: Scope) -> list[SavedFilter]:
+        return []
 
     def undo_regrouping(self, change: str, by: str) -> bool:
         self.calls.append(("undo", change, by))
@@ -73,10 +77,19 @@ class ActingConsole:
 
     def ask(self, viewer: Viewer, method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
         """Ask as a page of this console does: signed in, with the token of that, from the same origin."""
+        return self.sign_in(viewer)(method, address, form, json=json)
+
+    def sign_in(self, viewer: Viewer) -> Callable[..., Response]:
+        """Sign in, and return what asks in that sign-in: with method, address, and a form or `json`."""
         secret, session = self.console.sign_in.sessions.begin_session(lambda: viewer)
         browser = self._served.browser()
         browser.cookies.set("retry-console", secret)
-        return browser.request(method, address, data=form, json=json, headers={"Origin": ORIGIN, "X-CSRF": session.mask_csrf()})
+        headers = {"Origin": ORIGIN, "X-CSRF": session.mask_csrf()}
+
+        def ask(method: str, address: str, form: Any = None, *, json: Any = None) -> Response:
+            return browser.request(method, address, data=form, json=json, headers=headers)
+
+        return ask
 
     def close(self) -> None:
         """End the threads that work previews out."""

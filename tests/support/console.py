@@ -14,9 +14,16 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console.acting.previews import Previews
+from retry.console.folding.notes import FailingTarget, Telling, Told
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
+from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
-from retry.console.reading.groups import GroupsCursor, Kind
+from retry.console.reading.group_list import OPEN, GroupPage
+from retry.console.reading.group_order import MOST_LETTERS, Order
+from retry.console.reading.group_states import FailureTimes
 from retry.console.reading.payloads import Scanned
+from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.told import ToldEvent
 from retry.console.reading.urgent_failures import Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
@@ -37,11 +44,15 @@ from retry.console.rows import (  # fmt: skip
 )
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, Routes, application, environment
+from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Provider
+from retry.console.web.proxy_sign_in import ProxySignIn
 from retry.console.web.rights import Tokens
-from retry.console.web.sign_in import Origin, Sessions, SignIn
+from retry.console.web.sessions import Sessions
+from retry.console.web.sign_in import Origin, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
+from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
@@ -116,6 +127,42 @@ class FakePayloads:
         return Scanned([letter(7)], 40, "cancelled" if is_cancelled() else "time", "on")
 
 
+class FakeTold:
+    """Keeps what was told in memory; `trouble` is raised by whoever writes."""
+
+    def __init__(self) -> None:
+        self.told: dict[ToldEvent, Told] = {}
+        self.beginnings: dict[str, Telling] = {}
+        self.failing: dict[str, FailingTarget] = {}
+        self.trouble: Exception | None = None
+
+    def list_told(self) -> dict[ToldEvent, Told]:
+        return dict(self.told)
+
+    def list_beginnings(self) -> dict[str, Telling]:
+        return dict(self.beginnings)
+
+    def list_failing(self) -> dict[str, FailingTarget]:
+        return dict(self.failing)
+
+    def write_told(self, told: Mapping[ToldEvent, Told | None]) -> None:
+        self._put(self.told, told)
+
+    def write_beginnings(self, beginnings: Mapping[str, Telling | None]) -> None:
+        self._put(self.beginnings, beginnings)
+
+    def write_failing(self, target: str, record: FailingTarget | None) -> None:
+        self._put(self.failing, {target: record})
+
+    def _put(self, kept: dict[Any, Any], records: Mapping[Any, Any]) -> None:
+        if self.trouble:
+            raise self.trouble
+        for key, record in records.items():
+            kept.pop(key, None)
+            if record is not None:
+                kept[key] = record
+
+
 @dataclass
 class FakeReplica:
     """Answers with what it is given, as far as a scope may see it; filters are not looked at."""
@@ -134,9 +181,14 @@ class FakeReplica:
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
     asked: list[tuple[Any, ...]] = field(default_factory=list)
+    asked_groups: list[tuple[str, str | None, str, str]] = field(default_factory=list)
+    listed: GroupPage | None = None
     audited: Sequence[AuditRow] = ()
     before: tuple[PastEvent, ...] = ()
     control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
+    late: list[OverdueLetters] = field(default_factory=list)
+    fading: list[FadingLetters] = field(default_factory=list)
+    told: FakeTold = field(default_factory=FakeTold)
 
     def _seen(self, scope: Scope) -> list[LetterRow]:
         if self.trouble:
@@ -167,25 +219,44 @@ class FakeReplica:
         return UrgentFailures(tuple(kinds), len(kinds), (), growing, owned)
 
     def list_groups(
-        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
-    ) -> Page[Group]:
+        self,
+        scope: Scope,
+        letter_filter: Filter,
+        after: str | None = None,
+        limit: int = 50,
+        *,
+        show: str = OPEN,
+        order: Order = MOST_LETTERS,
+    ) -> GroupPage:
         self._seen(scope)
+        if letter_filter is not None:
+            self.asked_groups.append((str(letter_filter), after, show, str(order)))
         mine = {each.id: tuple(team for team in each.teams if scope is None or team in scope) for each in self.kinds}
         kinds = [replace(each, teams=mine[each.id]) for each in self.kinds if scope is None or mine[each.id]]
-        return Page(kinds, None, len(kinds), False, self.nothing_matches)
+        listed = self.listed or GroupPage([])
+        return replace(listed, rows=kinds, count=len(kinds), nothing_matches=self.nothing_matches)
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         return next((each for each in self.list_groups(scope, None).rows if each.id == group_id), None)  # type: ignore[arg-type]
 
-    def kinds_since(self, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
+    def groups_since(self, since_ms: int) -> dict[str, FailureTimes]:
         self._seen(None)
-        return seen, [Kind(each.id, each.id) for each in self.kinds]
+        times = {each.id: (each.first_ms, each.last_ms or 0) for each in self.kinds}
+        return {
+            each: FailureTimes(first, last) for each, (first, last) in times.items() if first is not None and first >= since_ms
+        }  # fmt: skip
+
+    def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
+        return self.late
+
+    def list_fading(self) -> list[FadingLetters]:
+        return self.fading
 
     def find_reopened(self) -> dict[str, int]:
         return self.failed_again
 
-    def in_group(self, group_id: str) -> Predicate:
-        return lambda letter: letter.fingerprint == group_id
+    def in_group(self, field: str, name: str) -> Predicate:
+        return lambda letter: letter.fingerprint == name
 
     def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
         common = (
@@ -222,11 +293,22 @@ class FakeReplica:
         self.asked.append((scope, wanted, after, limit))
         return Page([row for row in self.audited if scope is None or row.team in scope])
 
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        page = self.list_audit_rows(scope, after, limit, wanted)
+        rows = [AuditedAction(row, row.at_ms, (row.team,) if row.team else (), (row,)) for row in page.rows]
+        return Page(rows, page.after, page.count)
+
     def open_breakers(self) -> dict[str, str]:
         return {}
 
     def unreadable(self) -> list[UnreadableTopic]:
         return []
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        steps = tuple(SentOutcome(each.sent, each.failed) for each in about.steps)
+        return ActionOutcome(SentOutcome(sum(each.sent for each in steps), sum(each.failed_again for each in steps)), steps)
 
     def controls(self) -> list[dict[bytes, bytes]]:
         return self.control_records
@@ -272,25 +354,35 @@ class Served:
 def served(
     replica: FakeReplica | None = None, *, tokens: str = "", provider: Provider | None = None, secure: bool = False,
     url: str = "", behind_proxy: bool = False, more: Sequence[Routes] = (), every_s: float = 0.01, streams_max: int = 200,
-    now_ms: Callable[[], int] = clock.wall_ms,
+    now_ms: Callable[[], int] = clock.wall_ms, settings: Settings | None = None, key: Path | None = None,
+    proxy: ProxySignIn | None = None,
 ) -> Served:
     """The console's application.
 
     Args:
       tokens: lines of the file of tokens; empty where nobody has to sign in.
+      key: the file of a key that other consoles have, too.
     """
     replica, audit, found = replica or FakeReplica(), FakeAudit(), None
     if tokens:
         path = Path(_FOLDER.name) / f"tokens-{next(_FILES)}"
         path.write_text(tokens)
         found = Tokens(path)
-    sign_in = SignIn(Sessions(3_600_000, now_ms), found, provider, Origin(secure, url, behind_proxy), now_ms)
+    seal, origin = CookieSeal(key), Origin(secure, url, behind_proxy)
+    sign_in = SignIn(Sessions(3_600_000, now_ms, seal=seal), found, provider, origin, now_ms, seal=seal, proxy=proxy)
     assets, live = Assets(), Live(replica.generation, now_ms, every_s=every_s, streams_max=streams_max)
     console = OfflineConsole(
-        Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
+        settings or Settings(), replica, Registry, audit, Previews(), sign_in, live, environment(assets),  # type: ignore[arg-type]
         clock_ms=lambda: NOW_MS,
     )  # fmt: skip
     return Served(console, application(console, assets, more), replica, audit)
+
+
+def settings_with_rules(rules: str) -> Settings:
+    """Settings with a file of notifications."""
+    path = Path(_FOLDER.name) / f"notifications-{next(_FILES)}.yaml"
+    path.write_text(rules)
+    return Settings(console_notifications=path)
 
 
 def csrf_of(html: str) -> str:

@@ -105,7 +105,9 @@ def _rights() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
-    "commands_run": lambda: command_docs.section("worker", "api", "scheduler", "console", "topics", "acls", "policies", "broker"),
+    "commands_run": lambda: command_docs.section(
+        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker"
+    ),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
     "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),

@@ -56,10 +56,13 @@ class RegistryServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def add(
-        self, number: int, text: str, subject: str = "", kind: str = "AVRO", references: tuple[tuple[str, str, int], ...] = ()
-    ) -> None:
-        """Keep a schema; references are names, subjects and versions."""
+        self, number: int, text: str, subject: str = "", kind: str = "AVRO", references: tuple[tuple[str, str, int], ...] = (),
+        serialized: str = "",
+    ) -> None:  # fmt: skip
+        """Keep a schema; references are names, subjects and versions, `serialized` is what is told of it in that form."""
         schema: dict[str, Any] = {"schema": text}
+        if serialized:
+            schema["serialized"] = serialized
         if kind != "AVRO":
             schema["schemaType"] = kind
         if references:
@@ -73,7 +76,13 @@ class RegistryServer:
         self.asked.append(path)
         if self.slow_s:
             pause(self.slow_s)
-        parts = path.partition("?")[0].strip("/").split("/")
+        status, body = self._find(path.partition("?")[0].strip("/").split("/"))
+        told = dict(body)
+        if (serialized := told.pop("serialized", "")) and "format=serialized" in path:
+            told["schema"] = serialized
+        return status, told
+
+    def _find(self, parts: list[str]) -> tuple[int, dict[str, Any]]:
         if self.broken:
             return self.broken, {"error_code": self.broken, "message": "broken"}
         if parts[:2] == ["schemas", "ids"] and int(parts[2]) in self.schemas:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from retry.console.folding.folds import Folds, Sources
 from retry.console.folding.replica_file import TOPIC, ReplicaFile
-from retry.console.reading import groups, letters
+from retry.console.reading import letters
+from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
 from retry.console.reading.replica import ReplicaReaders
 from retry.console.rows import Group, LetterRow, Page, Scope
 from retry.delay_queue import entry_keys, envelopes
@@ -129,13 +130,14 @@ class GivenReplica:
         """The same, whatever they are called, in order."""
         return [row.name for row in self.letters(letter_filter, scope, limit=1_000).rows]
 
-    def groups(
-        self, letter_filter: str = "", scope: Scope = None, *, resolved: bool = False, limit: int = 100
-    ) -> Sequence[Group]:
+    def groups(self, letter_filter: str = "", scope: Scope = None, *, show: str = OPEN, limit: int = 100) -> Sequence[Group]:
         """Kinds of failures."""
+        return self.group_page(GroupsQuery(scope, parse(letter_filter, groups=True), show=show, limit=limit)).rows
+
+    def group_page(self, query: GroupsQuery, now_ms: int | None = None) -> GroupPage:
+        """A page of the list of failures."""
         with self.readers.reading(0.0) as connection:
-            asked = parse(letter_filter)
-            return groups.list_groups(connection, self.file.id, scope, asked, None, limit, NOW_MS, resolved=resolved).rows
+            return list_groups(connection, self.file.id, query, NOW_MS if now_ms is None else now_ms)
 
     def counts_hold(self) -> bool:
         """Whether what is kept ready is what there is."""

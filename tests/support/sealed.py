@@ -6,8 +6,9 @@ import base64
 import hashlib
 
 from retry.delay_queue.envelope_codec import EnvelopeCodec
-from retry.sealing import key_ring
-from retry.sealing.key_ring import KeyRing, Keys
+from retry.sealing import key_file
+from retry.sealing.key_file import Keys
+from retry.sealing.key_ring import KeyRing
 
 
 def line(key_id: str, number: int) -> str:
@@ -29,4 +30,4 @@ class KeyFile:
 
     def write(self, *lines: str) -> None:
         """Put other lines into it."""
-        self.keys: Keys = key_ring.parse("\n".join(lines))
+        self.keys: Keys = key_file.parse("\n".join(lines))

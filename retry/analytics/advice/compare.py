@@ -8,10 +8,10 @@ from typing import Any
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.evidence import Evidence, Kind
 from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
-from retry.analytics.html.format import align_rows, noun
+from retry.analytics.html.format import noun
 from retry.analytics.statistics import chance
 from retry.policies.registry import Registry
-from retry.printable import escape_unprintable
+from retry.printable import align_rows, escape_unprintable
 
 _NAME_CHARS_MAX = 60
 _NAMES = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -128,21 +127,3 @@ def trend(earlier: int, recent: int, is_new: bool) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.0f}" if abs(number) >= 100 else f"{round(number, 1):g}"
-
-
-# Lays out rows as a table for a terminal: columns of equal width, two spaces between them.
-
-def align_rows(rows: Sequence[Sequence[str]], *, names: int) -> list[str]:
-    """A line for each row; the first `names` columns are set to the left, the numbers after them to the right.
-
-    >>> align_rows([("team", "letters"), ("shop", "12")], names=1)
-    ['team  letters', 'shop       12']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < names else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

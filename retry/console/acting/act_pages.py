@@ -15,6 +15,8 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -33,8 +35,8 @@ from retry.console.rows import LetterRow, Page
 from retry.console.web import filters
 from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.rights import Role, Viewer, needs
-from retry.errors import ActionRefused, FilterInvalid
-from retry.operations.act.options import KINDS, ActOptions, OptionsInvalid
+from retry.errors import ActionRefused, FilterInvalid, WriteNotShown
+from retry.operations.act.options import KINDS, OPTIONS_OF, ActOptions, OptionsInvalid
 from retry.operations.act.selection import says_states
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import all_of
@@ -44,13 +46,14 @@ from retry.operations.moments import moment_ms
 
 # A page has at most so many letters to be chosen.
 NAMES_MAX = 10_000
-_REASON_MAX = 1_000
+REASON_MAX = 1_000
 _TOO_DEEP = "merge_patch: objects lie in each other too deep"
 # Of the form, beside the names of letters.
 FIELDS = (
     "q", "state", "kind", "to", "at", "spread", "postpone", "ramp", "keep", "settle", "silence", "set_headers", "removed",
-    "merge_patch", "has_value", "value", "reason",
+    "merge_patch", "has_value", "value", "now", "reason",
 )  # fmt: skip
+_OF_KINDS = frozenset[str]().union(*OPTIONS_OF.values())
 _DURATIONS = ("spread", "postpone", "settle", "silence")
 # What the form says besides the filter.
 _STATES = {"waiting": "state:waiting", "parked": "state:parked", "both": "(state:waiting or state:parked)"}
@@ -78,6 +81,7 @@ class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     set_headers: dict[str, str] = {}
     remove_headers: list[str] = []
     merge_patch: dict[str, Any] | None = None
+    now: bool = False
 
 
 _decode = msgspec.json.Decoder(ActBody).decode
@@ -107,22 +111,26 @@ def parse_body(body: bytes) -> actions.Ask:
         raise OptionsInvalid(_TOO_DEEP) from None
     found = ActOptions(
         at=at_ms, ramp=given.ramp, keep=given.keep, to=given.to, value=value, set_headers=given.set_headers,
-        removed=given.remove_headers, merge_patch=patch, **times,
+        removed=given.remove_headers, merge_patch=patch, now=given.now, **times,
     )  # fmt: skip
     return _build_ask(given.kind, given.filter, given.letters, found, given.reason)
 
 
 def parse_form(form: FormData) -> actions.Ask:
-    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field."""
-    text = {name: str(value).strip() for name, value in form.multi_items()}
+    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field.
+
+    Fields of other kinds count as not given, too: the form hides them, and keeps what was typed there before.
+    """
+    asked = OPTIONS_OF.get(str(form.get("kind", "")), frozenset[str]())
+    text = {name: str(value).strip() for name, value in form.multi_items() if name in asked or name not in _OF_KINDS}
     times = {name: _read(name, text.get(name) or None, duration_ms) for name in _DURATIONS}
     # An empty value is one, too: a box says that there is to be a new one.
-    value = str(form.get("value", "")).encode() if text.get("has_value") else None
+    value = str(form.get("value", "")).encode() if text.get("has_value") and "value" in asked else None
     found = ActOptions(
         at=_read("at", text.get("at") or None, moment_ms), ramp={"yes": True, "no": False}.get(text.get("ramp", "")),
         keep=_read("keep", text.get("keep") or None, _part), to=text.get("to") or None, value=value,
         set_headers=_parse_headers(text.get("set_headers", "")), removed=_split_lines(text.get("removed", "")),
-        merge_patch=text.get("merge_patch") or None, **times,
+        merge_patch=text.get("merge_patch") or None, now=text.get("now") == "yes", **times,
     )  # fmt: skip
     names = [str(each) for each in form.getlist("name")]
     words = " ".join(filter(None, (_parenthesize(text.get("q", "")), _STATES.get(text.get("state", ""), ""))))
@@ -140,8 +148,8 @@ def _build_ask(kind: str, words: str, names: Iterable[str], found: ActOptions, r
     chosen = tuple(dict.fromkeys(names))
     if len(chosen) > NAMES_MAX:
         raise OptionsInvalid(f"{len(chosen):,} letters are chosen, and {NAMES_MAX:,} can be; use a filter")
-    if len(reason) > _REASON_MAX:
-        raise OptionsInvalid(f"reason: it has more than {_REASON_MAX:,} characters")
+    if len(reason) > REASON_MAX:
+        raise OptionsInvalid(f"reason: it has more than {REASON_MAX:,} characters")
     if found.keep is not None and not 0 < found.keep < 1:
         raise OptionsInvalid("keep: it is a part of letters, between 0 and 1")
     return actions.Ask(kind, words, chosen, found, reason)
@@ -224,17 +232,25 @@ def request_preview(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def preview(request: Request) -> Response:
-    console = console_of(request)
-    kept = actions.find_preview(console, viewer_of(request), action_id(request))
+    console, viewer = console_of(request), viewer_of(request)
+    kept = actions.find_preview(console, viewer, action_id(request))
     found = api_answers.kept_object(kept, console.registry())
-    return render_page(request, "preview.html", found=found, fault=kept.refusal, as_of_ms=kept.made_ms)
+    find_letter = partial(console.replica.find_letter, viewer.scope())
+    examples = [(each, find_letter(each["letter"])) for each in found.get("examples", ())]
+    others = standing_actions.find_others(console, viewer.scope(), kept, found["teams"]) if "teams" in found else None
+    return render_page(
+        request, "preview.html", found=found, fault=kept.refusal, as_of_ms=kept.made_ms, examples=examples, others=others,
+        listed=kept.words if _is_filter(kept.words) else "",
+    )  # fmt: skip
 
 
 @needs(Role.OPERATOR, "expect")
 def start(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     try:
-        actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
+        # Its own page says that it is started, also where nothing else is shown of it yet.
+        with suppress(WriteNotShown):
+            actions.start_action(console, viewer, found, parse_expected_count(form_of(request).get("expect")))
     except (ActionRefused, OptionsInvalid) as refused:
         kept = console.previews.find_preview(found, viewer.name)
         if kept is None:
@@ -242,11 +258,10 @@ def start(request: Request) -> Response:
         # By an address of its own, so that whoever goes back or loads it again does not send the form once more.
         kept.refusal = str(refused)
         return RedirectResponse(f"/act/{kept.id}", HTTPStatus.SEE_OTHER)
-    standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), found) is not None)
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.OPERATOR)
+@needs(Role.OPERATOR, "expect")
 def drop_preview(request: Request) -> Response:
     console = console_of(request)
     console.previews.drop_preview(actions.find_preview(console, viewer_of(request), action_id(request)))
@@ -290,6 +305,15 @@ def _form(
     return render_page(
         request, "act.html", status, given=given, names=names, fault=fault, kinds=KINDS, known=known, counts=counts
     )
+
+
+def _is_filter(words: str) -> bool:
+    """Whether these words alone say which letters are meant: single letters, and those of an undo, are named otherwise."""
+    try:
+        parse(words, groups=True)
+    except FilterInvalid:
+        return False
+    return True
 
 
 def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:

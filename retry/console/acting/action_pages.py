@@ -73,7 +73,6 @@ def submit_order(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     found, what = action_id(request), request.url.path.rpartition("/")[2]
     actions.send_order(console, viewer, what, found, reason(request))
-    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), found), what))
     return RedirectResponse(f"/actions/{found}", HTTPStatus.SEE_OTHER)
 
 
@@ -119,13 +118,6 @@ def _find_overview(console: Console, scope: Scope, found: str) -> ActionOverview
     return demand_found(about, "there is no such action, or it is older than 30 days; a new one takes seconds")
 
 
-def _is_ordered(about: ActionOverview | None, what: str) -> bool:
-    """Whether an action is as an order wants it, or has come to its end before."""
-    if about is None or not about.left:
-        return True
-    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
-
-
 def _list(console: Console, scope: Scope, after: str) -> dict[str, Any]:
     some, following = page_of(console, scope, after, PAGE)
     shown = [api_answers.about_object(each, console.clock_ms()) for each in some]
@@ -139,7 +131,10 @@ def _find_action(console: Console, sight: Sight, found: str) -> dict[str, Any]:
 def _action(console: Console, sight: Sight, about: ActionOverview) -> dict[str, Any]:
     now_ms = console.clock_ms()
     new = standing_actions.count_new_failures(console.replica, sight.scope, about, now_ms) if about.left else None
-    return {"about": api_answers.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams)}
+    return {
+        "about": api_answers.about_object(about, now_ms), "new": new, "may": sight.may_act_for(about.action.teams),
+        "outcome": standing_actions.load_outcome(console.replica, about),
+    }  # fmt: skip
 
 
 def _csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:

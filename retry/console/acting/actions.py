@@ -17,7 +17,7 @@ from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
 from retry.console.reading import lists
 from retry.console.reading.selected_letters import SelectedLetters
-from retry.console.web import filters
+from retry.console.web import filters, masks
 from retry.console.web.app import Console, demand_found
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
@@ -35,7 +35,7 @@ from retry.scheduling.tasks.framed_values import FramedValues
 
 # Parked records that are looked at: the newest of each partition.
 _NEWEST = 1_000_000
-_HIDDEN = "what changes is not shown: that takes the right to reveal payloads"
+_HIDDEN = "what changes is not shown: that takes the right to reveal payloads, with no field masked"
 
 
 class Ask(NamedTuple):
@@ -53,8 +53,11 @@ class Ask(NamedTuple):
     reason: str = ""
 
 
-def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
+def begin_preview(console: Console, viewer: Viewer, asked: Ask, action_id: bytes | None = None) -> KeptPreview:
     """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
+
+    Args:
+      action_id: of the action to be, where whoever sends the same form twice is to get one action; None is a new one.
 
     Raises:
       FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
@@ -64,7 +67,7 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     demand_seen(console)
     if not asked.words.strip() and not asked.names:
         raise ActionRefused("say which letters: a filter as team:payments, or choose some; state:waiting means all that wait")
-    asks_payload = filters.asks_payload(filters.read(asked.words, viewer))
+    asks_payload = filters.asks_payload(filters.read(asked.words, viewer, console.registry()))
     registry = console.registry()
     # What is wrong with the names is told at once, and so is a filter that is none.
     try:
@@ -72,8 +75,11 @@ def begin_preview(console: Console, viewer: Viewer, asked: Ask) -> KeptPreview:
     except ValueError as wrong:
         raise ActionRefused(f"{wrong.args[0]!r} is no name of a letter") from None
     about = AskedBy(viewer.name, asked.reason, selection.words, registry.digest)
-    framing = partial(FramedValues, console.settings.registry)
+    # Without a registry it says so where a value is framed.
+    framing = lambda: console.framed or FramedValues({})  # noqa: E731
     request = options.build_request(asked.kind, asked.options, about, framing=framing)
+    if action_id is not None:
+        request = request._replace(id=action_id)
     if asks_payload:
         console.audit.write(REVEAL, viewer.name, f"filter {asked.words}", teams=viewer.roles)
     make = partial(_make_preview, console, viewer, asked, request, registry)
@@ -98,7 +104,21 @@ def _make_preview(
     found = preview(settings, registry, request, selection.selects, now_ms, letters)
     if letters.foreseen:
         kept.notes.append(_describe_foreseen(letters.foreseen, fresh.as_of_ms))
+    if asked.kind == action_records.EDIT:
+        _demand_sees_all(viewer, found, registry)
     return _reveal_payloads(console, viewer, options.add_ramp(found, asked.options, registry))
+
+
+def _demand_sees_all(viewer: Viewer, found: Preview, registry: Registry) -> None:
+    """Raise ActionRefused where a viewer may not see all of the letter that is to be edited."""
+    if not _may_reveal_all(viewer, found):
+        raise ActionRefused("to edit a letter takes the right to reveal payloads of its team; nothing was done")
+    if masks.has_masked_team(registry, viewer, found.request.action.teams):
+        raise ActionRefused(f"{masks.REFUSED_EDIT}; nothing was done")
+
+
+def _may_reveal_all(viewer: Viewer, found: Preview) -> bool:
+    return all(viewer.may_reveal(team or None) for team in found.request.action.teams)
 
 
 def _describe_foreseen(letters: int, as_of_ms: int | None) -> str:
@@ -114,9 +134,9 @@ def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Previe
     changed = [each for each in found.examples if each.diff]
     if not changed:
         return found
-    teams = found.request.action.teams
-    if all(viewer.may_reveal(team or None) for team in teams):
-        console.audit.reveal(viewer.name, [each.letter for each in changed], teams)
+    is_masked = masks.has_masked_team(console.registry(), viewer, found.request.action.teams)
+    if _may_reveal_all(viewer, found) and not is_masked:
+        console.audit.reveal(viewer.name, [each.letter for each in changed], found.request.action.teams)
         return found
     hidden = [each._replace(diff=[_HIDDEN]) if each.diff else each for each in found.examples]
     return found._replace(examples=hidden)
@@ -125,26 +145,31 @@ def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Previe
 def find_preview(console: Console, viewer: Viewer, action_id: str) -> KeptPreview:
     """Find the preview of this id; raises HTTPException 404 where this viewer has none, and 410 where it is too old."""
     found = console.previews.find_preview(action_id, viewer.name)
-    if found is not None and _is_still_for(viewer, found):
+    if found is not None and _is_still_for(console, viewer, found):
         return found
     if console.previews.was(action_id, viewer.name):
         raise HTTPException(HTTPStatus.GONE, "this preview is older than 50 minutes, or many came after it: preview it again")
     raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such preview; a restart of the console forgets them: preview it again")
 
 
-def _is_still_for(viewer: Viewer, kept: KeptPreview) -> bool:
+def _is_still_for(console: Console, viewer: Viewer, kept: KeptPreview) -> bool:
     """Whether who asked for it may see it: roles are taken away, and others may come by the same name from a provider."""
     if kept.found is None:
         return True
     teams = kept.found.request.action.teams
+    if not all(viewer.may(Role.VIEWER, team or None) for team in teams):
+        return False
     shows_payload = any(each.diff not in ([], [_HIDDEN]) for each in kept.found.examples)
-    return all(viewer.may(Role.VIEWER, team or None) and (not shows_payload or viewer.may_reveal(team or None)) for team in teams)
+    is_masked = masks.has_masked_team(console.registry(), viewer, teams)
+    return not shows_payload or (_may_reveal_all(viewer, kept.found) and not is_masked)
 
 
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
-    """Start what was previewed; where it has been started already, by whomever and from wherever, nothing is done.
+    """Start what was previewed, and return when the console shows it; where it has been started already, by whomever and from
+    wherever, nothing is done.
 
     Raises:
+      WriteNotShown: it is started, and not shown yet.
       ActionRefused: `expect` is not how many letters there are, is missing where they are many, or nothing can be done.
       RebuildInProgress: nobody sees yet what there is.
       HTTPException: as `find_preview`.
@@ -170,6 +195,7 @@ def start_action(console: Console, viewer: Viewer, action_id: str, expect: int |
         _start(console, viewer, found, found.found, expect)
         found.is_started = True
         console.previews.release(found)
+    standing_actions.await_shown(lambda: standing_actions.action(console.replica, viewer.scope(), action_id) is not None)
 
 
 def demand_seen(console: Console) -> None:
@@ -205,11 +231,24 @@ def _find_visible_action(found: list[overview.ActionOverview], viewer: Viewer, a
 
 
 def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reason: str) -> None:
-    """Hold, resume or cancel an action; raises ActionRefused where nothing of it is left, or it is not held, and HTTPException
-    404 or 403."""
+    """Hold, resume or cancel an action, and return when the console shows that.
+
+    Raises:
+      ActionRefused: nothing of it is left, or it is not held.
+      WriteNotShown: it is ordered, and not shown yet.
+      HTTPException: 404 or 403.
+    """
     shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)
     overview.ORDERS[what](shards, about, viewer.name, reason)
+    standing_actions.await_shown(lambda: _is_ordered(standing_actions.action(console.replica, viewer.scope(), action_id), what))
+
+
+def _is_ordered(about: overview.ActionOverview | None, what: str) -> bool:
+    """Whether an action is as an order wants it, or has come to its end before."""
+    if about is None or not about.left:
+        return True
+    return {"hold": about.held is not None, "resume": about.held is None, "cancel": about.cancelled is not None}[what]
 
 
 def ask_undo(console: Console, viewer: Viewer, action_id: str, reason: str) -> KeptPreview:

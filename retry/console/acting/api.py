@@ -20,8 +20,10 @@ from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.reading.group_list import OPEN
 from retry.console.reading.lists import AUDIT_FIELDS
-from retry.console.web import filters
+from retry.console.rows import FailureState
+from retry.console.web import filters, masks
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
@@ -72,7 +74,8 @@ def action(request: Request) -> Response:
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer.scope(), found)
     if about is not None:
-        return respond_json(api_answers.about_object(about, console.clock_ms()))
+        outcome = api_answers.outcome_object(standing_actions.load_outcome(console.replica, about))
+        return respond_json({**api_answers.about_object(about, console.clock_ms()), "outcome": outcome})
     return respond_json(api_answers.kept_object(actions.find_preview(console, viewer, found), console.registry()))
 
 
@@ -148,7 +151,9 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 @needs(Role.VIEWER)
 def answer_now(request: Request) -> Response:
     replica, scope = console_of(request).replica, viewer_of(request).scope()
-    return respond_json(api_answers.build_now_object(replica.load_now(scope), replica.freshness(), scope))
+    # Asked first: what is shown then is at least as fresh as that says.
+    freshness = replica.freshness()
+    return respond_json(api_answers.build_now_object(replica.load_now(scope), freshness, scope))
 
 
 @needs(Role.VIEWER, "q", "after", "limit")
@@ -156,7 +161,7 @@ def list_letters(request: Request) -> Response:
     """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
-    letter_filter, limit = filters.read(words, viewer), limit_of(given)
+    letter_filter, limit = filters.read(words, viewer, console.registry()), limit_of(given)
     if filters.asks_payload(letter_filter):
         found = scan(request, letter_filter, after, limit)
         rows = [api_answers.describe_letter(row) for row in found.rows]
@@ -179,17 +184,19 @@ def get_letter(request: Request) -> Response:
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")
         found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
         console.audit.reveal(viewer.name, [name], [row.team or ""])
-        shown |= api_answers.describe_payload(found)
+        masked_paths = masks.find_masked_paths(console.registry(), viewer, row.team)
+        decoded = console.framed.decode(found.value) if masked_paths and console.framed and found.value else None
+        shown |= api_answers.describe_payload(found, masked_paths, decoded.json if decoded else None)
     return respond_json(shown)
 
 
 @needs(Role.VIEWER, "q", "after", "limit", "resolved")
 def answer_groups(request: Request) -> Response:
     given, console = query_of(request), console_of(request)
-    letter_filter = filters.read(given.get("q", ""), viewer_of(request))
+    letter_filter = filters.read(given.get("q", ""), viewer_of(request), console.registry())
     page = console.replica.list_groups(
         viewer_of(request).scope(), letter_filter, given.get("after") or None, limit_of(given),
-        resolved=given.get("resolved") in ("1", "true"),
+        show=FailureState.RESOLVED if given.get("resolved") in ("1", "true") else OPEN,
     )  # fmt: skip
     if filters.asks_payload(letter_filter):
         teams = {team for row in page.rows for team in row.teams}

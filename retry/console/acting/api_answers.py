@@ -15,7 +15,9 @@ from starlette.responses import Response
 
 from retry.clock import iso
 from retry.console.acting.previews import KeptPreview
+from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
+from retry.console.web import masks
 from retry.console.web.app import body_of, demand_found
 from retry.delay_queue.action_records import UNDO
 from retry.delivery.acted_entry import UNDO_MS
@@ -75,9 +77,18 @@ def describe_letter(row: LetterRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def describe_payload(found: FoundLetter) -> dict[str, Any]:
-    """Headers and payload of a letter: for those alone who may see them."""
-    return {"value_base64": encode_base64(found.value), "headers": encode_base64_headers(found.headers)}
+def describe_payload(found: FoundLetter, masked_paths: tuple[str, ...], framed_json: bytes | None) -> dict[str, Any]:
+    """Headers and payload of a letter: for those alone who may see them.
+
+    Args:
+      masked_paths: of fields that are masked: the value is JSON then, or null where there is none in which they could be found.
+      framed_json: what its schema makes of a framed value.
+    """
+    value = found.value
+    if masked_paths and value is not None:
+        masked = masks.mask_json(framed_json or value, masked_paths)
+        value = None if masked is None else masked.encode()
+    return {"value_base64": encode_base64(value), "headers": encode_base64_headers(found.headers), "masked": list(masked_paths)}
 
 
 def describe_group(row: Group) -> dict[str, Any]:
@@ -85,8 +96,9 @@ def describe_group(row: Group) -> dict[str, Any]:
         "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
         "trend": list(row.trend), "first_seen": iso(row.first_ms), "last_seen": iso(row.last_ms), "sent": row.sent,
         "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
-        "resolved": iso(row.resolved_at_ms),
+        "resolved": iso(row.resolved_at_ms), "state": row.state,
         "merged": list(row.merged), "topics": list(row.topics), "teams": list(row.teams),
+        "consumer_groups": list(row.consumer_groups),
     }  # fmt: skip
 
 
@@ -156,6 +168,14 @@ def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
         "takes_ms": takes.ms, "takes_by": takes.slowest, "keep": action.ramp.keep if action.ramp else None,
         "count_is_asked": chosen.count > UNASKED_MAX and action.kind != UNDO,
     }  # fmt: skip
+
+
+def outcome_object(outcome: ActionOutcome | None) -> dict[str, Any] | None:
+    """Describe what became of the letters that an action has sent, and of those of each step of its ramp."""
+    if outcome is None:
+        return None
+    total, *steps = [{**each._asdict(), "recovered": each.recovered} for each in (outcome.total, *outcome.steps)]
+    return {**total, "steps": steps}
 
 
 def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:

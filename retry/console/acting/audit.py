@@ -70,7 +70,7 @@ class AuditTrail:
                 self._records.close()
 
 
-# The page of the audit: who did what to which letters, and who was shown what; kept for a year.
+# The page of the audit: who did what to which letters, and who was shown what, an action a row; kept for a year.
 #
 # | path | what it shows |
 # | --- | --- |
@@ -96,7 +96,7 @@ def render_audit(request: Request) -> Response:
 
 def _build_page(console: Console, sight: Sight, given: dict[str, str]) -> dict[str, Any]:
     asked = parse_conditions(given)
-    found = console.replica.list_audit_rows(sight.scope, given.get("after") or None, ROWS, asked)
+    found = console.replica.list_audited_actions(sight.scope, given.get("after") or None, ROWS, asked)
     teams = sorted({route.team for route in console.registry().list_routes() if sight.scope is None or route.team in sight.scope})
     return {"found": found, "wanted": asked, "given": given, "teams": teams, "kinds": _KINDS}
 

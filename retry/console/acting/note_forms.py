@@ -3,11 +3,13 @@
 | path | fields | what it does |
 | --- | --- | --- |
 | `POST /failures/{id}/note` | owner, note, link | writes them; all empty removes the note |
+| `POST /failures/{id}/assign` | those of the list's address | makes whoever asks its owner, and goes back to the list |
 | `POST /failures/{id}/merge` | group, several times | counts these kinds as this one |
+| `POST /failures/{id}/apart` | group, those of the list's address | says that the two differ: no merge is offered again |
 | `POST /failures/{id}/split` | by | makes kinds of their own by `frames`, `topic`, `consumer-group` or `attempt` |
 | `POST /failures/{id}/undo` | change | takes back a merge or a split |
 | `POST /failures/{id}/resolve`, `/reopen` | | says that nothing, or something, is to be done |
-| `POST /filters`, `/filters/delete` | name, text, team | keeps a filter for a team, or no more |
+| `POST /filters`, `/filters/delete` | name, text, team, page | keeps a filter for a team, or no more; then shows the page |
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from starlette.routing import Route
 from retry.console.reading.notes import CHARS_MAX
 from retry.console.rows import Group
 from retry.console.web.app import Console, console_of, demand_found, form_of, viewer_of
+from retry.console.web.failures_view import FIELDS, read_view
 from retry.console.web.group import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 
@@ -32,10 +35,14 @@ _OTHERS_CHARS_MAX = 1_024
 _LINK = re.compile(r"https?://[^\s\"'<>\\]+")
 _SPLITS = ("frames", "topic", "consumer-group", "attempt")
 _MERGED_MAX = 100
+_PAGES = ("letters", "failures")
 
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
-    of_group = {"note": save_note, "merge": merge, "split": split, "undo": undo_regrouping, "resolve": resolve, "reopen": reopen}
+    of_group = {
+        "note": save_note, "assign": assign, "merge": merge, "apart": keep_apart, "split": split, "undo": undo_regrouping,
+        "resolve": resolve, "reopen": reopen,
+    }  # fmt: skip
     return [
         *(Route(f"/failures/{{id}}/{what}", endpoint, methods=["POST"]) for what, endpoint in of_group.items()),
         Route("/filters", save_filter, methods=["POST"]), Route("/filters/delete", delete_filter, methods=["POST"]),
@@ -54,6 +61,23 @@ def save_note(request: Request) -> Response:
     owner, note = _read_field(request, "owner"), _read_field(request, "note")
     notes.set_note(group.id, owner=owner, note=note, link=link, by=by, teams=teams)
     return _back(group)
+
+
+@needs(Role.OPERATOR, *FIELDS)
+def assign(request: Request) -> Response:
+    group, by = _find_group(request), viewer_of(request).name
+    teams = teams_of(console_of(request).replica, group)
+    console_of(request).replica.notes.set_note(group.id, owner=by, note=group.note, link=group.link, by=by, teams=teams)
+    return _back_to_list(request)
+
+
+@needs(Role.OPERATOR, "group", *FIELDS)
+def keep_apart(request: Request) -> Response:
+    group, other = _find_group(request), _require_operator(request, _read_field(request, "group"))
+    if group.id == other.id:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "a kind of failures does not differ from itself")
+    console_of(request).replica.notes.keep_apart(group.id, other.id, viewer_of(request).name)
+    return _back_to_list(request)
 
 
 @needs(Role.OPERATOR, repeated=("group",))
@@ -102,22 +126,22 @@ def reopen(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.VIEWER, "name", "text", "team")
+@needs(Role.VIEWER, "name", "text", "team", "page")
 def save_filter(request: Request) -> Response:
     name, text, team = (_read_field(request, field) for field in ("name", "text", "team"))
     if not name:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "give the filter a name")
     _demand_team(request, team)
     console_of(request).replica.notes.save_filter(name, text, team, viewer_of(request).name)
-    return RedirectResponse(f"/letters?{urlencode({'q': text})}", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"{_read_page(request)}?{urlencode({'q': text})}", HTTPStatus.SEE_OTHER)
 
 
-@needs(Role.VIEWER, "name", "team")
+@needs(Role.VIEWER, "name", "team", "page")
 def delete_filter(request: Request) -> Response:
     name, team = _read_field(request, "name"), _read_field(request, "team")
     _demand_team(request, team)
     console_of(request).replica.notes.delete_filter(name, team, viewer_of(request).name)
-    return RedirectResponse("/letters", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(_read_page(request), HTTPStatus.SEE_OTHER)
 
 
 def _demand_team(request: Request, team: str) -> None:
@@ -149,6 +173,19 @@ def _read_field(request: Request, field: str) -> str:
     if len(text) > most:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"{field} has more than {most:,} characters")
     return text
+
+
+def _read_page(request: Request) -> str:
+    """Return the address of the page whose filters they are."""
+    page = _read_field(request, "page") or _PAGES[0]
+    if page not in _PAGES:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"page is one of {', '.join(_PAGES)}")
+    return f"/{page}"
+
+
+def _back_to_list(request: Request) -> Response:
+    view = read_view({name: _read_field(request, name) for name in FIELDS if form_of(request).get(name)})
+    return RedirectResponse(view.link(after=view.after), HTTPStatus.SEE_OTHER)
 
 
 def _back(group: Group) -> Response:

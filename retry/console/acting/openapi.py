@@ -43,6 +43,7 @@ _ALWAYS = {
 _GONE = {"404": _problem("there is none, or it is of another team")}
 _STALE = {"409": _problem("the page goes on behind what is no more; begin again")}
 _REFUSED = {"409": _problem("it cannot be done like this; detail says what to do")}
+_UNSEEN = {"202": _problem("it is done, and what is read here next may still be of before")}
 
 
 def _get(summary: str, schema: str, *parameters: dict[str, Any], **answers: dict[str, Any]) -> dict[str, Any]:
@@ -50,11 +51,14 @@ def _get(summary: str, schema: str, *parameters: dict[str, Any], **answers: dict
     return {"summary": summary, "parameters": list(parameters), "responses": found}
 
 
-def _post(summary: str, body: str, code: str, what: str, schema: str | None, *parameters: dict[str, Any]) -> dict[str, Any]:
+def _post(
+    summary: str, body: str, code: str, what: str, schema: str | None, *parameters: dict[str, Any],
+    **answers: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     return {
         "summary": summary, "parameters": list(parameters), "requestBody": {"required": False, "content": content},
-        "responses": {code: _describe_response(what, schema), **_ALWAYS, **_GONE, **_REFUSED},
+        "responses": {code: _describe_response(what, schema), **_ALWAYS, **_GONE, **_REFUSED, **answers},
     }  # fmt: skip
 
 
@@ -68,8 +72,9 @@ def _describe_page(name: str, schema: str) -> dict[str, Any]:
     return _schema({name: rows, "after": _TEXT_OR_NOT}, name, "after")
 
 
+_ORDERED = "it was asked of the workers; as a problem where what is read here next may still be of before"
 _ORDERS = {
-    f"/api/actions/{{id}}/{what}": {"post": _post(summary, "Order", "202", "it was asked of the workers", None, _ID)}
+    f"/api/actions/{{id}}/{what}": {"post": _post(summary, "Order", "202", _ORDERED, None, _ID)}
     for what, summary in (
         ("hold", "Have an action wait"), ("resume", "Let an action that is held go on"),
         ("cancel", "End an action: what is done stays done, the rest stays as it is"),
@@ -112,7 +117,7 @@ DOCUMENT: dict[str, Any] = {
             "responses": {"200": _describe_response("lines", "Member", "application/x-ndjson"), **_ALWAYS, **_GONE},
         }},
         "/api/actions/{id}/start": {
-            "post": _post("Start what was previewed; twice is once", "Start", "200", "the workers do it", None, _ID),
+            "post": _post("Start what was previewed; twice is once", "Start", "200", "the workers do it", None, _ID, **_UNSEEN),
         },
         **_ORDERS,
         "/api/actions/{id}/undo": {"post": _post(
@@ -120,11 +125,11 @@ DOCUMENT: dict[str, Any] = {
         )},
         "/api/pauses": {
             "get": _get("What is paused", "Pauses"),
-            "post": _post("Pause a team, a topic, a target or everything", "Pause", "201", "paused", None),
+            "post": _post("Pause a team, a topic, a target or everything", "Pause", "201", "paused", None, **_UNSEEN),
             "delete": {
                 "summary": "End a pause",
                 "parameters": [_query("scope", "all, team, topic or target"), _query("name", "of it"), _query("reason", "why")],
-                "responses": {"204": _describe_response("it is ended"), **_ALWAYS, **_GONE},
+                "responses": {"204": _describe_response("it is ended"), **_ALWAYS, **_GONE, **_UNSEEN},
             },
         },
         "/api/openapi.json": {
@@ -145,6 +150,7 @@ DOCUMENT: dict[str, Any] = {
                 "value": _TEXT_OR_NOT, "value_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
                 "set_headers": {"type": "object", "additionalProperties": _TEXT}, "remove_headers": _TEXTS,
                 "merge_patch": {"type": ["object", "null"], "description": "patch: of each value, RFC 7396"},
+                "now": {"type": "boolean", "description": "edit, patch: retried at once"},
             }, "kind", closed=True),
             "Start": _schema({"expect": {"type": ["integer", "null"], "description": "asked for over 1,000"}}, closed=True),
             "Order": _schema({"reason": _TEXT}, closed=True),
@@ -161,6 +167,7 @@ DOCUMENT: dict[str, Any] = {
                 "action": _TEXT, "kind": _TEXT, "by": _TEXT, "members": _COUNT, "done": _COUNT, "gone": _COUNT,
                 "status": {"type": "string", "enum": ["running", "held", "cancelled", "done"]}, "can": _TEXTS,
                 "ramp": {"type": ["object", "null"], "description": "its steps: letters sent, failed again and passed"},
+                "outcome": {"type": ["object", "null"], "description": "of letters sent: recovered, failed again, not known yet"},
             }),
             "Member": _schema({"letter": _TEXT_OR_NOT, "result": _TEXT}, "letter", "result"),
             "Actions": _describe_page("actions", "Action"),

@@ -15,7 +15,7 @@ from retry.console.acting import standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.standing_actions import demand_each
 from retry.console.rows import Scope
-from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import SCOPES, Pause
@@ -55,9 +55,10 @@ def list_visible_pauses(console: Console, scope: Scope) -> StandingPauses:
 def pause_scope(
     console: Console, viewer: Viewer, scope: str, name: str, reason: str, until_ms: int | None, *, force: bool = False
 ) -> None:
-    """Hold back what is named; `force` accepts a name that the policy file does not know.
+    """Hold back what is named, and return when the console shows it; `force` accepts a name that the policy file does not know.
 
     Raises:
+      WriteNotShown: it is held back, and not shown yet.
       ActionRefused: the name is not known, or the end is over.
       HTTPException: 400, there is no such scope; 404 or 403, it is not this viewer's to pause.
     """
@@ -69,14 +70,17 @@ def pause_scope(
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)
     _write_audit(console, viewer, "pause", scope, name, reason)
     pauses.pause(shards, scope, name, asked)
+    # A former pause of the same, with another end or reason, is not this one.
+    standing_actions.await_shown(lambda: list_standing_pauses(console).get((scope, name)) == asked)
 
 
 def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason: str) -> None:
-    """End a pause; raises HTTPException as `pause_scope`."""
+    """End a pause, and return when the console shows it no more; raises WriteNotShown and HTTPException as `pause_scope`."""
     _demand_operator(console, viewer, scope, name)
     shards = standing_actions.load_shard_numbers(console)
     _write_audit(console, viewer, "resume", scope, name, reason)
     pauses.resume(shards, scope, name)
+    standing_actions.await_shown(lambda: (scope, name) not in list_standing_pauses(console))
 
 
 def _write_audit(console: Console, viewer: Viewer, what: str, scope: str, name: str, reason: str) -> None:
@@ -98,7 +102,7 @@ def _demand_operator(console: Console, viewer: Viewer, scope: str, name: str) ->
 #
 # | path | what it does |
 # | --- | --- |
-# | `GET /pauses` | what is paused, and a form |
+# | `GET /pauses` | what is paused, and a form, which begins with `scope`, `name` and `reason` of the address |
 # | `POST /pauses` | pauses what the form names |
 # | `POST /pauses/resume` | ends the pause `paused`, as `team/payments` |
 
@@ -110,9 +114,9 @@ def build_routes(console: Console) -> list[Route]:
     ]  # fmt: skip
 
 
-@needs(Role.VIEWER)
+@needs(Role.VIEWER, "scope", "name", "reason")
 def render_pauses(request: Request) -> Response:
-    return _render_pauses(request, {})
+    return _render_pauses(request, query_of(request))
 
 
 @needs(Role.OPERATOR, "scope", "name", "until", "reason", "force")
@@ -125,7 +129,6 @@ def pause(request: Request) -> Response:
         pause_scope(console, viewer_of(request), scope, name, reason(request), until_ms, force=force)
     except (ActionRefused, ValueError) as refused:
         return _render_pauses(request, given, str(refused), HTTPStatus.BAD_REQUEST)
-    standing_actions.await_shown(lambda: (scope, name) in list_standing_pauses(console))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 
@@ -134,7 +137,6 @@ def resume(request: Request) -> Response:
     scope, _, name = str(form_of(request).get("paused", "")).partition("/")
     console = console_of(request)
     resume_scope(console, viewer_of(request), scope, name, reason(request))
-    standing_actions.await_shown(lambda: (scope, name) not in list_standing_pauses(console))
     return RedirectResponse("/pauses", HTTPStatus.SEE_OTHER)
 
 

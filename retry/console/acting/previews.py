@@ -81,10 +81,15 @@ class Previews:
     def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
-        """Have a preview worked out, and return at once; raises ActionRefused where too many are worked out already."""
+        """Have a preview worked out, and return at once; the same one where there is one of this id already.
+
+        Raises ActionRefused where too many are worked out already.
+        """
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()
+            if (known := self._kept.get(action_id)) is not None and known.by == by:
+                return known
             waiting = [each.by for each in self._kept.values() if not each.done.is_set()]
             if len(waiting) >= _WAITING_MAX or waiting.count(by) >= _WAITING_OF_ONE_MAX:
                 raise ActionRefused(f"{len(waiting)} previews are being worked out; ask again when one of them is done")

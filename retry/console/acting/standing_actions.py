@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from retry import clock
+from retry.console.acting import api_answers
+from retry.console.acting.previews import KeptPreview
 from retry.console.reading import lists
+from retry.console.reading.action_outcomes import SENDING_KINDS, ActionOutcome
 from retry.console.reading.replica import Replica
 from retry.console.rows import LetterRow, Page, Scope
 from retry.console.web.app import Console
 from retry.console.web.filters import asks_payload
 from retry.console.web.rights import Role, Viewer, demand_role
-from retry.errors import RebuildInProgress
+from retry.errors import RebuildInProgress, WriteNotShown
 from retry.operations.act.action_report import like_these
 from retry.operations.act.overview import ActionOverview, failed_again
 from retry.operations.control_requests import ShardNumbers
@@ -25,9 +29,61 @@ def list_recent_actions(replica: Replica, scope: Scope) -> list[ActionOverview]:
 def action(replica: Replica, scope: Scope, action_id: str) -> ActionOverview | None:
     """Find an action that a scope may see, with its letters that failed again; raises RebuildInProgress."""
     about = next((each for each in list_recent_actions(replica, scope) if each.id.hex() == action_id), None)
-    if about is None or about.action.ramp is None:
-        return about
-    return failed_again(about, replica.ramp_failed(about.id))
+    return None if about is None else with_failed(replica, about)
+
+
+def with_failed(replica: Replica, about: ActionOverview) -> ActionOverview:
+    """Add to a ramp how many letters of each step failed again."""
+    return about if about.action.ramp is None else failed_again(about, replica.ramp_failed(about.id))
+
+
+def load_outcome(replica: Replica, about: ActionOverview) -> ActionOutcome | None:
+    """Count what became of the letters that an action has sent; None of an action after which none is sent."""
+    return replica.load_outcome(about) if about.action.kind in SENDING_KINDS else None
+
+
+# What runs or is on hold now, for whoever is about to act on letters of the same teams.
+
+class OtherAction(NamedTuple):
+    """An action that is not done, as pages show it.
+
+    Attributes:
+      about: see `api_answers.about_object`.
+      step: of a ramp, which of its steps is open, from 1; None of other actions.
+      is_same: whether its filter is the one that is asked about.
+    """
+
+    about: dict[str, Any]
+    step: int | None
+    is_same: bool
+
+
+class OtherActions(NamedTuple):
+    """The actions on letters of some teams that are not done; `hidden` counts those that a viewer may not see."""
+
+    shown: list[OtherAction]
+    hidden: int
+
+
+def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collection[str]) -> OtherActions:
+    """Find the actions that run or are on hold and are about letters of these teams, those with the same filter first.
+
+    An action without teams may be about all, and so may be what is asked about. Raises RebuildInProgress.
+    """
+    shown, hidden = [], 0
+    for each in list_recent_actions(console.replica, None):
+        theirs = set(each.action.teams)
+        if each.status not in ("running", "held") or each.id.hex() == kept.id:
+            continue
+        if theirs and teams and theirs.isdisjoint(teams):
+            continue
+        if lists.sees_action(scope, each.action):
+            step = None if each.action.ramp is None else min(each.step.step + 1, len(each.action.ramp.steps))
+            about = api_answers.about_object(each, console.clock_ms())
+            shown.append(OtherAction(about, step, is_same=each.action.filter == kept.words))
+        else:
+            hidden += 1
+    return OtherActions(sorted(shown, key=lambda each: not each.is_same), hidden)
 
 
 # New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.
@@ -55,18 +111,20 @@ def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
 
 # Waits a moment for the replica to show what was just done, so that the page that follows does not show what was before.
 
-WITHIN_S = 3.0
+WITHIN_S = 5.0
 _POLL_S = 0.05
 
 
 def await_shown(holds: Callable[[], bool]) -> None:
-    """Return once it holds, or after three seconds; what was done is done whether it is shown or not."""
+    """Return once it holds; raises WriteNotShown after five seconds: whoever looks next may see what was before."""
     deadline = clock.Deadline(WITHIN_S)
     try:
-        while not holds() and not deadline.has_passed():
+        while not holds():
+            if deadline.has_passed():
+                raise WriteNotShown
             clock.pause(_POLL_S)
     except RebuildInProgress:
-        return
+        raise WriteNotShown from None
 
 
 # The changelog's partitions, as what is done from the console needs them: asked anew each time, since they may have grown.

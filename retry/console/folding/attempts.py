@@ -21,7 +21,8 @@ KEPT_MS = 26 * HOUR_MS
 _ROWS_MAX = 1_000_000
 _PLACE = '(topic, partition, "offset")'
 _DECIDED = ("lineage", "attempt", "cell", "failed_ms", "taken_ms", "due_ms", "decision", "reason")
-_LEFT = ("left_ms", "left_for", "lane", "lineage", "attempt", "team")
+_LEFT = ("left_ms", "left_for", "lane", "action", "step", "lineage", "attempt", "team")
+_OF_DECISION = ("lineage", "attempt", "team")
 
 
 class DecidedLetter(NamedTuple):
@@ -46,6 +47,7 @@ class LeftLetter(NamedTuple):
     Attributes:
       left_for: the topic that it was sent to; None where it went where it rests, or was not known while it waited.
       lane: without its kind, as text: tells where a letter was sent that was not known.
+      action, step: the action that moved it last, as hexadecimal, and the step of its ramp, from 0; None where there is none.
     """
 
     topic: str
@@ -54,6 +56,8 @@ class LeftLetter(NamedTuple):
     left_ms: int
     left_for: str | None
     lane: str
+    action: str | None
+    step: int | None
     lineage: str | None
     attempt: int | None
     team: str | None
@@ -68,8 +72,8 @@ _INTO_LEFT = f'attempts (topic, partition, "offset", {", ".join(_LEFT)})'
 # An outcome says the same each time; of those that left the last counts.
 _ON_DECIDED = f"ON CONFLICT {_PLACE} DO UPDATE SET {_format_assignments(_DECIDED, 'excluded.{0}')}"
 _ON_LEFT = (
-    f"ON CONFLICT {_PLACE} DO UPDATE SET {_format_assignments(_LEFT[:3], 'excluded.{0}')},"
-    f" {_format_assignments(_LEFT[3:], 'coalesce({0}, excluded.{0})')} WHERE left_ms IS NULL OR left_ms <= excluded.left_ms"
+    f"ON CONFLICT {_PLACE} DO UPDATE SET {_format_assignments(_LEFT[:-3], 'excluded.{0}')},"
+    f" {_format_assignments(_OF_DECISION, 'coalesce({0}, excluded.{0})')} WHERE left_ms IS NULL OR left_ms <= excluded.left_ms"
 )
 _OF_LINEAGES = "lineage IN (SELECT value FROM json_each(?1))"
 # Retries that left for where they were to go; one that was discarded or parked meanwhile was not sent.
@@ -82,11 +86,12 @@ _CAME_BACK = (
     " AND decision IS NOT NULL{0} GROUP BY 1, 2) f ON f.lineage = p.lineage AND f.attempt = p.attempt + 1 WHERE n <= failed)"
 )
 _COUNT = (
-    "INSERT INTO outcome_slots (cell, slot, sent, came_back)"
-    f" SELECT a.cell, coalesce(a.slot, a.left_ms / {SLOT_MS}), sum(a.slot IS NULL), sum(a.came_back - a.counted_back)"
+    "INSERT INTO outcome_slots (cell, slot, sent, came_back, left_ms)"
+    f" SELECT a.cell, coalesce(a.slot, a.left_ms / {SLOT_MS}), sum(a.slot IS NULL), sum(a.came_back - a.counted_back),"
+    " max(a.left_ms)"
     f" FROM attempts a JOIN outcome_cells c ON c.id = a.cell WHERE {_SENT} AND (a.slot IS NULL OR a.came_back > a.counted_back)"
     "{0} GROUP BY 1, 2 ON CONFLICT (cell, slot) DO UPDATE SET sent = sent + excluded.sent,"
-    " came_back = came_back + excluded.came_back"
+    " came_back = came_back + excluded.came_back, left_ms = max(left_ms, excluded.left_ms)"
 )
 _COUNTED = (
     f"UPDATE attempts SET slot = coalesce(slot, left_ms / {SLOT_MS}), counted_back = came_back WHERE id IN (SELECT a.id"
@@ -163,11 +168,15 @@ class Attempts:
 
 # Retries of which it is known whether they recovered, by the hour in which they were sent.
 #
-# As analytics have it: a retry recovered where its consumer group has passed it and nothing came back within the settle time.
-# Where no sample tells what the group passes in that topic, it counts as passed when it was sent.
+# A retry has recovered so far as soon as its consumer group has committed past it; where it fails again after that, it counts as
+# failed again from then on. Where no sample tells what the group passes in that topic, silence for the settle time is enough.
+# Analytics, which look back, wait for the settle time in both cases.
 
 SETTLE_MS = SETTLE_MINUTES * MINUTE_MS
-_OF_PAIR = "FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot < ?1 AND consumer_group IS ?2 AND target IS ?3"
+_OF_PAIR = "FROM outcome_slots JOIN outcome_cells ON id = cell WHERE left_ms <= ?1 AND consumer_group IS ?2 AND target IS ?3"
+# Of what has not moved yet: what failed again is known at once, and the rest is not.
+PENDING = "sum(max(sent - came_back, 0))"
+KNOWN_SENT, KNOWN_BACK = "sum(min(sent, came_back))", "sum(came_back)"
 
 
 class Settled:
@@ -185,15 +194,13 @@ class Settled:
 
     def roll_up_slots(self, now_ms: int) -> bool:
         """Move what is known by now to its hour; says whether anything was."""
-        last_ms = now_ms - SETTLE_MS
         pairs = self._connection.execute(
-            "SELECT DISTINCT consumer_group, target FROM outcome_slots JOIN outcome_cells ON id = cell WHERE slot < ?",
-            (last_ms // SLOT_MS,),
+            "SELECT DISTINCT consumer_group, target FROM outcome_slots JOIN outcome_cells ON id = cell"
         ).fetchall()
         moved = False
         for group, target in pairs:
-            # All of ten seconds that are over, or nothing of them.
-            bound = self._known_ms(group, target, last_ms) // SLOT_MS, group, target
+            # All of ten seconds together, or nothing of them yet.
+            bound = find_passed_ms(self._connection, [group], target, now_ms), group, target
             moved |= self._connection.execute(
                 f"INSERT INTO outcome_hours (cell, hour, failed, sent, came_back) SELECT cell, slot * {SLOT_MS} / {HOUR_MS}, 0,"
                 f" sum(sent), sum(came_back) {_OF_PAIR} GROUP BY 1, 2 ON CONFLICT (cell, hour) DO UPDATE"
@@ -211,13 +218,14 @@ class Settled:
             " AND p.topic = passed.topic AND p.until_ms > passed.until_ms)", (oldest_ms,),
         )  # fmt: skip
 
-    def _known_ms(self, group: str | None, target: str, last_ms: int) -> int:
-        """Up to when retries were sent that were passed a settle time ago."""
-        of_pair = "FROM passed WHERE consumer_group = ? AND topic = ?"
-        told = self._connection.execute(
-            f"SELECT until_ms {of_pair} AND at_ms <= ? ORDER BY until_ms DESC LIMIT 1", (group, target, last_ms)
-        ).fetchone()
-        if told is not None:
-            return int(told[0])
-        is_sampled = self._connection.execute(f"SELECT 1 {of_pair} LIMIT 1", (group, target)).fetchone() is not None
-        return 0 if is_sampled else last_ms
+
+def find_passed_ms(
+    connection: sqlite3.Connection, groups: Iterable[str | None], target: str, now_ms: int, silence_ms: int = SETTLE_MS
+) -> int:
+    """Find up to when retries were sent to a target that all of these consumer groups have committed past, as samples tell.
+
+    Where none tells of these groups, a retry counts as passed after so long a silence.
+    """
+    of_pair = "SELECT max(until_ms) FROM passed WHERE consumer_group = ? AND topic = ?"
+    found = [connection.execute(of_pair, (group, target)).fetchone()[0] for group in groups]
+    return min((int(until_ms) for until_ms in found if until_ms is not None), default=now_ms - silence_ms)

@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 
 _PROGRAM = (sys.executable, "-m", "retry.console.folding.program")
 _AGAIN_S, _AGAIN_MAX_S, _END_S = 1.0, 30.0, 10.0
-_OLD_S = 15.0
+# A fold that is busy hears of brokers between two batches; whoever has nothing to do asks twice a second.
+_OLD_S, _SILENT_S = 15.0, 5.0
 # How much of a rebuild is done when everything is read, and indexes are built.
 _READ = 0.99
 REBUILDING, LIVE, CATCHING_UP, OLD = "rebuilding", "live", "catching_up", "old"
 # In a steady stream the end that was asked for is folded within a second or two.
-_BEHIND_MS, _RATE_S = 5_000, 2.0
+_BEHIND_MS, _RATE_S = 2_000, 2.0
 
 
 class FoldingProcess:
@@ -92,12 +93,12 @@ class FoldingProcess:
 
     def freshness(self) -> Freshness:
         report, progress = self.report, self.progress
-        silent = clock.monotonic_s() - report.answered_s > _OLD_S and progress != _READ
+        lag, silent_s = report.lag_records, clock.monotonic_s() - report.answered_s
+        silent = silent_s > (_OLD_S if lag else _SILENT_S) and progress != _READ
         is_old = silent or report.is_stopped or bool(self._fault)
-        lag = report.lag_records
         is_behind = lag > 0 and (report.as_of_ms is None or clock.wall_ms() - report.as_of_ms > _BEHIND_MS)
         state = REBUILDING if not report.file_id else OLD if is_old else CATCHING_UP if is_behind else LIVE
-        trouble = report.trouble or (f"nothing was heard of brokers for {_OLD_S:.0f} s" if silent else "")
+        trouble = report.trouble or (f"nothing was heard of brokers for {silent_s:.0f} s" if silent else "")
         remaining_ms = self._pace.remaining_ms if state == CATCHING_UP else None
         return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))), remaining_ms)
 

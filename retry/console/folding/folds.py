@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import orjson
@@ -135,7 +135,7 @@ class Folds:
     def __init__(
         self, connection: sqlite3.Connection, sources: Sources, registry: Callable[[], Registry], *, is_live: bool
     ) -> None:
-        self._connection, self._batches = connection, 0
+        self._connection, self._batches, self._is_bulk = connection, 0, False
         self.positions: dict[Partition, int] = {
             (topic, partition): offset for topic, partition, offset in connection.execute("SELECT * FROM positions")
         }
@@ -168,21 +168,38 @@ class Folds:
 
     def project_partitions(self, of_partition: dict[Partition, list[Message]], next_offsets: dict[Partition, int]) -> None:
         """Take in records, and how far their partitions are read with them, in one transaction."""
-        with _writing(self._connection):
+        with nullcontext() if self._is_bulk else self._one_transaction():
             for (topic, partition), messages in of_partition.items():
                 known = self.positions.get((topic, partition), 0)
                 if fresh := [each for each in messages if (each.offset() or 0) >= known]:
                     self._of_topic[topic].project_records(partition, fresh)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", ((*place, offset) for place, offset in next_offsets.items())
+            )
+        self.positions.update(next_offsets)
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        """Let all that is projected meanwhile be one transaction: what each costs beside its records is paid once."""
+        with self._one_transaction():
+            self._is_bulk = True
+            try:
+                yield
+            finally:
+                self._is_bulk = False
+
+    @contextmanager
+    def _one_transaction(self) -> Iterator[None]:
+        """A transaction that ends with what is kept ready of letters: their counts, texts, and what came of retries."""
+        with _writing(self._connection):
+            yield
+            self._letters.write_texts()
             self._cells.write()
             self._attempts.write()
             self._batches += 1
             if self._batches % _PRUNE_EVERY == 0:
                 for prune in self._prunes:
                     prune()
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)", ((*place, offset) for place, offset in next_offsets.items())
-            )
-        self.positions.update(next_offsets)
 
     def drop_deleted(self, starts: dict[Partition, int]) -> None:
         """Kafka has deleted what rests before these offsets."""
@@ -198,7 +215,7 @@ class Folds:
 
     def count_indexed(self) -> None:
         """The indexes were built: from now on they are kept up to date, and what retries came to is counted."""
-        self._letters.is_indexed = True
+        self._letters.note_indexed()
         with _writing(self._connection):
             self._attempts.count_indexed()
             self._settled.roll_up_slots(clock.wall_ms())

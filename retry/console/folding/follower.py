@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 _RECORDS_MAX, _WAIT_S = 2_000, 0.25
 _READING = {"fetch.message.max.bytes": 256 << 10, "fetch.max.bytes": 4 << 20, "queued.max.messages.kbytes": 4 << 10}
 _LOOK_EVERY_S, _TOPICS_EVERY_S, _AGAIN_S, _AGAIN_MAX_S = 0.5, 30.0, 1.0, 60.0
-_SETTLE_EVERY_S = 5.0
+_SETTLE_EVERY_S = 2.0
 _LOOKS_MAX = 1_000
+# Who is so far behind reads on for a while before readers see it; less, and pages would be behind for longer than they say.
+_BULK_RECORDS_MIN, _BULK_S = 10_000, 2.0
 
 
 class Follower:
@@ -119,7 +121,8 @@ class Follower:
 
     def _begin_reading(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> bool:
         """Begin where the file ends; False where Kafka does not have what follows, and it has to be built anew."""
-        spans = found.spans(admin)
+        # What is committed while brokers are asked may be in no answer.
+        asked_ms, spans = clock.wall_ms(), found.spans(admin)
         begun: dict[Partition, int] = {}
         ends: dict[Partition, int] = {}
         for topic, partition, start, stop in spans:
@@ -133,14 +136,17 @@ class Follower:
             begun[topic, partition], ends[topic, partition] = begin, stop
         self._positions, self._begun = dict(begun), begun
         self._asked.clear()
-        self._note_ends(clock.wall_ms(), ends)
+        self._note_ends(asked_ms, ends)
         return True
 
     def _read(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> None:
         looking, looking_for_topics = clock.Interval(_LOOK_EVERY_S), clock.Interval(_TOPICS_EVERY_S, at_once=True)
         settling = clock.Interval(_SETTLE_EVERY_S)
         while not (self._closing.is_set() or self._file.is_corrupt):
-            self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
+            if self._count_behind() >= _BULK_RECORDS_MIN:
+                self._project_in_bulk(reader, folds)
+            else:
+                self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
             self._tell(self.build_report())
             if not self._file.is_live and self._has_all(self._ends):
                 self._finish_rebuild(folds)
@@ -151,6 +157,17 @@ class Follower:
                 self._refresh_ends(admin)
             if self._file.is_live and looking_for_topics.is_due() and self._topics_changed(admin, found, folds):
                 return
+
+    def _project_in_bulk(self, reader: KafkaPartitionReader, folds: Folds) -> None:
+        """Read on for two seconds in one transaction; nothing of it is told before it is committed."""
+        deadline = clock.Deadline(_BULK_S)
+        with folds.in_bulk():
+            while self._count_behind() and not (deadline.has_passed() or self._closing.is_set() or self._file.is_corrupt):
+                self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
+
+    def _count_behind(self) -> int:
+        """How many offsets are known to be there that are not folded."""
+        return sum(max(0, end - self._positions.get(place, 0)) for place, end in self._ends.items())
 
     def _project_messages(self, messages: list[Message], folds: Folds) -> None:
         if messages:

@@ -32,6 +32,7 @@ _SORT_MAX = 1 << 60
 RESTING_SORT_MIN = RESTING_SORT - _SORT_MAX
 _INTEGER_MAX = (1 << 63) - 1
 _HEADER_CHARS_MAX, _HEADERS_MAX = 512, 100
+_STEP = re.compile(r"[0-9]{1,4}", re.ASCII)
 _FRAMES = 3
 _FRAME = re.compile(rb"^\s*at ([^(\n]{1,300})", re.MULTILINE)
 _CAUSED_BY, _TRACE_BYTES_MAX, _CALLS_BYTES_MAX = b"Caused by: ", 64 << 10, 4_096
@@ -111,6 +112,7 @@ class LetterRecord(NamedTuple):
     lineage: str | None
     size: int
     action: str | None
+    step: int | None
     label: str | None
     headers: str | None
     ordered: str | None
@@ -181,14 +183,14 @@ def _record(
         version=_replace_surrogates(found.version),
     )  # fmt: skip
     key, key_bytes = _decode_record_key(found.key)
-    action = found.ours.get(names.ACTION)
+    action, _, step = (found.ours.get(names.ACTION) or b"").decode("ascii", "replace").partition("/")
     partition, offset = (None, None) if found.source is None else (found.source.partition, found.source.offset)
     return LetterRecord(
         place, cell, sort=sort, log=log.topic, log_partition=log.partition, log_offset=log.offset, partition=partition,
         offset=offset, due_ms=found.due_ms, failed_ms=_integer(found.failed_ms), first_failed_ms=found.first_failed_ms, key=key,
         key_bytes=key_bytes, message=message, folded=_casefold_message(message), lineage=_replace_surrogates(found.lineage),
         size=found.size_bytes,
-        action=None if action is None else action.decode("ascii", "replace").partition("/")[0], label=_replace_surrogates(label),
+        action=action or None, step=int(step) if _STEP.fullmatch(step) else None, label=_replace_surrogates(label),
         headers=_kept_headers(found.headers), ordered=ordered, named=named, version=version,
         entry_key=entry_key,
     )  # fmt: skip

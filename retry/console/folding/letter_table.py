@@ -140,6 +140,8 @@ class StoredLetter(NamedTuple):
     named: str | None
     partition: int | None
     offset: int | None
+    action: str | None
+    step: int | None
 
 
 _COLUMNS_OF_ROW = [f'"{name}"' for name in StoredLetter._fields]
@@ -156,6 +158,20 @@ class LetterTable:
         self._connection, self._cells, self.is_indexed = connection, cells, is_indexed
         self._long_headers: set[str] = set()
         self._next_id = int(connection.execute("SELECT coalesce(max(id), 0) FROM letters").fetchone()[0]) + 1
+        self._first_without_text = self._next_id
+
+    def note_indexed(self) -> None:
+        """All messages that there are have trigrams: from now on they are kept up to date."""
+        self.is_indexed, self._first_without_text = True, self._next_id
+
+    def write_texts(self) -> None:
+        """Write the trigrams of letters that came and have not gone again, before the transaction ends."""
+        if self.is_indexed and self._first_without_text < self._next_id:
+            self._connection.execute(
+                "INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters"
+                " WHERE id >= ? AND message IS NOT NULL", (self._first_without_text,),
+            )  # fmt: skip
+        self._first_without_text = self._next_id
 
     def apply_changes(self, changes: Changes) -> list[StoredLetter]:
         """Put letters, and drop those of which there is None; says which were there before."""
@@ -190,7 +206,8 @@ class LetterTable:
         if self.is_indexed:
             self._connection.execute(
                 "INSERT INTO message_text (message_text, rowid, text) SELECT 'delete', id, coalesce(folded, lower(message))"
-                " FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND message IS NOT NULL", (among,),
+                " FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND id < ? AND message IS NOT NULL",
+                (among, self._first_without_text),
             )  # fmt: skip
         self._connection.execute("DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?))", (among,))
         for row in gone:
@@ -201,11 +218,6 @@ class LetterTable:
         self._next_id += len(records)
         new = [(n, record[0], id_of(record.cell), *record[2:]) for n, record in enumerate(records, first)]
         insert_rows(self._connection, _INTO, new)
-        if self.is_indexed:
-            self._connection.execute(
-                "INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters"
-                " WHERE id >= ? AND message IS NOT NULL", (first,),
-            )  # fmt: skip
         for row, record in zip(new, records, strict=True):
             count(row[2], 1, record.due_ms, record.partition, (record.failed_ms, record.first_failed_ms))
             if record.action is not None:

@@ -171,15 +171,21 @@ class ChangelogFold:
             return None
         _, topic, partition, offset = entry_keys.source(ended.key)
         lane = ended.key[1:entry_keys.LANE_BYTES].hex()
-        left = LeftLetter(topic, partition, offset, ended.at_ms, left_for=None, lane=lane, lineage=None, attempt=None, team=None)
+        left = LeftLetter(
+            topic, partition, offset, ended.at_ms, left_for=None, lane=lane, action=None, step=None, lineage=None, attempt=None,
+            team=None,
+        )  # fmt: skip
+        known: LetterRecord | StoredLetter
         if ended.record is not None:
-            cell, lineage = ended.record.cell, ended.record.lineage
+            known, cell = ended.record, ended.record.cell
             if ended.record.action is not None:
                 self._cells.note_action(self._cells.id_of(cell), ended.record.action)
         elif gone is not None:
-            cell, lineage = self._cells.cell_of(gone.cell), gone.lineage
+            known, cell = gone, self._cells.cell_of(gone.cell)
         else:
             # The letter itself was compacted away. Of older ones nobody asks any more.
             return None if ended.at_ms < clock.wall_ms() - KEPT_MS else left
         sent_to = None if cell.reason is not None or cell.target in self._resting else cell.target
-        return left._replace(left_for=sent_to, lineage=lineage, attempt=cell.attempt, team=cell.team)
+        return left._replace(
+            left_for=sent_to, lineage=known.lineage, attempt=cell.attempt, team=cell.team, action=known.action, step=known.step
+        )

@@ -1,11 +1,16 @@
-"""What operators write beside letters, and workers of themselves: records of the topic `<app>-notes`. A null removes one.
+"""What operators write beside letters, workers of themselves, consoles of what they told: records of the topic `<app>-notes`. A
+null removes one.
 
 | key | value, a JSON object with `v` 1 |
 | --- | --- |
 | `note/<group>` | `owner`, `note`, `link`, `by`, `at_ms`, `teams` |
 | `resolved/<group>` | `by`, `at_ms`: what failed until then needs nothing to be done |
 | `change/<id>` | a merge or a split of groups, see `retry.console.folding.regrouping` |
+| `apart/<group>+<group>` | `by`, `at_ms`: two groups that look the same are two failures |
 | `filter/<team>/<name>` | `text`, `by`, `at_ms` |
+| `told/<target>/<event>` | `at_ms`: that target was told of that event |
+| `telling/<rule>` | `at_ms`, `known`: since when a rule of notifications holds, and which events it found then |
+| `target/<name>` | `since_ms`, `reason`: that target does not answer |
 | `worker/<name>` | what a worker says of itself, see `retry.telemetry.worker_records` |
 
 Groups of failures are called by their fingerprints. All records lie in the partition that the crc32 of the key says.
@@ -27,7 +32,9 @@ from retry.telemetry import worker_records
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.telemetry.worker_records import KEY as WORKER
 
-NOTE, RESOLVED, FILTER = "note/", "resolved/", "filter/"
+NOTE, RESOLVED, FILTER, APART, TOLD, TELLING, TARGET = (
+    "note/", "resolved/", "filter/", "apart/", "told/", "telling/", "target/",
+)  # fmt: skip
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,13 +73,58 @@ class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int = 1
 
 
-Record = Note | Resolved | KeptFilter | Change
+class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two groups that look the same are two failures, as somebody said: nobody is asked again."""
+
+    by: str
+    at_ms: Number
+    v: int = 1
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A target of notifications was told of an event."""
+
+    at_ms: Number
+    title: str = ""
+    path: str = ""
+    v: int = 1
+
+
+class Telling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Since when a rule of notifications holds.
+
+    Attributes:
+      known: events that stood already, and that nobody is told of.
+    """
+
+    at_ms: Number
+    known: tuple[str, ...] = ()
+    v: int = 1
+
+
+class FailingTarget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A target of notifications does not take what it is told, since when, and why."""
+
+    since_ms: Number
+    reason: str
+    v: int = 1
+
+
+Record = Note | Resolved | KeptFilter | Apart | Change | Told | Telling | FailingTarget
 note, resolved = json_decoder(Note, "note"), json_decoder(Resolved, "resolved group")
-kept_filter = json_decoder(KeptFilter, "kept filter")
+kept_filter, apart = json_decoder(KeptFilter, "kept filter"), json_decoder(Apart, "pair of groups")
+told, telling = json_decoder(Told, "told event"), json_decoder(Telling, "beginning of a rule")
+failing_target = json_decoder(FailingTarget, "failing target")
 _DECODERS: dict[str, Callable[[bytes], Record | worker_records.WorkerRecord]] = {
-    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, CHANGE: decode_change, WORKER: worker_records.read,
+    NOTE: note, RESOLVED: resolved, FILTER: kept_filter, APART: apart, CHANGE: decode_change, WORKER: worker_records.read,
+    TOLD: told, TELLING: telling, TARGET: failing_target,
 }  # fmt: skip
 encode_note = msgspec.json.Encoder().encode
+
+
+def apart_key(one: str, other: str) -> str:
+    """Return the key of the record about two groups, whichever is named first."""
+    return f"{APART}{'+'.join(sorted((one, other)))}"
 
 
 def partition_of(key: str, partitions: int) -> int:

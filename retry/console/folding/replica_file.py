@@ -31,8 +31,9 @@ from retry.errors import DataDirUnusable
 # | `outcome_cells` | what outcomes have in common, and the lane that their retries wait in |
 # | `outcome_hours` | how many failed in an hour; of retries sent in it, and known, how many there are and came back |
 # | `outcome_minutes` | how many failed in a minute of the last hour |
-# | `outcome_slots` | the same of ten seconds, of retries of which it is not known yet |
-# | `attempts` | a dead letter of the last days: what was decided, when it left, whether it came back, as what it was counted |
+# | `outcome_slots` | the same of ten seconds, of retries of which it is not known yet, and when the last of them left |
+# | `attempts` | a dead letter of the last days: what was decided, when it left and by which action, whether it came back, as what
+#   it was counted |
 # | `passed` | up to when a consumer group has passed all that was sent to a topic, and when that was seen |
 # | `audit` | what one transaction of an action did for one team |
 # | `notes` | the newest record of each key of the notes |
@@ -42,7 +43,7 @@ from retry.errors import DataDirUnusable
 # A filter asks mostly for what cells have: then letters need not be counted, and those of each cell lie in order.
 
 # Another one is rebuilt. Texts are folded by the rules of one version of Unicode, and only then found again.
-VERSION = f"3, Unicode {unicodedata.unidata_version}"
+VERSION = f"4, Unicode {unicodedata.unidata_version}"
 APPLICATION_ID = 0x72747279
 
 TABLES = """
@@ -60,8 +61,8 @@ CREATE TABLE letters (
     id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, cell INTEGER NOT NULL, sort INTEGER NOT NULL,
     log INTEGER NOT NULL, log_partition INTEGER NOT NULL, log_offset INTEGER NOT NULL,
     partition INTEGER, "offset" INTEGER, due_ms INTEGER, failed_ms INTEGER, first_failed_ms INTEGER,
-    key TEXT, key_bytes BLOB, message TEXT, folded TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, label TEXT,
-    headers TEXT, ordered TEXT, named TEXT, version TEXT, entry_key BLOB);
+    key TEXT, key_bytes BLOB, message TEXT, folded TEXT, lineage TEXT, size INTEGER NOT NULL, action TEXT, step INTEGER,
+    label TEXT, headers TEXT, ordered TEXT, named TEXT, version TEXT, entry_key BLOB);
 CREATE INDEX letters_by_name ON letters (named, version) WHERE named IS NOT NULL;
 CREATE INDEX letters_in_order ON letters (ordered) WHERE ordered IS NOT NULL;
 CREATE TABLE due_minutes (
@@ -84,12 +85,13 @@ CREATE INDEX outcome_hours_by_time ON outcome_hours (hour);
 CREATE TABLE outcome_minutes (
     cell INTEGER, minute INTEGER, failed INTEGER NOT NULL, PRIMARY KEY (cell, minute)) WITHOUT ROWID;
 CREATE TABLE outcome_slots (
-    cell INTEGER, slot INTEGER, sent INTEGER NOT NULL, came_back INTEGER NOT NULL, PRIMARY KEY (cell, slot)) WITHOUT ROWID;
+    cell INTEGER, slot INTEGER, sent INTEGER NOT NULL, came_back INTEGER NOT NULL, left_ms INTEGER NOT NULL,
+    PRIMARY KEY (cell, slot)) WITHOUT ROWID;
 CREATE INDEX outcome_slots_by_time ON outcome_slots (slot);
 CREATE TABLE attempts (
     id INTEGER PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL, lineage TEXT,
     attempt INTEGER, cell INTEGER, team TEXT, failed_ms INTEGER, taken_ms INTEGER, due_ms INTEGER, decision TEXT, reason TEXT,
-    left_ms INTEGER, left_for TEXT, lane TEXT, slot INTEGER, came_back INTEGER NOT NULL DEFAULT 0,
+    left_ms INTEGER, left_for TEXT, lane TEXT, action TEXT, step INTEGER, slot INTEGER, came_back INTEGER NOT NULL DEFAULT 0,
     counted_back INTEGER NOT NULL DEFAULT 0, UNIQUE (topic, partition, "offset"));
 CREATE TABLE passed (
     consumer_group TEXT, topic TEXT, until_ms INTEGER, at_ms INTEGER NOT NULL, PRIMARY KEY (consumer_group, topic, until_ms)
@@ -112,6 +114,7 @@ CREATE INDEX letters_by_cell ON letters (cell, sort);
 CREATE INDEX letters_by_failure ON letters (failed_ms) WHERE failed_ms IS NOT NULL;
 CREATE INDEX letters_by_key ON letters (key) WHERE key IS NOT NULL;
 CREATE INDEX letters_by_lineage ON letters (lineage) WHERE lineage IS NOT NULL;
+CREATE INDEX attempts_by_action ON attempts (action, left_for, left_ms) WHERE action IS NOT NULL;
 CREATE INDEX attempts_by_lineage ON attempts (lineage, attempt) WHERE lineage IS NOT NULL;
 CREATE VIRTUAL TABLE message_text USING fts5(text, content='', detail='none', tokenize='trigram case_sensitive 1');
 INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters WHERE message IS NOT NULL;

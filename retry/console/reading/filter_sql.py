@@ -15,8 +15,9 @@ from typing import NamedTuple
 from retry.console.folding.letter_record import RESTING_SORT_MIN, is_kept
 from retry.console.folding.regrouping import PART
 from retry.console.folding.sql import casefold_message, encode_glob, encode_headers, own_glob, select_column
+from retry.console.reading.action_outcomes import select_failed_lineages
 from retry.errors import FilterInvalid
-from retry.operations.letter_filter.fields import GROUP
+from retry.operations.letter_filter.fields import FAILED_AGAIN, GROUP
 from retry.operations.letter_filter.predicate import bound_at
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Filter, Glob, Not, Range, Term
 
@@ -151,6 +152,9 @@ def _term(term: Term, now_ms: int) -> Condition:
         return _message(term.value)
     if term.field == GROUP:
         return _match_group(term.value.parts[0])
+    if term.field == FAILED_AGAIN:
+        query, parameters = select_failed_lineages(term.value.parts[0])
+        return Condition(f"(l.lineage IS NOT NULL AND l.lineage IN ({query}))", parameters)
     if term.field == "header":
         return _header(term.name, term.value)
     return join_conditions("OR", [_glob(column, term.value) for column in _CELL_COLUMNS.get(term.field, ("l.key",))])
@@ -221,8 +225,8 @@ def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int,
             failed = _by_failure(connection, part.value, most, now_ms)
             if len(failed) <= most:
                 return failed
-        if isinstance(part, Term) and isinstance(part.value, Glob) and part.field in ("key", "message"):
-            found = (_by_key if part.field == "key" else _by_message)(connection, part.value, most)
+        if isinstance(part, Term) and isinstance(part.value, Glob) and part.field in _INDEXED:
+            found = _INDEXED[part.field](connection, part.value, most)
             if found is not None and len(found) <= most:
                 return found
     return None
@@ -268,6 +272,14 @@ def _is_common(connection: sqlite3.Connection, trigram: str, begin: int) -> bool
     """Whether half of some letters have a trigram."""
     statement = "SELECT count(*) FROM message_text WHERE message_text MATCH ? AND rowid BETWEEN ? AND ?"
     return connection.execute(statement, (trigram, begin, begin + _SAMPLE - 1)).fetchone()[0] > _SAMPLE // 2
+
+
+def _by_lineage(connection: sqlite3.Connection, value: Glob, most: int) -> list[int] | None:
+    query, parameters = select_failed_lineages(value.parts[0])
+    return select_column(connection, "id", f"FROM letters WHERE lineage IN ({query}) LIMIT ?", (*parameters, most + 1))
+
+
+_INDEXED = {"key": _by_key, "message": _by_message, FAILED_AGAIN: _by_lineage}
 
 
 def _successor(prefix: str) -> str | None:

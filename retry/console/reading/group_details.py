@@ -7,11 +7,12 @@ with a million letters as with ten.
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from retry.console.folding import notes, regrouping
-from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.outcomes_fold import MINUTE_MS
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
@@ -167,19 +168,17 @@ class DetailsQuery:
 
     def _count_recoveries(self) -> Iterator[Recovery]:
         first = self._now_ms // HOUR_MS - HOURS + 1
-        known = select_rows(
-            self._connection, ("attempt", "sum(sent)", "sum(came_back)"),
-            f"FROM outcome_hours JOIN outcome_cells ON id = cell WHERE cell {_IN} AND hour >= ? GROUP BY attempt",
-            (self._outcomes, first),
-        )  # fmt: skip
-        counts = {attempt: (sent, back) for attempt, sent, back in known if sent}
-        pending = dict(select_rows(
-            self._connection, ("attempt", "sum(sent)"),
-            f"FROM outcome_slots JOIN outcome_cells ON id = cell WHERE cell {_IN} AND slot >= ? GROUP BY attempt",
-            (self._outcomes, first * HOUR_MS // SLOT_MS),
-        ))  # fmt: skip
-        for attempt in sorted(counts.keys() | pending.keys()):
-            yield Recovery(attempt, *counts.get(attempt, (0, 0)), pending.get(attempt, 0))
+        counts: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for table, since, columns in (
+            ("outcome_hours", f"hour >= {first}", ("sum(sent)", "sum(came_back)", "0")),
+            ("outcome_slots", f"slot >= {first * HOUR_MS // SLOT_MS}", (KNOWN_SENT, KNOWN_BACK, PENDING)),
+        ):
+            rest = f"FROM {table} JOIN outcome_cells ON id = cell WHERE cell {_IN} AND {since} GROUP BY attempt"
+            for attempt, *of_attempt in select_rows(self._connection, ("attempt", *columns), rest, (self._outcomes,)):
+                counts[attempt] = [a + b for a, b in zip(counts[attempt], of_attempt, strict=True)]
+        for attempt, (sent, came_back, pending) in sorted(counts.items()):
+            if sent or pending:
+                yield Recovery(attempt, sent, came_back, pending)
 
     # What was done before.
 

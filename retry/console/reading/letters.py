@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVarTuple
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -21,12 +21,15 @@ from retry.errors import CursorStale
 from retry.operations.explain.search import is_location, parse_location
 from retry.operations.letter_filter.syntax import Filter, all_of
 
+_Fields = TypeVarTuple("_Fields")
+
 # Where a page goes on, as text that says which list it belongs to.
 
-_CURSOR_CHARS_MAX, _POSITION_MAX = 500, 1 << 63
+_CURSOR_CHARS_MAX, _POSITION_MAX = 1_000, 1 << 63
+_decode_position = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
 
 
-def encode_cursor(file_id: str, question: str, position: tuple[int, int] | None) -> str | None:
+def encode_cursor(file_id: str, question: str, position: tuple[int | float | str, ...] | None) -> str | None:
     """The cursor behind a position of a list; None where it ends there.
 
     Args:
@@ -46,14 +49,21 @@ def decode_cursor(file_id: str, question: str, cursor: str | None) -> tuple[int,
     """
     if cursor is None:
         return None
-    try:
-        raw = urlsafe_b64decode((cursor[:_CURSOR_CHARS_MAX] + "==").encode())
-        of, first, second = msgspec.msgpack.decode(raw, type=tuple[str, int, int])
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise CursorStale from error
-    if of != _hash_list(file_id, question) or not all(-_POSITION_MAX < each < _POSITION_MAX for each in (first, second)):
+    first, second = unpack_cursor(file_id, question, cursor, _decode_position)
+    if not all(-_POSITION_MAX < each < _POSITION_MAX for each in (first, second)):
         raise CursorStale
     return first, second
+
+
+def unpack_cursor(file_id: str, question: str, cursor: str, decode: Callable[[bytes], tuple[str, *_Fields]]) -> tuple[*_Fields]:
+    """Read what `encode_cursor` was given, of whichever form; raises CursorStale where it is of another list."""
+    try:
+        found = decode(urlsafe_b64decode((cursor[:_CURSOR_CHARS_MAX] + "==").encode()))
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise CursorStale from error
+    if found[0] != _hash_list(file_id, question):
+        raise CursorStale
+    return found[1:]
 
 
 def _hash_list(file_id: str, question: str) -> str:

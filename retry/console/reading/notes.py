@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from sqlite3 import Connection
@@ -11,24 +11,24 @@ from sqlite3 import Connection
 from retry import clock
 from retry.console.folding import notes, regrouping
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.notes import FILTER, NOTE, RESOLVED, KeptFilter, Note, Record, Resolved
+from retry.console.folding.notes import FILTER, NOTE, RESOLVED, Apart, KeptFilter, Note, Record, Resolved
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.rows import SavedFilter, Scope
-from retry.errors import ActionRefused
+from retry.errors import ActionRefused, WriteNotShown
 from retry.kafka import client_config, topics
 from retry.kafka.record_producer import Records
 from retry.operations.letter_filter.parse import parse
 from retry.settings import Settings
 
-_WRITTEN_S, _SHOWN_S = 15.0, 3.0
+_WRITTEN_S, _SHOWN_S = 15.0, 5.0
 CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
 
 
 class Notes:
     """Writes to `<app>-notes`; what this process has written it shows at once.
 
-    Every method that writes returns when Kafka has acknowledged it and the replica has it, and raises RecordUnwritten where it is
-    not known whether it was written.
+    Every method that writes returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is
+    not known whether it was written, and WriteNotShown where it was and the replica does not have it within five seconds.
     """
 
     def __init__(
@@ -55,6 +55,10 @@ class Notes:
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
         return self._write_change(Change(others, by, clock.wall_ms(), into=into))
+
+    def keep_apart(self, group: str, other: str, by: str) -> None:
+        """Say that two groups that look the same are two failures."""
+        self._write(notes.apart_key(group, other), Apart(by, clock.wall_ms()))
 
     def split(self, group: str, by_what: str, by: str) -> str:
         """Make kinds of their own of a group's letters, by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises
@@ -119,10 +123,19 @@ class Notes:
         return id_
 
     def _write(self, key: str, record: Record | None) -> None:
-        partition = notes.partition_of(key, self._partitions)
-        value = None if record is None else notes.encode_note(record)
-        offset = self._records.write(self._topic, partition, key.encode(), value).result(_WRITTEN_S)
-        self._follower.has_folded(self._topic, partition, offset, _SHOWN_S)
+        if not self.write_records({key: record}):
+            raise WriteNotShown
+
+    def write_records(self, records: Mapping[str, Record | None]) -> bool:
+        """Write records by key, all of them before one is waited for; None deletes one. Returns whether all are shown yet."""
+        under_way = []
+        for key, record in records.items():
+            partition = notes.partition_of(key, self._partitions)
+            value = None if record is None else notes.encode_note(record)
+            under_way.append((partition, self._records.write(self._topic, partition, key.encode(), value)))
+        deadline = clock.Deadline(_WRITTEN_S)
+        offsets = [(partition, written.result(deadline.remaining_s())) for partition, written in under_way]
+        return all(self._follower.has_folded(self._topic, partition, at, _SHOWN_S) for partition, at in dict(offsets).items())
 
     @cached_property
     def _records(self) -> Records:

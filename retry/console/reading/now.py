@@ -6,12 +6,13 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from retry.console.folding import notes
-from retry.console.folding.attempts import HOUR_MS, SLOT_MS
+from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS
 from retry.console.reading import lists
-from retry.console.reading.groups import HOURS, list_new_groups
+from retry.console.reading.group_states import list_new_groups
+from retry.console.reading.groups import HOURS
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
 from retry.policies.registry import Registry
@@ -51,7 +52,7 @@ class NowQuery:
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=len(list_new_groups(self._connection, self._scope, self._now_ms - DAY_MS)), due=self._build_due_bars(),
+            new_groups=len(list_new_groups(self._connection, self._scope, self._now_ms)), due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(list_workers(self._connection, self._scope, self._as_of_ms)),
@@ -93,10 +94,11 @@ class NowQuery:
             "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ?{} GROUP BY attempt", first,
         )  # fmt: skip
-        counts = {attempt: (sent, back) for attempt, sent, back in known}
-        pending = dict(self._pending("attempt", first))
-        attempts = sorted(counts.keys() | pending.keys())
-        found = (Recovery(n, *counts.get(n, (0, 0)), pending.get(n, 0)) for n in attempts)
+        counts: dict[int, tuple[int, int, int]] = {}
+        for attempt, *more in (*((*each, 0) for each in known), *self._pending("attempt", first)):
+            sent, back, pending = counts.get(attempt, (0, 0, 0))
+            counts[attempt] = sent + more[0], back + more[1], pending + more[2]
+        found = (Recovery(attempt, *of) for attempt, of in sorted(counts.items()))
         return tuple(each for each in found if each.sent or each.pending)
 
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -107,16 +109,16 @@ class NowQuery:
             " WHERE hour >= ? AND hour < ?{} GROUP BY hour", first, first + HOURS,
         )  # fmt: skip
         pending = self._pending(f"slot * {SLOT_MS} / {HOUR_MS}", first)
-        for hour, n, m in (*known, *((hour, 0, m) for hour, m in pending)):
+        for hour, n, m in (*known, *((hour, 0, sent + left) for hour, sent, _, left in pending)):
             failed[hour - first] += n
             sent[hour - first] += m
         starts = tuple((first + n) * HOUR_MS for n in range(HOURS))
         return tuple(failed), tuple(sent), starts
 
-    def _pending(self, by: str, first_hour: int) -> list[tuple[int, int]]:
-        """How many retries were sent of which it is not known yet whether they recovered."""
+    def _pending(self, by: str, first_hour: int) -> list[tuple[int, int, int, int]]:
+        """Count retries that were sent lately: those with a known result, of these failed again, and those without one."""
         return self._select_visible(
-            f"SELECT {by}, sum(sent) FROM outcome_slots JOIN outcome_cells ON id = cell"
+            f"SELECT {by}, {KNOWN_SENT}, {KNOWN_BACK}, {PENDING} FROM outcome_slots JOIN outcome_cells ON id = cell"
             " WHERE slot >= ? AND slot < ?{} GROUP BY 1",
             first_hour * HOUR_MS // SLOT_MS, (first_hour + HOURS) * HOUR_MS // SLOT_MS,
         )  # fmt: skip
@@ -149,12 +151,8 @@ class NowQuery:
         count, ages_ms = 0, []
         for topic, kept_ms in self._retention_ms.items():
             rows = self._select_visible("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
-            oldest = RESTING_SORT - (self._now_ms + DAY_MS - kept_ms)
             for (cell,) in rows:
-                found = self._connection.execute(
-                    "SELECT count(*) FROM (SELECT 1 FROM letters WHERE cell = ? AND sort >= ? AND sort < ? LIMIT ?)",
-                    (cell, oldest, RESTING_SORT, COUNT_MAX),
-                ).fetchone()[0]
+                found = count_failed_before(self._connection, cell, self._now_ms + DAY_MS - kept_ms)
                 count += found
                 ages_ms += [max(0, kept_ms - DAY_MS)] if found else []
         return count, min(ages_ms, default=None)
@@ -165,6 +163,15 @@ class NowQuery:
 
     def _one(self, statement: str, *parameters: object) -> int:
         return int(self._select_visible(statement, *parameters)[0][0] or 0)
+
+
+def count_failed_before(connection: sqlite3.Connection, cell: int, before_ms: int) -> int:
+    """Count the letters of a cell of resting ones that failed before a moment, up to 10,000."""
+    found = connection.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM letters WHERE cell = ? AND sort >= ? AND sort < ? LIMIT ?)",
+        (cell, RESTING_SORT - before_ms, RESTING_SORT, COUNT_MAX),
+    )
+    return int(found.fetchone()[0])
 
 
 # Workers, and circuit breakers of targets, as workers say of themselves in the notes.

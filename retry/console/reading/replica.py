@@ -17,14 +17,22 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import groups, letters, lists, now
+from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now, standing
+from retry.console.reading.action_outcomes import ActionOutcome
+from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
+from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
+from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.notes import Notes
 from retry.console.reading.payloads import Payloads
+from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.told import ToldEvents
 from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
+from retry.operations.act.overview import ActionOverview
+from retry.operations.letter_filter.fields import FAILED_AGAIN
 from retry.operations.letter_filter.predicate import Predicate
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.registry import Registry
@@ -143,6 +151,7 @@ class Replica:
         self._readers = ReplicaReaders(path, self._found_corrupt)
         self._follower = FoldingProcess(settings, path, self._readers.switch_file, registry)
         self.notes = Notes(settings, self._follower, self._reading)
+        self.told = ToldEvents(self.notes.write_records, self._reading)
         self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 
     def start(self) -> None:
@@ -186,45 +195,73 @@ class Replica:
         return {target: said[0].why for target, said in found.items()}
 
     def list_groups(
-        self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 50, *, resolved: bool = False
-    ) -> Page[Group]:
-        """Kinds of failures, most letters first. Of letters, only those that `letter_filter` means are counted.
+        self,
+        scope: Scope,
+        letter_filter: Filter,
+        after: str | None = None,
+        limit: int = 50,
+        *,
+        show: str = OPEN,
+        order: Order = MOST_LETTERS,
+    ) -> GroupPage:
+        """Kinds of failures, and what is counted beside them. Of letters, only those that `letter_filter` means are counted.
 
         Args:
-          resolved: whether those are listed that are resolved, and no others.
+          show: which are listed; one of `retry.console.reading.group_list.SHOWN`.
 
         Raises:
           FilterInvalid: it asks for payloads.
         """
         with self._reading() as connection:
-            id_, now_ms = self._readers.file_id, clock.wall_ms()
-            return groups.list_groups(connection, id_, scope, letter_filter, after, limit, now_ms, resolved=resolved)
+            query = GroupsQuery(scope, letter_filter, show=show, order=order, after=after, limit=limit)
+            return list_groups(connection, self._readers.file_id, query, clock.wall_ms())
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:
         """One kind of failures; also one that was merged into it is a name for it."""
         with self._reading() as connection:
             return groups.find_group(connection, scope, group_id, clock.wall_ms())
 
-    def in_group(self, group_id: str) -> Predicate:
-        """Which letters a group has as it is now, with what was merged into it and all that it was split into."""
+    def in_group(self, field: str, name: str) -> Predicate:
+        """Which letters a group has as it is now, with what was merged into it and all that it was split into; or, where `field`
+        is `failed-again`, those that an action had sent and that failed again."""
         with self._reading() as connection:
-            is_in = Regrouping.read_notes(connection).in_group(group_id)
+            if field == FAILED_AGAIN:
+                query, parameters = action_outcomes.select_failed_lineages(name)
+                lineages = frozenset(lineage for (lineage,) in connection.execute(query, parameters))
+                return lambda letter: letter.lineage in lineages
+            is_in = Regrouping.read_notes(connection).in_group(name)
         return lambda letter: is_in(FoundFailure(letter))
+
+    def load_outcome(self, about: ActionOverview) -> ActionOutcome:
+        """Count what became of the letters that an action has sent; `about` has what failed again of a ramp."""
+        with self._reading() as connection:
+            return action_outcomes.count_outcomes(connection, about, self._registry().list_group_topics(), clock.wall_ms())
 
     def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
         """Count when letters of a group failed and what they have in common, and list what was done about it."""
         with self._reading() as connection:
             return DetailsQuery(connection, scope, group_id, clock.wall_ms()).load(period)
 
-    def kinds_since(self, seen: groups.GroupsCursor) -> tuple[groups.GroupsCursor, list[groups.Kind]]:
-        """Kinds of failures of what came since then; of all teams. Begin with `GroupsCursor()`."""
+    def groups_since(self, since_ms: int) -> Mapping[str, group_states.FailureTimes]:
+        """Kinds of failures, of all teams, that failed for the first time since a moment."""
         with self._reading() as connection:
-            return groups.find_new_kinds(connection, self._readers.file_id, seen)
+            times = group_states.read_times(connection, None)
+        return {group: each for group, each in times.items() if each.first_ms is not None and each.first_ms >= since_ms}
+
+    def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
+        """List by team the letters that were due before a moment and that nobody has paused."""
+        with self._reading() as connection:
+            return standing.list_overdue(connection, before_ms, clock.wall_ms())
+
+    def list_fading(self) -> list[FadingLetters]:
+        """List by team and topic the parked letters that Kafka deletes within a day."""
+        with self._reading() as connection:
+            return standing.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
 
     def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""
         with self._reading() as connection:
-            return groups.find_reopened(connection)
+            return group_states.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first. Raises FilterInvalid where the filter asks for what stays
@@ -263,6 +300,13 @@ class Replica:
         """
         with self._reading() as connection:
             return lists.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
+
+    def list_audited_actions(
+        self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
+    ) -> Page[AuditedAction]:
+        """Return the same page as `list_audit_rows` does, with all rows of an action as one."""
+        with self._reading() as connection:
+            return load_audited_actions(connection, self._readers.file_id, scope, after, limit, wanted or {})
 
     def controls(self) -> list[Mapping[bytes, bytes]]:
         """Pauses and actions, as `action_state.read_states` and `control_records.pauses` read them: by shard."""

@@ -18,6 +18,7 @@ from retry.console.folding.attempts import HOUR_MS
 from retry.console.folding.outcomes_fold import DAY_MS
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import groups
+from retry.console.reading.group_states import list_new_groups, read_resolutions
 from retry.console.reading.lists import select_teams
 from retry.console.rows import Group, Scope
 
@@ -63,7 +64,7 @@ class UrgentFailures:
     """At most five of each; of what is new with the number of all.
 
     Attributes:
-      new: open kinds of failures that were first seen within a day, most letters first; `new_count` is of all of them.
+      new: kinds of failures that are new, most letters first; `new_count` is of all of them.
       again: resolved ones that failed again within a day, with the moment until which they were resolved.
       growing: with their rates, those first whose letters have increased most.
       owned: open ones that somebody has written a name to, most letters first.
@@ -87,15 +88,16 @@ def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: i
     Args:
       as_of_ms: up to when the replica has everything; failures after that are not known yet.
     """
-    new, resolved = groups.list_new_groups(connection, scope, now_ms - DAY_MS), groups.resolved_groups(connection)
-    reopened = sorted(groups.find_reopened(connection).items(), key=lambda each: -each[1])
+    new, resolutions = list_new_groups(connection, scope, now_ms), read_resolutions(connection)
+    reopened = sorted(resolutions.failed_later.items(), key=lambda each: -each[1])
     owned = [key.removeprefix(notes.NOTE) for key, value in notes.list_notes(connection, notes.NOTE) if notes.note(value).owner]
 
     def find(ids: Iterable[str]) -> list[Group]:
         found = (groups.find_group(connection, scope, id_, now_ms) for id_ in ids)
         return [each for each in found if each is not None]
 
-    growing = [(id_, rates) for id_, rates in _compare_rates(connection, scope, min(now_ms, as_of_ms)) if id_ not in resolved]
+    compared = _compare_rates(connection, scope, min(now_ms, as_of_ms))
+    growing = [(id_, rates) for id_, rates in compared if id_ not in resolutions.standing]
     of_rates = dict(growing[:LISTED_MAX])
     until_ms = dict(reopened)
     return UrgentFailures(

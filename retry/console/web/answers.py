@@ -69,6 +69,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (errors.TaskInvalid, HTTPStatus.BAD_REQUEST),
     (errors.UrlRefused, HTTPStatus.BAD_REQUEST),
     (errors.CursorStale, HTTPStatus.CONFLICT),
+    (errors.WriteNotShown, HTTPStatus.ACCEPTED),
     (errors.ActionRefused, HTTPStatus.CONFLICT),
     # What else this service names is to be mended elsewhere: brokers, topics, rights.
     (errors.RetryError, HTTPStatus.SERVICE_UNAVAILABLE),

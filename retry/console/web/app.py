@@ -31,24 +31,28 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from retry import clock
+from retry.console.reading.decoders import Decoders
 from retry.console.reading.replica import Replica
 from retry.console.web.rights import Sight, Viewer
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
+from retry.scheduling.tasks.framed_values import FramedValues
 from retry.settings import Settings
 
 if TYPE_CHECKING:
     from retry.console.acting.audit import AuditTrail
     from retry.console.acting.previews import Previews
+    from retry.console.acting.running_ramps import RampLines
     from retry.console.web.live import Live
-    from retry.console.web.sign_in import Session, SignIn
+    from retry.console.web.sessions import Session
+    from retry.console.web.sign_in import SignIn
 
 _Found = TypeVar("_Found")
 # In the order in which they are shown; a page that no module serves is left out.
 NAV = (
     ("Now", "/"), ("Failures", "/failures"), ("Letters", "/letters"), ("Actions", "/actions"), ("Pauses", "/pauses"),
-    ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"), ("Audit", "/audit"),
-    ("Workers", "/workers"),
+    ("Policies", "/policies"), ("Schedules", "/schedules"), ("Tasks", "/tasks"), ("Timers", "/timers"),
+    ("Notifications", "/notifications"), ("Audit", "/audit"), ("Workers", "/workers"),
 )  # fmt: skip
 
 
@@ -81,6 +85,8 @@ class Console:
       registry: gives the newest registry of the policy file.
       audit: writes what viewers did, before they see that it is done.
       live: pushes parts of pages to who looks at them; a module registers its parts with `keep_fresh`.
+      list_ramps: what every page shows of ramps that are not done, by what its viewer sees; see
+        `retry.console.acting.running_ramps`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 
@@ -94,6 +100,7 @@ class Console:
     templates: jinja2.Environment
     clock_ms: Callable[[], int] = clock.wall_ms
     nav: list[PageLink] = field(default_factory=list)
+    list_ramps: Callable[[Sight], RampLines | None] = lambda _sight: None
     routes: list[Route] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -107,6 +114,16 @@ class Console:
     @cached_property
     def _cluster(self) -> Cluster:
         return Cluster(self.settings)
+
+    @cached_property
+    def framed(self) -> FramedValues | None:
+        """What reads values that are framed for a schema registry; None where the settings name no registry."""
+        return FramedValues(self.settings.registry) if self.settings.registry else None
+
+    @cached_property
+    def decoders(self) -> Decoders:
+        """The decoders of the user's own that the settings name for topics."""
+        return Decoders(self.settings.console_decoders)
 
     def keep_fresh(self, part: str, template: str, build: Callable[[Sight, str], dict[str, Any] | None]) -> None:
         """Register a part of pages, see `retry.console.web.live`: a template, and what makes its values; None leaves it empty."""
@@ -168,11 +185,13 @@ def render_page(
     `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static file.
     """
     console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
-    freshness = console.replica.freshness()
+    # As of before what is shown was looked up, so that it is at least as fresh as the page says.
+    freshness = getattr(request.state, "freshness", None) or console.replica.freshness()
     shared = {
         "viewer": viewer, "csrf": session.mask_csrf() if session else "", "freshness": freshness, "as_of_ms": freshness.as_of_ms,
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
+        "ramps": console.list_ramps(viewer.sight()) if viewer else None,
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
     return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)

@@ -73,7 +73,8 @@ def _asset(path: Path) -> Asset:
 
 
 Routes = Callable[[Console], list[Route]]
-_TEMPLATES = (Path(__file__).parent / "templates", Path(__file__).parents[1] / "acting" / "templates")
+_PACKAGES = ("web", "acting", "notifications")
+_TEMPLATES = tuple(Path(__file__).parents[1] / package / "templates" for package in _PACKAGES)
 OWN: tuple[Routes, ...] = (
     sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes,
     letter.build_routes,

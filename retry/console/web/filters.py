@@ -11,22 +11,28 @@ from starlette.exceptions import HTTPException
 from retry.console.reading.filter_sql import OF_PAYLOAD
 from retry.console.reading.filter_sql import asks_payload as asks_payload
 from retry.console.rows import Names
-from retry.console.web.rights import Viewer
+from retry.console.web import masks
+from retry.console.web.rights import EVERY_TEAM, Role, Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
+from retry.policies.registry import Registry
 
 _LAST = re.compile(r'(?:^|[\s(])(-?)([^\s()":=]*)(?:(:)("?)([^\s()"]*))?$')
 _PLAIN = re.compile(r'[^\s()"*\\]+')
 COMPLETIONS_MAX = 12
 
 
-def read(text: str, viewer: Viewer) -> Filter:
+def read(text: str, viewer: Viewer, registry: Registry) -> Filter:
     """Parse the filter that a text means; raises FilterInvalid where it is none, and HTTPException 403 where it asks for payloads
     that this viewer may not see."""
     letter_filter = parse(text, groups=True)
     if asks_payload(letter_filter) and not viewer.reveals_all():
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+    if asks_payload(letter_filter) and masks.has_masked_team(registry, viewer):
+        # It would tell letter by letter whether a masked field is what somebody guesses.
+        reason = "a filter on values or headers is for who sees all fields, and some are masked for you"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
     return letter_filter
 
@@ -79,3 +85,9 @@ def exactly(field: str, value: str) -> str:
     topic:a.DLT message:"not \\"so\\" \\*"
     """
     return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quote_value(value)}"
+
+
+def list_teams_to_save_for(viewer: Viewer) -> list[str]:
+    """List the teams for which somebody may save a filter; an empty name is everybody."""
+    own = sorted(team for team in viewer.roles if team != EVERY_TEAM and viewer.may(Role.OPERATOR, team))
+    return ["", *own] if viewer.may(Role.OPERATOR, None) else own

@@ -48,6 +48,8 @@ def guard_route(route: Route) -> Route:
             begun = await _check_session(request, endpoint)
             if isinstance(begun, Response):
                 return begun
+            if request.method in _SAFE:
+                request.state.freshness = console_of(request).replica.freshness()
             run = endpoint(request) if iscoroutinefunction(endpoint) else run_in_threadpool(endpoint, request)
             answer = await run
             if begun:

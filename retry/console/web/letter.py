@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,8 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from retry.console.rows import LetterRow, Scope
+from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
-from retry.console.web.payload_views import read_header, shape, views
+from retry.console.web.letter_editor import OpenedLetter
+from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
 from retry.console.web.rights import Role, needs
 from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
 from retry.dead_letters.dead_letter import read
@@ -33,7 +35,6 @@ from retry.operations.letter_filter.syntax import Filter, Term, all_of, glob
 from retry.operations.waiting_entries import WaitingEntry
 from retry.policies.registry import Registry
 from retry.record import Record
-from retry.scheduling.tasks.framed_values import FramedValues
 from retry.telemetry.outcomes import DISCARD
 
 # What `retry explain` says of a letter, from what the replica and the letter's record tell: no topic is searched for it.
@@ -122,43 +123,68 @@ def _delivery(row: LetterRow, found: FoundLetter) -> search.Delivery | None:
 
 _HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000
 # What an engineer asks first of all that is known of a letter.
+_GONE = "there is no such letter, or it waits and rests no more"
 _FIRST, _SENTENCES = ("now", "due", "next", "policy", "letter"), 5
 
 
-def build_routes(console: Console) -> list[Route]:
-    framed = FramedValues(console.settings.registry) if console.settings.registry else None
-
-    @needs(Role.VIEWER)
-    def render_letter(request: Request) -> Response:
-        """A letter, whose payload is shown as its shape."""
-        row = _find_letter(request)
-        return render_page(request, "letter.html", revealed=False, **_build_page(request, row, framed, is_revealed=False))
-
-    @needs(Role.VIEWER)
-    def reveal(request: Request) -> Response:
-        """A letter with its payload, after that is written down."""
-        row, viewer = _find_letter(request), viewer_of(request)
-        if not viewer.may_reveal(row.team):
-            reason = f"this takes the right to reveal payloads of team {row.team or 'of letters of no known team'}"
-            raise HTTPException(HTTPStatus.FORBIDDEN, reason)
-        console_of(request).audit.reveal(viewer.name, [row.name], [row.team] if row.team else [])
-        return render_page(request, "letter.html", revealed=True, **_build_page(request, row, framed, is_revealed=True))
-
+def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     return [Route("/letters/{name:path}/reveal", reveal, methods=["POST"]), Route("/letters/{name:path}", render_letter)]
 
 
-def _find_letter(request: Request) -> LetterRow:
-    row = console_of(request).replica.find_letter(viewer_of(request).scope(), request.path_params["name"])
-    return demand_found(row, "there is no such letter, or it waits and rests no more")
+@needs(Role.VIEWER)
+def render_letter(request: Request) -> Response:
+    """A letter, whose payload is shown as its shape."""
+    return render_opened(request, open_letter(request), is_revealed=False)
 
 
-def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *, is_revealed: bool) -> dict[str, Any]:
+@needs(Role.VIEWER)
+def reveal(request: Request) -> Response:
+    """A letter with its payload, after that is written down."""
+    opened = open_letter(request)
+    demand_reveal(request, opened.row)
+    write_reveal(request, opened.row)
+    form = letter_editor.begin_form(request, opened)
+    return render_opened(request, opened, is_revealed=True, form=form)
+
+
+def demand_reveal(request: Request, row: LetterRow) -> None:
+    """Raise HTTPException 403 where the viewer may not see the payload of a letter."""
+    if not viewer_of(request).may_reveal(row.team):
+        reason = f"this takes the right to reveal payloads of team {row.team or 'of letters of no known team'}"
+        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+
+
+def write_reveal(request: Request, row: LetterRow) -> None:
+    """Write to the audit that the viewer is going to see the payload of a letter; raises RecordUnwritten."""
+    console_of(request).audit.reveal(viewer_of(request).name, [row.name], [row.team] if row.team else [])
+
+
+def open_letter(request: Request) -> OpenedLetter:
+    """Find the letter that the path names, and read its record; raises HTTPException 404 where the viewer may see none."""
+    console, scope = console_of(request), viewer_of(request).scope()
+    row = demand_found(console.replica.find_letter(scope, request.path_params["name"]), _GONE)
+    found, trouble = _find_record(console, scope, row)
+    decoded = console.framed.decode(found.value) if console.framed and found and found.value else None
+    return OpenedLetter(row, found, trouble, decoded, masks.find_masked_paths(console.registry(), viewer_of(request), row.team))
+
+
+def render_opened(
+    request: Request, opened: OpenedLetter, *, is_revealed: bool, form: letter_editor.EditForm | None = None,
+    status: HTTPStatus = HTTPStatus.OK,
+) -> Response:  # fmt: skip
+    """The page of a letter; `form` is that in which its value is edited, None where nobody edits it here."""
+    page = _build_page(request, opened, is_revealed=is_revealed)
+    return render_page(request, "letter.html", status, revealed=is_revealed, form=form, **page)
+
+
+def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) -> dict[str, Any]:
     console, viewer = console_of(request), viewer_of(request)
-    found, trouble = _find_record(console, viewer.scope(), row)
+    row, found, trouble, decoded, _ = opened
+    shown = _view_value(console, opened) if found and is_revealed else RevealedValue([])
     value = found.value if found else None
+    is_shown = is_revealed and (value is None or bool(shown.views))
     stack_header, stack = _find_stack(found, is_revealed) if found else ("", "")
     sentences = explain_letter(console, row, found) if found else {}
-    framed_json = framed.decode_json(value) if framed and value else None
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
@@ -167,9 +193,30 @@ def _build_page(request: Request, row: LetterRow, framed: FramedValues | None, *
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
         "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
-        "shape": shape(value, framed_json) if found and not is_revealed else [],
-        "views": views(value, framed_json) if found and is_revealed else [],
+        "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],
+        "views": shown.views, "value_note": shown.note,
     }  # fmt: skip
+
+
+class RevealedValue(NamedTuple):
+    """The ways in which a value is shown, and what is to be said of them in a sentence."""
+
+    views: list[PayloadView]
+    note: str = ""
+
+
+def _view_value(console: Console, opened: OpenedLetter) -> RevealedValue:
+    value = opened.found.value if opened.found else None
+    if value is None:
+        return RevealedValue([])
+    if opened.masked_paths:
+        masked = masks.mask_json(opened.decoded.json if opened.decoded else value, opened.masked_paths)
+        if masked is None:
+            return RevealedValue([], "Fields of it are masked for you, and it is no JSON in which these could be found")
+        return RevealedValue([view_masked(masked)], f"Masked for you: {', '.join(opened.masked_paths)}")
+    own = console.decoders.decode(opened.row.topic or "", value)
+    note = f"The decoder {own.name} did not read it: {own.fault}" if own and own.fault else ""
+    return RevealedValue(views(value, opened.decoded, own), note)
 
 
 def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLetter | None, str]:

@@ -56,11 +56,11 @@ def render_letters(request: Request) -> Response:
     given = query_of(request)
     text = given.get("q", "")
     shared: dict[str, Any] = {
-        "saved": console.replica.notes.filters(viewer.scope()), "teams": _teams_to_save_for(request), "fault": None,
+        "saved": console.replica.notes.filters(viewer.scope()), "teams": filters.list_teams_to_save_for(viewer), "fault": None,
         "scanned": None, "trouble": "",
     }  # fmt: skip
     try:
-        letter_filter = filters.read(text, viewer)
+        letter_filter = filters.read(text, viewer, console.registry())
         if filters.asks_payload(letter_filter):
             return _scanning(request, letter_filter, given, shared)
         found = console.replica.list_letters(viewer.scope(), letter_filter, given.get("after"), ROWS)
@@ -136,12 +136,6 @@ def scan(request: Request, letter_filter: Filter, after: str | None, limit: int)
 
 def _build_page(given: dict[str, str], rows: Page[LetterRow], sight: Sight) -> dict[str, Any]:
     return {"q": given.get("q", ""), "after": given.get("after", ""), "rows": rows, "may": sight.may_act()}
-
-
-def _teams_to_save_for(request: Request) -> list[str]:
-    viewer = viewer_of(request)
-    own = sorted(team for team in viewer.roles if team != "*" and viewer.may(Role.OPERATOR, team))
-    return ["", *own] if viewer.may(Role.OPERATOR, None) else own
 
 
 @needs(Role.VIEWER, "q")

@@ -22,8 +22,8 @@ from starlette.routing import Route
 
 from retry.console.web.answers import FAULT, describe_error
 from retry.console.web.app import query_of, session_of
-from retry.console.web.rights import Role, Sight, needs
-from retry.console.web.sign_in import Session
+from retry.console.web.rights import Role, Sight, Viewer, needs
+from retry.console.web.sessions import Session
 from retry.errors import RetryError
 from retry.kafka.interface import KafkaException
 
@@ -77,8 +77,9 @@ class _Stream:
             self.changed.set()
 
 
-FRESHNESS = "freshness"
-_TARGETS = {FRESHNESS: "#freshness"}
+# On every page, beside its own part.
+FRESHNESS, RAMPS = "freshness", "ramps"
+_TARGETS = {FRESHNESS: "#freshness", RAMPS: "#ramps"}
 
 
 def _event(part: str, html: str) -> str:
@@ -135,7 +136,7 @@ class Live:
     async def stream(self, request: Request) -> Response:
         query, session = query_of(request), session_of(request)
         name, argument = query.get("part", ""), query.get("of", "")
-        if name == FRESHNESS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
+        if name in _TARGETS or name not in self._parts or len(argument) > _ARGUMENT_CHARS_MAX or session is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such part of a page")
         own = sum(each.session is session for each in self._streams)
         if len(self._streams) >= self._max or own >= _OF_ONE_MAX:
@@ -166,28 +167,43 @@ class Live:
             await asyncio.sleep(self._every_s)
 
     async def _send_all(self) -> None:
-        generation = self._generation()
         parts: dict[PartRequest, _Made] = {}
         told: dict[PartRequest, _Made] = {}
+        viewers: dict[_Stream, Viewer] = {}
         for stream in list(self._streams):
             viewer = stream.session.viewer() if stream.session.until_ms > self._now_ms() else None
             if viewer is None:
                 # Signed out: the stream ends, and htmx is sent to sign in when it connects again.
                 self._end_stream(stream)
                 continue
+            viewers[stream] = viewer
+            # How fresh it is, is asked before what is shown is looked up, which is at least as fresh then.
+            if (fresh := _freshness_for(viewer)) not in told:
+                told[fresh] = await self._made_anew(fresh, 0)
+        generation = self._generation()
+        for stream, viewer in viewers.items():
             wanted = PartRequest(stream.name, stream.argument, viewer.sight())
             if wanted not in parts:
                 parts[wanted] = await self._refresh_part(wanted, generation)
             made = parts[wanted]
             if made.html and not made.fault:
                 stream.give(wanted.name, made.html)
-            fresh = PartRequest(
-                FRESHNESS, _faulty(made, stream), Sight(None if viewer.scope() is None else frozenset(), frozenset())
-            )
+            fresh = _freshness_for(viewer, _faulty(made, stream))
             if fresh not in told:
                 told[fresh] = await self._made_anew(fresh, generation)
             stream.give(FRESHNESS, told[fresh].html)
+            await self._send_ramps(stream, PartRequest(RAMPS, "", viewer.sight()), parts, generation)
         self._made = parts
+
+    async def _send_ramps(
+        self, stream: _Stream, ramps: PartRequest, parts: dict[PartRequest, _Made], generation: int
+    ) -> None:
+        if RAMPS not in self._parts:
+            return
+        if ramps not in parts:
+            parts[ramps] = await self._refresh_part(ramps, generation)
+        if not parts[ramps].fault:
+            stream.give(RAMPS, parts[ramps].html)
 
     async def _refresh_part(self, wanted: PartRequest, generation: int) -> _Made:
         made = self._made.get(wanted)
@@ -209,6 +225,10 @@ class Live:
             log.exception("the part %s failed", wanted.name)
             return before._replace(fault=FAULT)
         return _Made(html, generation, self._ticks, begun_ms)
+
+
+def _freshness_for(viewer: Viewer, fault: str = "") -> PartRequest:
+    return PartRequest(FRESHNESS, fault, Sight(None if viewer.scope() is None else frozenset(), frozenset()))
 
 
 def _faulty(made: _Made, stream: _Stream) -> str:

@@ -1,6 +1,6 @@
 """Signing in at a company's OpenID Connect provider: the code flow with PKCE.
 
-1. `begin_sign_in` makes the address to send the browser to, and keeps state, nonce and code verifier here.
+1. `begin_sign_in` makes the address to send the browser to; the browser keeps state, nonce and code verifier, sealed in a cookie.
 2. The provider sends the browser back with a code and that state.
 3. `finish_sign_in` trades the code for an ID token at the provider's token endpoint; signature, issuer, audience, times and nonce
    are checked.
@@ -12,9 +12,7 @@ said by the lines of RETRY_CONSOLE_OIDC_ROLES for the values of one claim.
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +30,9 @@ from retry.printable import escape_unprintable
 from retry.reloaded_file import ReloadedFile, number_lines
 
 _WAIT_S, _SKEW_S = 10.0, 60
-_PENDING_MAX, _PENDING_MS = 1_000, 600_000
+_PENDING_MS = 600_000
+# In a cookie, which is small.
+_TOLD_CHARS_MAX = 1_500
 # None of these takes a secret that both sides know: who knows the client's secret could make tokens.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
 _NAMES = ("email", "preferred_username", "sub")
@@ -51,24 +51,39 @@ class Client(NamedTuple):
     redirect_uri: str
 
 
-class _Pending(NamedTuple):
+class Pending(NamedTuple):
+    """A sign-in that was begun, as the browser keeps it until it comes back from the provider."""
+
+    state: str
     nonce: str
     verifier: str
     since_ms: int
+
+
+class Person(NamedTuple):
+    """Who has signed in at the provider, with all values of the claim that gives roles."""
+
+    name: str
+    values: tuple[str, ...]
 
 
 class RolesOfClaims:
     """Which roles values of a claim give: lines such as `payments-oncall payments:operator reveal:payments`. Raises
     SettingsInvalid where the file cannot be used; later such a file is logged, not used."""
 
-    def __init__(self, path: Path, claim: str) -> None:
-        self._file, self._claim = ReloadedFile("RETRY_CONSOLE_OIDC_ROLES", path, partial(_parse_roles, path)), claim
+    def __init__(self, path: Path, claim: str, setting: str = "RETRY_CONSOLE_OIDC_ROLES") -> None:
+        self._file, self._claim = ReloadedFile(setting, path, partial(_parse_roles, setting, path)), claim
 
-    def find_grants(self, claims: Mapping[str, Any]) -> Granted:
+    def list_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         said = claims.get(self._claim)
-        values = said if isinstance(said, list) else [said]
+        return tuple(value for value in (said if isinstance(said, list) else [said]) if isinstance(value, str))
+
+    def find_grants(self, values: Sequence[str]) -> Granted:
         lines = self._file.current()
-        return combine_grants(lines[value] for value in values if isinstance(value, str) and value in lines)
+        return combine_grants(lines[value] for value in values if value in lines)
+
+    def gives_any(self, value: str) -> bool:
+        return value in self._file.current()
 
 
 class Provider:
@@ -76,42 +91,43 @@ class Provider:
 
     def __init__(self, client: Client, roles: RolesOfClaims, clock_ms: Callable[[], int]) -> None:
         self._client, self._roles, self._clock_ms = client, roles, clock_ms
-        self._pending: OrderedDict[str, _Pending] = OrderedDict()
-        self._lock = threading.Lock()
         self._described: dict[str, Any] | None = None
 
-    def begin_sign_in(self) -> tuple[str, str]:
-        """Return the URL to send the browser to, and the state that it brings back; raises SignInFailed where nobody answers."""
+    def begin_sign_in(self) -> tuple[str, Pending]:
+        """Return the URL to send the browser to, and what it is to bring back; raises SignInFailed where nobody answers."""
         nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
         with self._session() as session:
             url, state = session.create_authorization_url(
                 self._description()["authorization_endpoint"], code_verifier=verifier, nonce=nonce
             )
-        with self._lock:
-            self._pending[state] = _Pending(nonce, verifier, self._clock_ms())
-            while len(self._pending) > _PENDING_MAX:
-                self._pending.popitem(last=False)
-        return url, state
+        return url, Pending(state, nonce, verifier, self._clock_ms())
 
-    def finish_sign_in(self, state: str, code: str) -> Callable[[], Viewer | None]:
-        """Return who the browser has come back as, each time with the rights that the file gives then; raises SignInFailed."""
-        with self._lock:
-            pending = self._pending.pop(state, None)
-        if pending is None or self._clock_ms() - pending.since_ms > _PENDING_MS:
-            raise SignInFailed("This sign-in was not begun here, or more than ten minutes ago; sign in again.")
+    def finish_sign_in(self, pending: Pending, code: str) -> Person:
+        """Return who the browser has come back as; raises SignInFailed, also where the file gives this person no role."""
+        if self._clock_ms() - pending.since_ms > _PENDING_MS:
+            raise SignInFailed("This sign-in was begun more than ten minutes ago; sign in again.")
         claims = self._claims(self._id_token(code, pending.verifier), pending.nonce)
         # An address that the provider has not seen to be the person's own may be anybody's.
         known = _NAMES if claims.get("email_verified", True) is True else _NAMES[1:]
         said = next((claims[each] for each in known if isinstance(claims.get(each), str) and claims[each]), "")
-        name = escape_unprintable(said, 100)
-        viewer = partial(self._viewer, name, claims)
-        if viewer() is None:
-            raise SignInFailed(f"{name} has signed in, and has no role here; ask who runs this console for one.")
-        return viewer
+        person = Person(escape_unprintable(said, 100), self._roles.list_values(claims))
+        if self.find_viewer(person) is None:
+            raise SignInFailed(f"{person.name} has signed in, and has no role here; ask who runs this console for one.")
+        return person
 
-    def _viewer(self, name: str, claims: Mapping[str, Any]) -> Viewer | None:
-        granted = self._roles.find_grants(claims)
-        return Viewer(name, granted.roles, granted.reveal) if granted.roles else None
+    def find_viewer(self, person: Person) -> Viewer | None:
+        """Who a person is here, with the rights that the file gives now; None where there are none."""
+        granted = self._roles.find_grants(person.values)
+        return Viewer(person.name, granted.roles, granted.reveal) if granted.roles else None
+
+    def list_telling(self, person: Person) -> list[str]:
+        """List as many values of a person as a cookie takes, those first that give roles: people have hundreds of groups."""
+        ranked, left, telling = sorted(person.values, key=lambda value: not self._roles.gives_any(value)), _TOLD_CHARS_MAX, []
+        for value in ranked:
+            left -= len(value.encode()) + 3
+            if left >= 0:
+                telling.append(value)
+        return telling
 
     def _id_token(self, code: str, verifier: str) -> str:
         try:
@@ -175,13 +191,13 @@ class Provider:
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
-def _parse_roles(path: Path, text: str) -> dict[str, Granted]:
+def _parse_roles(setting: str, path: Path, text: str) -> dict[str, Granted]:
     lines: dict[str, list[Granted]] = {}
     for n, line in number_lines(text):
         value, *words = line.split()
         granted = read_roles(words)
         if granted is None:
             fault = f"{path}:{n}: write the claim's value and what it may do, as oncall payments:operator reveal:payments"
-            raise SettingsInvalid("RETRY_CONSOLE_OIDC_ROLES", fault)
+            raise SettingsInvalid(setting, fault)
         lines.setdefault(value, []).append(granted)
     return {value: combine_grants(parts) for value, parts in lines.items()}

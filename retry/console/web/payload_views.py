@@ -1,4 +1,4 @@
-"""A payload as a person reads it: as JSON, by its Avro schema, as text, as hex. Of what is large, a part."""
+"""A payload as a person reads it: as JSON, by its schema, by a decoder, as text, as hex. Of what is large, a part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from retry.clock import iso
+from retry.console.reading.decoders import DecodedText
 from retry.printable import escape_unprintable, visible_json
+from retry.scheduling.tasks.framed_values import DecodedValue
 
 # What a payload looks like without what it says: names, types and lengths.
 
@@ -45,7 +47,7 @@ def shape(value: bytes | None, json_text: bytes | None = None) -> list[ShapeLine
 
 def _describe_values(path: str, values: list[Any], depth: int) -> Iterator[ShapeLine]:
     """Describe values that share a path in one line, then their members; all elements of a list share one path."""
-    yield ShapeLine(path, ", ".join(dict.fromkeys(_type(value) for value in values[:_LINES_MAX])))
+    yield ShapeLine(path, ", ".join(dict.fromkeys(describe_type(value) for value in values[:_LINES_MAX])))
     if depth == _DEPTH_MAX:
         return
     members: dict[str, list[Any]] = {}
@@ -62,7 +64,8 @@ def _describe_values(path: str, values: list[Any], depth: int) -> Iterator[Shape
         yield from _describe_values(f"{path}[]", elements, depth + 1)
 
 
-def _type(value: Any) -> str:
+def describe_type(value: Any) -> str:
+    """Describe a value of JSON by its type and length, and nothing that it says."""
     match value:
         case None:
             return "null"
@@ -95,7 +98,7 @@ class PayloadView(NamedTuple):
     """One way to read it.
 
     Attributes:
-      name: `JSON`, `Avro`, `Text` or `Hex`.
+      name: `JSON`, `Text`, `Hex`, what its schema is of, as `Avro`, or the name of a decoder.
       text: lines of what can be printed.
       cut_at: how many bytes are shown, where that is not all.
     """
@@ -105,19 +108,41 @@ class PayloadView(NamedTuple):
     cut_at: int | None = None
 
 
-def views(value: bytes | None, framed_json: bytes | None = None) -> list[PayloadView]:
-    """List the ways in which a value can be read, the best first; `framed_json` is what its schema makes of a framed one."""
+def views(value: bytes | None, schema: DecodedValue | None = None, own: DecodedText | None = None) -> list[PayloadView]:
+    """List the ways in which a value can be read, the best first.
+
+    Args:
+      schema: what its schema makes of a framed value.
+      own: what a decoder of the user's own makes of it.
+    """
     if value is None:
         return []
-    found = [PayloadView("Avro", _pretty(framed_json) or "")] if framed_json is not None else []
+    found = [_view_text(own.name, own.text.encode())] if own and not own.fault else []
+    if schema is not None:
+        found.append(_view_text(schema.name, schema.json))
     if len(value) <= WHOLE_BYTES_MAX and (pretty := _pretty(value)) is not None:
         found.append(PayloadView("JSON", pretty))
     part = value if len(value) <= WHOLE_BYTES_MAX else value[:_PART_BYTES]
-    text = "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in part.decode("utf-8", "backslashreplace").split("\n"))
+    text = visible_lines(part.decode("utf-8", "backslashreplace"))
     found.append(PayloadView("Text", text, len(part) if len(part) < len(value) else None))
     shown = value[:_HEX_BYTES]
     found.append(PayloadView("Hex", "\n".join(_hex(shown)), len(shown) if len(shown) < len(value) else None))
     return found
+
+
+def _view_text(name: str, text: bytes) -> PayloadView:
+    """Text that may be JSON."""
+    return PayloadView(name, _pretty(text) or visible_lines(text.decode("utf-8", "backslashreplace")))
+
+
+def view_masked(masked: str) -> PayloadView:
+    """The one way in which a value is shown some of whose fields are masked; `masked` is JSON that is laid out."""
+    return PayloadView("JSON, some fields masked", visible_json(masked))
+
+
+def visible_lines(text: str) -> str:
+    """Lines of text, each with what is not printable as its escape."""
+    return "\n".join(escape_unprintable(line, _LINE_CHARS_MAX) for line in text.split("\n"))
 
 
 def read_header(name: str, value: bytes, *, is_known: bool) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 import threading
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backoff.rate_limit import Bucket, Limit
-from retry.console.web.oidc import Provider
+from retry.console.web.cookie_seal import CookieSeal
+from retry.console.web.oidc import Pending, Person, Provider
+from retry.console.web.proxy_sign_in import ProxySignIn
 from retry.console.web.rights import LOCAL, Granted, Tokens, Viewer, viewer_of
+from retry.console.web.sessions import Session, Sessions, ViewerNow
 from retry.http_server.token_file import Token
 
 # Whether a request comes from a page of this console: its address, as browsers write it in `Origin`.
@@ -59,88 +57,7 @@ def names_loopback(request: Request) -> bool:
     return URL(scope={"path": "/", "headers": [(b"host", host.encode("latin-1"))]}).hostname in _LOOPBACK_NAMES if host else True
 
 
-# Who is signed in: kept here, and in the browser as a random name of it that says nothing.
-
-SESSIONS_MAX = 10_000
-_SECRET_BYTES = 32
-
-
-@dataclass(slots=True)
-class Session:
-    """The sign-in of one person in one browser.
-
-    Attributes:
-      viewer: returns the viewer with the rights of now; None where there are none any more, which ends the sign-in.
-      until_ms: when the sign-in ends.
-      csrf: the token that every form of this sign-in has; on a page it is masked.
-    """
-
-    viewer: Callable[[], Viewer | None]
-    until_ms: int
-    csrf: bytes = field(default_factory=lambda: secrets.token_bytes(_SECRET_BYTES))
-
-    def mask_csrf(self) -> str:
-        """Write the token as a form has it: each time otherwise, so that the length of compressed pages tells nothing of it."""
-        pad = secrets.token_bytes(_SECRET_BYTES)
-        return urlsafe_b64encode(pad + _combine_bytes(pad, self.csrf)).decode()
-
-    def accepts_csrf(self, masked: str) -> bool:
-        try:
-            both = urlsafe_b64decode(masked)
-        except ValueError:
-            return False
-        return hmac.compare_digest(_combine_bytes(both[:_SECRET_BYTES], both[_SECRET_BYTES:]), self.csrf)
-
-
-class Sessions:
-    """All sign-ins of this process, at most 10,000: one more ends the one that was not seen for longest. Safe from any thread."""
-
-    def __init__(self, lasts_ms: int, clock_ms: Callable[[], int], sessions_max: int = SESSIONS_MAX) -> None:
-        self._lasts_ms, self._clock_ms, self._max = lasts_ms, clock_ms, sessions_max
-        self._by_digest: OrderedDict[str, Session] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def begin_session(self, viewer: Callable[[], Viewer | None]) -> tuple[str, Session]:
-        """Sign somebody in; returns the secret of the cookie, and the sign-in."""
-        secret = secrets.token_urlsafe(_SECRET_BYTES)
-        session = Session(viewer, self._clock_ms() + self._lasts_ms)
-        with self._lock:
-            self._by_digest[_hash_secret(secret)] = session
-            while len(self._by_digest) > self._max:
-                self._by_digest.popitem(last=False)
-        return secret, session
-
-    def find(self, secret: str) -> tuple[Session, Viewer] | None:
-        """The sign-in of a cookie and who it is; None where it has ended."""
-        digest = _hash_secret(secret)
-        with self._lock:
-            session = self._by_digest.get(digest)
-            if session is not None:
-                self._by_digest.move_to_end(digest)
-        viewer = session.viewer() if session is not None and session.until_ms > self._clock_ms() else None
-        if session is None or viewer is None:
-            self.end_session(secret)
-            return None
-        return session, viewer
-
-    def end_session(self, secret: str) -> None:
-        """End the sign-in of a cookie, and its streams."""
-        with self._lock:
-            if session := self._by_digest.pop(_hash_secret(secret), None):
-                # A stream of pages that it holds ends too.
-                session.until_ms = 0
-
-
-def _combine_bytes(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=False))
-
-
-def _hash_secret(secret: str) -> str:
-    # A dump of the memory has no cookie that could be sent.
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
-
-
-_STATE_S = 600
+_STATE, _STATE_S = "state", 600
 _FAILED = Limit(10, 60_000)
 _ADDRESSES_MAX = 10_000
 
@@ -150,12 +67,17 @@ class SignIn:
 
     Args:
       tokens: those that may sign in, None where there is no such file.
-      provider: where people may sign in, None where there is none. With neither, everybody who gets here is the local admin.
+      provider: where people may sign in, None where there is none.
+      seal: with the key of all consoles behind one address; None has one of this process alone.
+      proxy: believes a proxy that says who asks. With none of these ways in, everybody who gets here is the local admin.
     """
 
     def __init__(
-        self, sessions: Sessions, tokens: Tokens | None, provider: Provider | None, origin: Origin, clock_ms: Callable[[], int]
+        self, sessions: Sessions, tokens: Tokens | None, provider: Provider | None, origin: Origin, clock_ms: Callable[[], int],
+        seal: CookieSeal | None = None, proxy: ProxySignIn | None = None,
     ) -> None:
+        sessions.restore_by(self._restore_viewer)
+        self._seal, self._proxy = seal or CookieSeal(), proxy
         self.sessions, self.tokens, self.provider, self.origin = sessions, tokens, provider, origin
         self._clock_ms = clock_ms
         self._failed: OrderedDict[str, Bucket] = OrderedDict()
@@ -166,9 +88,11 @@ class SignIn:
 
     @property
     def is_open(self) -> bool:
-        return self.tokens is None and self.provider is None
+        return self.tokens is None and self.provider is None and self._proxy is None
 
     def find_session(self, request: Request) -> tuple[Session, Viewer] | None:
+        if self._proxy is not None and (found := self._proxy.find_session(request)) is not None:
+            return found
         secret = request.cookies.get(self._cookie)
         return self.sessions.find(secret) if secret else None
 
@@ -181,7 +105,20 @@ class SignIn:
         found = self.tokens.find(token) if self.tokens else None
         if found is None or self._viewer(found) is None:
             return None
-        return self.sessions.begin_session(partial(self._holder, found.digest))
+        return self.sessions.begin_session(partial(self._holder, found.digest), {"token": found.digest})
+
+    def by_provider(self, provider: Provider, person: Person) -> tuple[str, Session]:
+        """Sign in who has come back from the provider: the secret of the cookie, and the sign-in."""
+        said = {"name": person.name, "values": provider.list_telling(person)}
+        return self.sessions.begin_session(partial(provider.find_viewer, person), said)
+
+    def _restore_viewer(self, said: Mapping[str, Any]) -> ViewerNow | None:
+        """Who a sealed cookie says it is, by the ways to sign in that this console has; None where it has that way no more."""
+        if (digest := said.get("token")) is not None:
+            return partial(self._holder, str(digest))
+        if (name := said.get("name")) is not None:
+            return None if self.provider is None else partial(self.provider.find_viewer, Person(str(name), tuple(said["values"])))
+        return (lambda: LOCAL) if self.is_open else None
 
     def why_not(self, token: str) -> str:
         """Why a token cannot sign in, for whoever has it."""
@@ -198,7 +135,7 @@ class SignIn:
         return None if token is None or token.has_ended(self._clock_ms()) else viewer_of(token)
 
     def local(self) -> tuple[str, Session]:
-        return self.sessions.begin_session(lambda: LOCAL)
+        return self.sessions.begin_session(lambda: LOCAL, {"local": True})
 
     def sign_out(self, request: Request) -> None:
         if secret := request.cookies.get(self._cookie):
@@ -225,11 +162,20 @@ class SignIn:
         # Without TLS, which is on loopback alone, browsers would not keep a cookie that is Secure.
         response.set_cookie(self._cookie, secret, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
 
-    def set_state(self, response: Response, state: str) -> None:
-        """Have the browser keep that it is this one which went to the provider."""
-        secure = self.origin.secure
-        response.set_cookie(self._state_cookie, state, _STATE_S, path="/", secure=secure, httponly=True, samesite="lax")
+    def forget_cookie(self, response: Response) -> None:
+        """Have the browser forget who it is: a cookie that is sealed would be known to other consoles."""
+        response.delete_cookie(self._cookie, path="/", secure=self.origin.secure, httponly=True, samesite="lax")
 
-    def state_of(self, request: Request) -> str:
-        """The state that this browser went to the provider with; empty where it did not."""
-        return request.cookies.get(self._state_cookie, "")
+    def set_pending(self, response: Response, pending: Pending) -> None:
+        """Have the browser keep, sealed, with what it went to the provider."""
+        kept, secure = self._seal.seal_content(_STATE, pending._asdict()), self.origin.secure
+        response.set_cookie(self._state_cookie, kept, _STATE_S, path="/", secure=secure, httponly=True, samesite="lax")
+
+    def pending_of(self, request: Request) -> Pending | None:
+        """With what this browser went to the provider; None where it did not."""
+        kept = self._seal.open_content(_STATE, request.cookies.get(self._state_cookie, ""))
+        return None if kept is None else Pending(**kept)
+
+    def forget_pending(self, response: Response) -> None:
+        """Have the browser forget it: nobody comes back with the same twice."""
+        response.delete_cookie(self._state_cookie, path="/", secure=self.origin.secure, httponly=True, samesite="lax")

@@ -71,36 +71,39 @@ def to_provider(request: Request) -> Response:
     if sign_in.provider is None or not sign_in.may_try(request):
         raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "too many attempts; try again in some seconds", {"Retry-After": "6"})
     try:
-        url, state = sign_in.provider.begin_sign_in()
+        url, pending = sign_in.provider.begin_sign_in()
     except SignInFailed as failed:
         return _form(request, "/", str(failed), HTTPStatus.BAD_GATEWAY)
     answer = RedirectResponse(url, HTTPStatus.SEE_OTHER)
-    sign_in.set_state(answer, state)
+    sign_in.set_pending(answer, pending)
     return answer
 
 
 @needs(None, ANY_FIELD)
 def from_provider(request: Request) -> Response:
     sign_in, query = console_of(request).sign_in, query_of(request)
-    state = query.get("state", "")
-    if sign_in.provider is None or not state or not hmac.compare_digest(state.encode(), sign_in.state_of(request).encode()):
+    state, pending = query.get("state", ""), sign_in.pending_of(request)
+    if sign_in.provider is None or pending is None or not hmac.compare_digest(state.encode(), pending.state.encode()):
         return _form(request, "/", "This sign-in was not begun in this browser; sign in again.", HTTPStatus.FORBIDDEN)
     try:
-        viewer = sign_in.provider.finish_sign_in(state, query.get("code", ""))
+        person = sign_in.provider.finish_sign_in(pending, query.get("code", ""))
     except SignInFailed as failed:
         return _form(request, "/", str(failed), HTTPStatus.FORBIDDEN)
     sign_in.note_success(request)
     sign_in.sign_out(request)
-    secret, _ = sign_in.sessions.begin_session(viewer)
+    secret, _ = sign_in.by_provider(sign_in.provider, person)
     answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     sign_in.set_cookie(answer, secret)
+    sign_in.forget_pending(answer)
     return answer
 
 
 @needs(Role.VIEWER)
 def sign_out(request: Request) -> Response:
     console_of(request).sign_in.sign_out(request)
-    return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+    console_of(request).sign_in.forget_cookie(answer)
+    return answer
 
 
 def _find_next_page(wanted: str) -> str:

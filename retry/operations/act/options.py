@@ -19,9 +19,9 @@ from retry.policies.registry import Registry
 KINDS = (RETRY, REDIRECT, "park", "discard", EDIT, PATCH)
 _DUE, _RAMP = {"at", "spread", "postpone"}, {"ramp", "keep", "settle", "silence"}
 # Which options go with which kind.
-_OF: dict[str, set[str]] = {
+OPTIONS_OF: dict[str, set[str]] = {
     RETRY: {*_DUE, *_RAMP}, REDIRECT: {"to", *_DUE, *_RAMP}, "park": set(), "discard": set(),
-    EDIT: {"value", "set_headers", "removed"}, PATCH: {"set_headers", "removed", "merge_patch"},
+    EDIT: {"value", "set_headers", "removed", "now"}, PATCH: {"set_headers", "removed", "merge_patch", "now"},
 }  # fmt: skip
 # Of more letters than this nobody has looked at each.
 UNASKED_MAX = 1_000
@@ -51,6 +51,7 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
       to: the topic of a redirect.
       value: the new value of an edit.
       set_headers, removed: headers that an edit or a patch sets, and names of those that it removes.
+      now: of an edit or a patch, whether letters that wait are retried at once, as letters that rest always are.
     """
 
     at: int | None = None
@@ -65,10 +66,12 @@ class ActOptions(msgspec.Struct, frozen=True, kw_only=True):
     set_headers: dict[str, str] = {}
     removed: list[str] = []
     merge_patch: str | None = None
+    now: bool = False
 
     @property
     def given(self) -> set[str]:
-        return {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
+        given = {name for name in self.__struct_fields__ if getattr(self, name) not in (None, {}, [])}
+        return given if self.now else given - {"now"}
 
     @property
     def headers(self) -> dict[str, str | None]:
@@ -91,7 +94,7 @@ def build_request(
       ActionRefused: the patch is not a valid one.
     """
     _check(kind, options, named)
-    patch = Patch(options.headers, options.merge_patch or "") if kind == PATCH else None
+    patch = Patch(options.headers, options.merge_patch or "", options.now) if kind == PATCH else None
     if patch is not None and (wrong := fault(patch)):
         raise ActionRefused(wrong)
     action = Action(
@@ -101,13 +104,13 @@ def build_request(
     due = DueTimes(options.at, options.spread or 0, options.postpone or 0)
     if kind != EDIT:
         return renew_action(action, due)
-    return renew_action(action, due, Edit(options.value, options.headers, framing() if framing else None))
+    return renew_action(action, due, Edit(options.value, options.headers, framing() if framing else None, options.now))
 
 
 def ramp(kind: str, options: ActOptions, letters: int) -> Ramp | None:
     """Decide in which steps so many letters are sent; None where they are all due as they are asked for."""
     given = options.given
-    if "ramp" not in _OF[kind] or options.ramp is False or given & _DUE:
+    if "ramp" not in OPTIONS_OF[kind] or options.ramp is False or given & _DUE:
         return None
     if not given & _RAMP and letters <= UNASKED_MAX:
         return None
@@ -124,7 +127,7 @@ def add_ramp(found: Preview, options: ActOptions, registry: Registry) -> Preview
 
 def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:
     given = options.given
-    if wrong := sorted(given - _OF[kind]):
+    if wrong := sorted(given - OPTIONS_OF[kind]):
         raise OptionsInvalid(f"{', '.join(map(named, wrong))} does not go with {kind}")
     at, spread, postpone = map(named, ("at", "spread", "postpone"))
     if len(given & _DUE) > 1:
@@ -136,5 +139,5 @@ def _check(kind: str, options: ActOptions, named: Callable[[str], str]) -> None:
         raise OptionsInvalid(f"{', '.join(map(named, sorted(details)))} is of a ramp, and there is to be none")
     if kind == REDIRECT and not options.to:
         raise OptionsInvalid(f"redirect needs {named('to')}, a topic")
-    if kind == EDIT and not given:
+    if kind == EDIT and not given - {"now"}:
         raise OptionsInvalid(f"edit needs {named('value')}, {named('set_headers')} or {named('removed')}")

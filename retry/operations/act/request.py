@@ -60,11 +60,13 @@ class Edit(NamedTuple):
     Attributes:
       value: the new value; None where the value stays. JSON is encoded for a letter whose value is framed.
       headers: new texts by name; a header is removed where the text is None.
+      retries: whether the letter is due at once, as a retry of it would be, and not when it was due before.
     """
 
     value: bytes | None = None
     headers: dict[str, str | None] = {}  # noqa: RUF012
     framing: SchemaFrames | None = None
+    retries: bool = False
 
     def apply_to(self, entry: Entry) -> Entry:
         """Return the entry with this edit; raises `ActionRefused` where that changes nothing, or the kind of the value."""
@@ -100,7 +102,8 @@ class Request(NamedTuple):
         if self.edit is None:
             return Member(key, self.due.compute_due_time(key, now_ms))
         edited = codec.encode(key, self.edit.apply_to(codec.decode(key, envelope)))
-        return Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(envelope), edited)
+        due_at_ms = self.due.compute_due_time(key, now_ms) if self.edit.retries else entry_keys.due_at_ms(key) + 1
+        return Member(key, due_at_ms, hash_envelope(envelope), edited)
 
     def iterate_resting(self, places: Sequence[bytes], sources: Sequence[int], now_ms: int) -> Iterator[Member]:
         """Name members that rest, in random order where they are spread; those with the same coordinates at different times.

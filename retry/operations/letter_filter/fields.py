@@ -22,13 +22,27 @@ EXAMPLES = {
     "message": 'message:"card declined"', "topic": "topic:payments.orders.DLT", "partition": "partition:2",
     "consumer-group": "consumer-group:billing", "version": "version:2.14.1", "key": "key:4711", "header": "header.tenant:acme",
     "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m", "failed": "failed:2026-01-31T12:00..2026-01-31T13:00",
-    "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d", "value": "value.$.order.id=4711",
+    "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d",
+    "failed-again": "failed-again:5f3a0c17de90b311", "value": "value.$.order.id=4711",
 }  # fmt: skip
 # What operators have merged and split of kinds of failures; see `retry.console.folding.regrouping`.
 GROUP = "group"
+# What an action has sent and failed once more; see `retry.console.reading.action_outcomes`.
+FAILED_AGAIN = "failed-again"
+# What the console's replica alone tells; each takes a name that is written whole.
+OF_CONSOLE = frozenset({GROUP, FAILED_AGAIN})
+_ACTION = re.compile(r"[0-9a-f]{16}")
 NAMED = frozenset({"header", "value"})
 # An object's member, or an element of a list.
 PATH = re.compile(r"\$(\.[^.]+)+")
+
+
+def check_name(field: str, text: str, column: int) -> None:
+    """Raise `FilterInvalid` where this is no name of a group, or no id of an action."""
+    if "*" in text:
+        raise FilterInvalid(column, f"a {field} is named whole, without *; write {EXAMPLES[field]}")
+    if field == FAILED_AGAIN and not _ACTION.fullmatch(text):
+        raise FilterInvalid(column, f"{text!r:.40} is no id of an action; write {EXAMPLES[field]}")
 
 
 def read_range(field: str, text: str, column: int) -> Range:

@@ -12,7 +12,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from retry.errors import FilterInvalid
-from retry.operations.letter_filter.fields import EXAMPLES, GROUP, NAMED, PATH, RANGES, STATES, read_range
+from retry.operations.letter_filter.fields import (
+    EXAMPLES,
+    FAILED_AGAIN,
+    GROUP,
+    NAMED,
+    OF_CONSOLE,
+    PATH,
+    RANGES,
+    STATES,
+    check_name,
+    read_range,
+)
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter, Glob, Range, Term, all_of, any_of, glob, negate
 from retry.policies.yaml_document import suggest_word
 
@@ -21,9 +32,11 @@ _OR = re.compile(r"or(?=[\s()]|$)", re.IGNORECASE)
 _FIELD = re.compile(r'[^\s()":=]*')
 _BARE = re.compile(r'[^\s()"]*')
 _BLANK = re.compile(r"\s*")
-_NO_GROUPS = (
-    "what operators merged and split is known in the console alone; ask there, or write fingerprint: and the number of each kind"
-)
+_NOT_KNOWN_HERE = {
+    GROUP: "what operators merged and split is known in the console alone; ask there, or write fingerprint: and the number of"
+    " each kind",
+    FAILED_AGAIN: "what failed again of an action is known in the console alone; ask there",
+}
 _WORDS = {"and": "terms side by side must all hold anyway; leave it out", "not": "write - before the term, as -team:payments"}
 
 
@@ -31,7 +44,7 @@ def parse(text: str, *, groups: bool = False) -> Filter:
     """Parse the text of a filter; an empty one selects every letter.
 
     Args:
-      groups: whether the filter may ask for groups, which the console alone knows.
+      groups: whether the filter may ask for groups, and for what failed again of an action, which the console alone knows.
 
     Raises:
       FilterInvalid: the text is no filter; names the column, and what to write instead.
@@ -49,7 +62,7 @@ class _Parser:
 
     def __init__(self, text: str, groups: bool) -> None:
         self._text, self._at, self._groups = text, 0, groups
-        self._known = [field for field in EXAMPLES if groups or field != GROUP]
+        self._known = [field for field in EXAMPLES if groups or field not in OF_CONSOLE]
 
     def parse_filter(self) -> Filter:
         found = self._any(0)
@@ -103,8 +116,8 @@ class _Parser:
         if example is None or (dot and field not in NAMED):
             instead = suggest_word(field, self._known) or f"; write {_either(self._known)}"
             raise FilterInvalid(start + 1, f"there is no field {word!r:.40}{instead}")
-        if field == GROUP and not self._groups:
-            raise FilterInvalid(start + 1, _NO_GROUPS)
+        if field in OF_CONSOLE and not self._groups:
+            raise FilterInvalid(start + 1, _NOT_KNOWN_HERE[field])
         if (field == "header" and not name) or (field == "value" and not PATH.fullmatch(name)):
             raise FilterInvalid(start + 1, f"{field} needs {'a path' if field == 'value' else 'a name'}; write {example}")
         if (mark == "=") != (field == "value"):
@@ -128,8 +141,8 @@ class _Parser:
         if field == "state" and text not in STATES:
             known = " or ".join(f"state:{each}" for each in STATES)
             raise FilterInvalid(start + 1, f"there is no state {text!r:.40}; write {known}")
-        if field == GROUP and len(value.parts) > 1:
-            raise FilterInvalid(start + 1, f"a group is named whole, without *; write {example}")
+        if field in OF_CONSOLE:
+            check_name(field, text, start + 1)
         return value
 
     def _parse_quoted(self) -> Glob:

@@ -10,7 +10,7 @@ import msgspec
 
 from retry.dead_letters.failure import Failure
 from retry.errors import FilterInvalid
-from retry.operations.letter_filter.fields import DISCARDED, GROUP, STATES
+from retry.operations.letter_filter.fields import DISCARDED, GROUP, OF_CONSOLE, STATES
 from retry.operations.letter_filter.syntax import AllOf, AnyOf, Bound, Filter, Glob, Moment, Not, Range, Span, Term
 from retry.record import Headers, decode_text
 
@@ -86,18 +86,20 @@ class LetterFacts(Protocol):
     def failure(self) -> Failure: ...
     @property
     def fingerprint(self) -> str | None: ...
+    @property
+    def lineage(self) -> str | None: ...
 
 
 Predicate = Callable[[LetterFacts], bool]
-# The letters of a group; see `Replica.in_group` of the console.
-InGroup = Callable[[str], Predicate]
+# The letters of a term of `OF_CONSOLE`, by field and name; see `Replica.in_group` of the console.
+InGroup = Callable[[str, str], Predicate]
 _Texts = Callable[[LetterFacts], Iterator[str | None]]
 
 
 def predicate(letter_filter: Filter, now_ms: int, in_group: InGroup | None = None) -> Predicate:
     """Build the test of whether a filter selects a letter, as of now; raises `FilterInvalid` of groups without `in_group`."""
     if isinstance(letter_filter, Term):
-        if letter_filter.field == GROUP:
+        if letter_filter.field in OF_CONSOLE:
             return _of_group(letter_filter, in_group)
         value = letter_filter.value
         return _ranges(letter_filter.field, value, now_ms) if isinstance(value, Range) else _globs(letter_filter, value)
@@ -154,8 +156,8 @@ def _possible(letter_filter: Filter, state: str) -> tuple[bool, bool]:
 
 def _of_group(term: Term, in_group: InGroup | None) -> Predicate:
     if in_group is None or not isinstance(term.value, Glob):
-        raise FilterInvalid(1, f"{term} asks for what operators merged and split, which only the console knows")
-    return in_group(term.value.parts[0])
+        raise FilterInvalid(1, f"{term} asks for what only the console knows")
+    return in_group(term.field, term.value.parts[0])
 
 
 def _globs(term: Term, value: Glob) -> Predicate:

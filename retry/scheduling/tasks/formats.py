@@ -20,7 +20,7 @@ import fastavro
 import orjson
 
 from retry.errors import TaskInvalid
-from retry.policies.parse_tasks import FORMATS
+from retry.policies.policy_file import FORMATS
 
 # Avro, by the schemas of this package or by those that a registry keeps.
 

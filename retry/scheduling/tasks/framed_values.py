@@ -1,29 +1,44 @@
 """Values that are framed for a schema registry, as an operator sees and writes them: JSON, by the schema that the frame names.
 
 Avro has a JSON of its own, as `kafka-avro-console-producer` takes it: a value of a union is told with its type, as
-`{"string": "x"}`, unless it is null, and bytes are a text of as many characters.
+`{"string": "x"}`, unless it is null, and bytes are a text of as many characters. Protobuf has one, too; see `protobuf_values`.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from retry.errors import ActionRefused, SchemaUnavailable, TaskInvalid
-from retry.kafka.schema_registry import Schemas
+from retry.kafka.schema_registry import Schemas, Written
 from retry.scheduling.tasks import formats
 
 _FRAME_BYTES = 5
+_AVRO, _JSON, _PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+# As people call what a schema is of.
+NAMES = {_AVRO: "Avro", _JSON: "JSON by its schema", _PROTOBUF: "Protobuf"}
+
+
+class DecodedValue(NamedTuple):
+    """A framed value as JSON: what its schema is of, as people call it, the number of the schema, and the JSON."""
+
+    name: str
+    schema: int
+    json: bytes
 
 
 class FramedValues:
-    """Encodes and decodes, see `retry.operations.act.request.SchemaFrames`; `config` are properties of the registry's client."""
+    """Encodes and decodes, see `retry.operations.act.request.SchemaFrames`; `config` are properties of the registry's client.
+
+    For any thread: one after another asks the registry.
+    """
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        self._schemas = Schemas(config)
+        self._schemas, self._asking = Schemas(config), threading.Lock()
 
     def encode_json(self, former: bytes, value: bytes) -> bytes:
         """Encode JSON with the frame of the former value, by its schema.
@@ -33,35 +48,82 @@ class FramedValues:
           SchemaUnavailable: there is no registry, or it does not answer.
         """
         number, frame = _decode_schema_id(former), former[:_FRAME_BYTES]
-        kind, texts = self._schemas(number)
-        if kind == "JSON":
-            return frame + value
-        if kind != "AVRO":
-            raise ActionRefused(f"schema {number} is {kind}, which has no JSON here: give the whole value, its frame included")
-        given = json.loads(value)
+        kind, texts = self._find_schema(number)
         try:
-            schema = formats.parse_avro_schemas(texts)
-            datum = formats.avro_from_json(given, schema)
+            if kind == _JSON:
+                _demand_valid(value, texts)
+                return frame + value
+            if kind == _PROTOBUF:
+                from retry.scheduling.tasks.protobuf_values import ProtobufFile
+
+                return frame + ProtobufFile(texts).encode(former[_FRAME_BYTES:], value.decode())
+            if kind == _AVRO:
+                return frame + _encode_avro(number, texts, value)
         except TaskInvalid as error:
-            union = '; a value of a union is written with its type, as {"string": "x"}'
-            raise ActionRefused(f"schema {number} does not take this value: {error.args[-1]}{union}") from error
-        if strange := _strange(given, formats.avro_to_json(datum, schema)):
-            raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
-        return frame + datum
+            hint = '; a value of a union is written with its type, as {"string": "x"}' if kind == _AVRO else ""
+            raise ActionRefused(f"schema {number} does not take this value: {error.args[-1]}{hint}") from error
+        raise ActionRefused(f"schema {number} is {kind}, which has no JSON here: give the whole value, its frame included")
 
     def decode_json(self, value: bytes) -> bytes | None:
         """Decode a framed value to JSON; None of any other, and where its schema is not known."""
+        decoded = self.decode(value)
+        return None if decoded is None else decoded.json
+
+    def decode(self, value: bytes) -> DecodedValue | None:
+        """Decode a framed value, whatever its schema is of; None of any other, and where its schema is not known."""
         if len(value) <= _FRAME_BYTES or value[0]:
             return None
+        number, payload = _decode_schema_id(value), value[_FRAME_BYTES:]
         try:
-            kind, texts = self._schemas(_decode_schema_id(value))
-            if kind == "JSON":
-                return value[_FRAME_BYTES:]
-            if kind != "AVRO":
-                return None
-            return orjson.dumps(formats.avro_to_json(value[_FRAME_BYTES:], formats.parse_avro_schemas(texts)))
+            kind, texts = self._find_schema(number)
+            text = _decode_payload(kind, texts, payload)
         except (SchemaUnavailable, TaskInvalid):
             return None
+        return None if text is None else DecodedValue(NAMES[kind], number, text)
+
+    def _find_schema(self, number: int) -> Written:
+        with self._asking:
+            return self._schemas(number)
+
+
+def _decode_payload(kind: str, texts: tuple[str, ...], payload: bytes) -> bytes | None:
+    if kind == _JSON:
+        return payload
+    if kind == _PROTOBUF:
+        # Of no use to whoever has none, and slow to load.
+        from retry.scheduling.tasks.protobuf_values import ProtobufFile
+
+        return ProtobufFile(texts).decode(payload).encode()
+    return orjson.dumps(formats.avro_to_json(payload, formats.parse_avro_schemas(texts))) if kind == _AVRO else None
+
+
+def _encode_avro(number: int, texts: tuple[str, ...], value: bytes) -> bytes:
+    given, schema = json.loads(value), formats.parse_avro_schemas(texts)
+    datum = formats.avro_from_json(given, schema)
+    if strange := _strange(given, formats.avro_to_json(datum, schema)):
+        raise ActionRefused(f"schema {number} has no field {', '.join(strange)}; nothing was done")
+    return datum
+
+
+def _demand_valid(value: bytes, texts: tuple[str, ...]) -> None:
+    """Raise TaskInvalid where JSON is not valid by a JSON Schema; what the schema refers to elsewhere is fetched by nobody."""
+    import jsonschema
+    import referencing
+    import referencing.jsonschema
+
+    try:
+        schema = json.loads(texts[-1])
+        others = [json.loads(text) for text in texts[:-1]]
+        known = referencing.Registry().with_resources(
+            (each["$id"], referencing.Resource.from_contents(each, referencing.jsonschema.DRAFT7))
+            for each in others if isinstance(each, dict) and "$id" in each
+        )  # fmt: skip
+        validator = jsonschema.validators.validator_for(schema, jsonschema.Draft7Validator)(schema, registry=known)
+        wrong = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(value)))
+    except Exception as error:  # a strange schema makes the library raise nearly anything
+        raise TaskInvalid("no_schema", f"not a JSON Schema that can be used: {error!r:.200}") from error
+    if wrong is not None:
+        raise TaskInvalid("bad_value", f"{wrong.json_path}: {wrong.message:.200}")
 
 
 def _decode_schema_id(value: bytes) -> int:

@@ -106,7 +106,7 @@ def test_options_are_what_is_asked_for(tmp_path: Path) -> None:
     about = {"by": "ann", "reason": "mended", "filter": "key:1", "policies": "ab"}
     given = parse_options({**OPTIONS, "value_file": value, "set_headers": ("a=b=c",), "removed": ("d",)})
     edited = request("edit", given, **about)
-    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None)
+    assert edited.edit == (b"\0new", {"d": None, "a": "b=c"}, None, False)
     assert (edited.action.by, edited.action.reason, edited.action.filter, edited.action.patch) == ("ann", "mended", "key:1", None)
     patched = request("patch", parse_options({**OPTIONS, "merge_patch": "{}", "set_headers": ("a=",)}), **about)
     assert (patched.action.patch, patched.edit) == (Patch({"a": ""}, "{}"), None)

@@ -13,7 +13,7 @@ from retry.__main__ import main
 from retry.errors import RetryError
 from retry.policies import policy_file
 from retry.scheduling.messages import settings
-from retry.sealing import key_ring
+from retry.sealing import key_file
 
 POLICIES = "teams: {a: {topics: [{dead_letters: a.DLT, retry_to: a}]}}"
 
@@ -63,7 +63,7 @@ WRONG = [
 def test_nothing_of_a_wrong_file_is_in_a_message(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "wrong"
     file.write_bytes(content)
-    for load in (policy_file.load, key_ring.read, lambda path: settings.read_yaml_file(str(path))):
+    for load in (policy_file.load, key_file.read, lambda path: settings.read_yaml_file(str(path))):
         with pytest.raises(RetryError) as refused:
             load(file)
         assert "hunter2" not in str(refused.value)

@@ -15,21 +15,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import action_pages, actions, api, standing_actions
+from retry.console.acting import action_pages, actions, api, running_ramps, standing_actions
+from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.rows import Freshness
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import action_records
-from retry.delay_queue.action_records import Action, Order, Tally
+from retry.delay_queue.action_records import Action, Member, Order, Tally
 from retry.delay_queue.ramp_records import Ramp
+from retry.delivery.ramp import StepCounts
 from retry.errors import TransactionAborted
 from retry.operations.act import overview
 from retry.operations.act.action_report import MEMBER_COLUMNS, MemberResult
 from retry.operations.act.audit import AuditLetter
 from retry.operations.act.choose import Chosen
+from retry.operations.act.options import KINDS
 from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import ExampleChange, Preview
 from tests.support.acting_console import ActingConsole
-from tests.support.console import NOW_MS
+from tests.support.console import NOW_MS, letter
 
 ANN = Viewer("ann", {"shop": Role.OPERATOR}, frozenset({"shop"}))
 BOB = Viewer("bob", {"shop": Role.OPERATOR, "bank": Role.VIEWER})
@@ -46,11 +49,12 @@ class Kafka:
         self.scopes: list[Any] = []
         self.orders: Counter[tuple[str, bytes | None]] = Counter()
         self.started: list[str] = []
+        self.requests: list[Any] = []
         self.standing: list[ActionOverview] = []
         self.fault: Exception | None = None
         self.starting = threading.Event()
         self.starting.set()
-        monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
+        monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
         shards = SimpleNamespace(admin=None, count=1, now_ms=lambda: NOW_MS)
         monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: shards)
         monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
@@ -60,7 +64,7 @@ class Kafka:
         monkeypatch.setattr(actions.overview, "overviews", lambda _: self.standing)
 
     def preview(self, _settings: Any, _registry: Any, request: Any, selects: Any, now_ms: int, *_: Any, **__: Any) -> Preview:
-        each = {"state": "waiting", "name": "1/orders.DLT/0/1", "value": b'{"card": 4711}'}
+        each = {"state": "waiting", "name": "1/orders.DLT/0/1", "source": None, "value": b'{"card": 4711}'}
         letters = [SimpleNamespace(team=team, **each) for team in ("shop", "bank", None)]
         self.scopes.append([letter.team for letter in letters if selects(letter)])
         chosen = Chosen(now_ms)
@@ -70,11 +74,13 @@ class Kafka:
         chosen.refused["named"] = 2
         chosen.ordered, chosen.orders = self.orders.total(), self.orders
         request = request._replace(action=msgspec.structs.replace(request.action, teams=self.teams))
-        return Preview(request, chosen, now_ms, [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)])
+        examples = [ExampleChange("1/orders.DLT/0/1", NOW_MS, "orders.retry", self.diff)]
+        return Preview(request, chosen, now_ms, examples, edited=Member(b"k", NOW_MS) if request.edit else None)
 
     def start(self, _shards: Any, request: Any, *_: Any) -> None:
         assert self.starting.wait(30)
         self.started.append(request.id.hex())
+        self.requests.append(request)
         if self.fault:
             raise self.fault
 
@@ -297,8 +303,9 @@ def test_orders_are_for_operators_of_all_its_teams(
 
 
 def test_forms_go_the_same_way_and_keep_what_was_typed_where_it_is_refused(console: ActingConsole, kafka: Kafka) -> None:
-    refused = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop", "to": "slow<b>", "reason": "mended"})
-    assert (refused.status_code, "to does not go with retry" in refused.text) == (400, True)
+    typed = {"kind": "retry", "q": "team:shop", "to": "slow<b>", "keep": "2", "reason": "mended"}
+    refused = console.ask(ANN, "POST", "/act", typed)
+    assert (refused.status_code, "keep: it is a part of letters, between 0 and 1" in refused.text) == (400, True)
     assert 'value="slow&lt;b&gt;"' in refused.text
     assert 'value="mended"' in refused.text
     begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop", "to": "", "spread": "1h", "ramp": ""})
@@ -311,6 +318,77 @@ def test_forms_go_the_same_way_and_keep_what_was_typed_where_it_is_refused(conso
     done = console.ask(ANN, "POST", f"{preview}/start", {"expect": "3"})
     assert (done.status_code, done.headers["location"]) == (303, preview.replace("/act/", "/actions/"))
     assert len(kafka.started) == 1
+
+
+def test_the_form_counts_what_its_kind_hides_as_not_given(console: ActingConsole, kafka: Kafka) -> None:
+    hidden = {"to": "slow", "has_value": "yes", "value": "new", "merge_patch": "{", "set_headers": "no colon"}
+    begun = console.ask(ANN, "POST", "/act", {"kind": "retry", "q": "team:shop", "spread": "1h", **hidden})
+    assert begun.status_code == 303, begun.text
+    parked = console.ask(ANN, "POST", "/act", {"kind": "park", "q": "team:shop", "spread": "soon", "keep": "2"})
+    assert parked.status_code == 303, parked.text
+    assert '<h1 id="blast">3 letters to park</h1>' in console.ask(ANN, "GET", parked.headers["location"]).text
+    # What the kind asks for is read as ever.
+    patch = console.ask(ANN, "POST", "/act", {"kind": "patch", "q": "team:shop", "set_headers": "no colon"})
+    assert (patch.status_code, "is not `name: value`" in patch.text) == (400, True)
+
+
+def test_every_field_of_the_form_is_of_a_kind_or_of_all(console: ActingConsole, kafka: Kafka) -> None:
+    page = console.ask(ANN, "GET", "/act?q=team:shop").text
+    parts = {name: set(kinds.split()) for kinds, name in re.findall(r'data-kinds="([^"]+)"[^>]*>\s*<label for="(\w+)"', page)}
+    assert parts["to"] == {"redirect"}
+    assert parts["merge_patch"] == {"patch"}
+    assert all(f'id="kind-{kind}"' in page for kind in KINDS)
+
+
+@pytest.mark.parametrize(("kind", "is_red"), [("retry", False), ("park", False), ("discard", True)])
+def test_only_what_gives_letters_up_is_red(console: ActingConsole, kafka: Kafka, kind: str, is_red: bool) -> None:
+    page = console.ask(ANN, "GET", f"/act/{asked(console, kind=kind)['id']}").text
+    assert ('class="danger"' in page) == is_red
+
+
+def test_a_preview_shows_key_and_message_of_its_examples_and_how_many_more_there_are(
+    console: ActingConsole, kafka: Kafka
+) -> None:
+    kafka.letters = 23
+    preview = f"/act/{asked(console)['id']}"
+    assert "not here any more" in console.ask(ANN, "GET", preview).text
+    console.replica.rows = [letter(1, "shop", name="1/orders.DLT/0/1", key=b"order-<b>17", message="no answer for order 17")]
+    page = console.ask(ANN, "GET", preview).text
+    assert '<a href="/letters/1/orders.DLT/0/1">orders.DLT/0/1</a>' in page
+    assert "key <code>order-&lt;b&gt;17</code>" in page
+    assert "no answer for order 17" in page
+    assert '+22 more: <a href="/letters?q=team%3Ashop">' in page
+    # What is to be confirmed comes before all that may be long.
+    assert page.index("Retry 23 letters</button>") < page.index("For example") < page.index("What they have in common")
+
+
+def test_who_else_acts_on_the_letters_is_said_before_it_is_confirmed(console: ActingConsole, kafka: Kafka) -> None:
+    kafka.letters = 1_001
+    preview = f"/act/{asked(console)['id']}"
+    assert 'id="others"' not in console.ask(ANN, "GET", preview).text
+    ramp = Ramp(0.9, [1, 2], 10, 20)
+    kafka.standing = [
+        beside("0d", "patch", ["shop"], filter="exception:<b>"), beside("0a", "retry", ["shop"], ramp=ramp),
+        beside("0b", "discard", ["bank"]), beside("0c", "park", ["bank", "shop"], filter="all:secret"),
+        beside("0e", "park", ["shop"])._replace(left=[]),
+    ]  # fmt: skip
+    page = console.ask(ANN, "GET", preview).text
+    told = page[page.index('id="others"') : page.index("Type the number of letters: 1,001")]
+    assert "Others act on letters of the same teams now" in told
+    assert re.findall(r'href="/actions/(\w+)"', told) == ["0a" * 8, "0d" * 8]
+    assert "step 1 of 2: <strong>with the same filter</strong>" in told
+    assert "<code>exception:&lt;b&gt;</code>" in told
+    assert "1 that you may not see, as it is about letters of other teams, too" in told
+    assert "secret" not in page
+    kafka.standing = []
+    assert 'id="others"' not in console.ask(ANN, "GET", preview).text
+
+
+def beside(number: str, kind: str, teams: list[str], **fields: Any) -> ActionOverview:
+    """An action of bob's that runs, with the filter that Ann asks for unless another one is given."""
+    action = msgspec.structs.replace(Action(kind, "bob", NOW_MS, [1], 3, filter=ASKED["filter"]), teams=teams, **fields)
+    steps = [StepCounts(size) for size in action.ramp.steps] if action.ramp else []
+    return standing(number * 8, teams, steps=steps)._replace(action=action)
 
 
 def test_what_is_selected_on_another_page_comes_into_the_form(console: ActingConsole, kafka: Kafka) -> None:
@@ -341,11 +419,62 @@ def test_a_held_action_says_why_and_what_each_step_has_come_to(console: ActingCo
     assert "&lt;b&gt;worker&lt;/b&gt;" in page
     assert "step 1 of 2: too few recover" in page
     assert re.findall(r'form="orders" formaction="/actions/00000000000000aa/(\w+)"', page) == ["resume", "cancel"]
-    assert "orders" not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
+    assert '"orders"' not in console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/actions/00000000000000aa").text
     assert console.ask(EVE, "GET", "/actions/00000000000000aa").status_code == 404
     assert "00000000000000aa" in console.ask(ANN, "GET", "/actions").text
     assert "00000000000000aa" not in console.ask(EVE, "GET", "/actions").text
     assert console.ask(ANN, "GET", "/actions?after=00000000000000bb").status_code == 409
+
+
+def test_an_action_says_what_became_of_its_letters_by_step_with_a_link_to_those_that_failed_again(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = (SentOutcome(1, 0, 0), SentOutcome(1_813, 3, 12))
+    outcome = ActionOutcome(SentOutcome(1_814, 3, 12), steps)
+    monkeypatch.setattr(console.replica, "load_outcome", lambda _about: outcome)
+    kafka.standing = [beside("0a", "retry", ["shop"], members=2_000, ramp=Ramp(0.9, [1, 1_999], 10, 20))]
+    page = console.ask(ANN, "GET", f"/actions/{'0a' * 8}").text
+    told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page[page.index('id="outcome">') :])).removeprefix('id="outcome">')
+    assert told.startswith("1,799 recovered, 3 failed again, 12 not known yet, 186 not sent yet. Hold Cancel Why")
+    assert f'<a href="/letters?q=failed-again%3A{"0a" * 8}">3 failed again</a>' in page
+    cells = re.findall(r'<td class="n">([^<]*)</td>', page)
+    assert cells[:5] == ["1", "0", "0", "0", "1"]
+    assert cells[6:9] == ["1,798", "3", "12"]
+    answered = console.ask(ANN, "GET", f"/api/actions/{'0a' * 8}").json()["outcome"]
+    assert {**answered, "steps": answered["steps"][1]} == {
+        "sent": 1_814, "failed_again": 3, "not_known_yet": 12, "recovered": 1_799,
+        "steps": {"sent": 1_813, "failed_again": 3, "not_known_yet": 12, "recovered": 1_798},
+    }  # fmt: skip
+    # After a discard nothing is sent that might recover.
+    kafka.standing = [beside("0b", "discard", ["shop"])]
+    assert "0 of 3</strong> done" in console.ask(ANN, "GET", f"/actions/{'0b' * 8}").text
+    assert console.ask(ANN, "GET", f"/api/actions/{'0b' * 8}").json()["outcome"] is None
+
+
+def test_every_page_shows_ramps_that_are_not_done_to_who_may_see_them(
+    console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_ramps, "FRESH_S", 0)
+    ramp = Ramp(0.9, [1, 2], 10, 20)
+    kafka.standing = [
+        beside("0a", "retry", ["shop"], ramp=ramp), beside("0b", "redirect", ["shop"], ramp=ramp)._replace(held=Order("w", 1)),
+        beside("0c", "retry", ["bank"], ramp=ramp), beside("0d", "retry", ["shop"], ramp=ramp)._replace(left=[]),
+        beside("0e", "discard", ["shop"]),
+    ]  # fmt: skip
+    line = lambda html: html[html.index('<div id="ramps"') : html.index('<main id="main"')]  # noqa: E731
+    for path in ("/letters", "/failures", "/audit", "/act", "/nowhere"):
+        shown = line(console.ask(ANN, "GET", path).text)
+        buttons = re.findall(r'formaction="/actions/(\w+)/(\w+)"', shown)
+        assert buttons == [("0a" * 8, "hold"), ("0b" * 8, "resume")]
+        assert "step 1 of 2. <strong>0 recovered, 0 failed again, 0 not known yet.</strong>" in shown
+        assert "0c" * 8 not in shown
+    looks = line(console.ask(Viewer("vic", {"shop": Role.VIEWER}), "GET", "/letters").text)
+    assert ("0a" * 8 in looks, "<button" in looks) == (True, False)
+    # The same goes to pages that are open already.
+    fresh = console.console.live._parts["ramps"](ANN.sight(), "")
+    assert ("0a" * 8 in fresh, "0c" * 8 in fresh) == (True, False)
+    kafka.standing = []
+    assert console.console.live._parts["ramps"](ANN.sight(), "").strip() == ""
 
 
 def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(console: ActingConsole) -> None:
@@ -360,7 +489,8 @@ def test_what_can_be_ordered_comes_and_goes_with_the_part_that_is_kept_fresh(con
     tally = action_records.tally_key(bytes.fromhex(action_id))
     console.replica.control_records = [{head: action_records.encode(action), tally: action_records.encode(Tally(3))}]
     assert orders(fresh(ANN)) == ["undo"]
-    assert all("It can be undone until 2026-09-21 14:23:20 UTC" in fresh(each) for each in (ANN, looks))
+    words = lambda html: re.sub(r"<[^>]+>", "", html)  # noqa: E731
+    assert all("It can be undone until 2026-09-21 14:23:20 UTC" in words(fresh(each)) for each in (ANN, looks))
     console.now_ms += 600_001
     assert ("Undo" in fresh(ANN), "undone" in fresh(ANN)) == (False, False)
 

@@ -142,8 +142,8 @@ def test_what_became_of_retries_is_told_by_attempt(replica: GivenReplica) -> Non
     hour = sent_ms // HOUR_MS
     recovered = "UPDATE outcome_hours SET sent = 5, came_back = 2 WHERE cell = ? AND hour = ?"
     replica.connection.execute(recovered, (cells[1], NOW_MS // HOUR_MS))
-    replica.connection.execute("INSERT INTO outcome_slots VALUES (?, ?, 4, 1)", (cells[2], hour * 360))
-    assert details(replica, KIND).recovery == (Recovery(1, 5, 2, 0), Recovery(2, 0, 0, 4))
+    replica.connection.execute("INSERT INTO outcome_slots VALUES (?, ?, 4, 1, ?)", (cells[2], hour * 360, sent_ms))
+    assert details(replica, KIND).recovery == (Recovery(1, 5, 2, 0), Recovery(2, 1, 1, 3))
     assert details(replica, KIND, scope=frozenset({"orders"})).recovery == ()
 
 

@@ -14,7 +14,9 @@ from starlette.testclient import TestClient
 
 from retry.console import server as acting
 from retry.console.acting import action_pages, actions, api, other_entries, standing_actions
+from retry.console.folding.notes import FailingTarget, Told
 from retry.console.reading import lists
+from retry.console.reading.told import ToldEvent
 from retry.console.rows import AuditRow, Freshness
 from retry.console.web.guard import guard_route
 from retry.console.web.rights import ANY_FIELD, Role, make_token, read_roles
@@ -29,7 +31,7 @@ from retry.record import Headers
 from retry.telemetry.call_records import Called, to_json
 from retry.testing.kafka import MemoryRecord
 from tests.support.acting_console import ActingReplica
-from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, served
+from tests.support.console import NOW_MS, ORIGIN, Served, csrf_of, group, letter, record, served, settings_with_rules
 
 # What is in no page of a viewer of payments.
 FOREIGN = "zz-foreign"
@@ -44,9 +46,14 @@ teams:
   {FOREIGN}: {{topics: [{{dead_letters: {FOREIGN}.DLT, retry_to: {FOREIGN}.retry, park_to: {FOREIGN}.parked}}]}}
 tasks: {{topics: [definitions], allowed_targets: [{FOREIGN}.due]}}
 """
+_RULES = f"""
+targets: {{payments-chat: {{apprise: /a}}, {FOREIGN}-chat: {{apprise: /b}}}}
+rules: [{{to: payments-chat, teams: [payments]}}, {{to: {FOREIGN}-chat, teams: [{FOREIGN}]}}]
+"""
 # Of endpoints that want more than who asks.
 _FORMS = {
     "/failures/{id}/merge": {"group": "f00d"}, "/failures/{id}/split": {"by": "topic"}, "/failures/{id}/undo": {"change": "c1"},
+    "/failures/{id}/apart": {"group": "f00d"},
 }  # fmt: skip
 _ASKED = {"/letters/complete": f"?q=team:{FOREIGN[:4]}", "/policies/explain": f"?topic={FOREIGN}.DLT"}
 # What names no team whatever there is, or asks brokers; what is counted there is looked at below.
@@ -70,7 +77,13 @@ def console() -> Served:
     head = action_records.head_key(bytes.fromhex(_IDS["id"])), action_records.encode(action)
     replica.control_records = [dict([head, pause])]
     replica.notes.standing[_IDS["id"]] = [("c1", FOREIGN, FOREIGN, 1)]
-    made = served(replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes])
+    told = Told(NOW_MS, f"New failure: {FOREIGN}", f"/failures/{_IDS['id']}")
+    replica.told.told[ToldEvent(f"{FOREIGN}-chat", "new_failure/1")] = told
+    replica.told.failing[f"{FOREIGN}-chat"] = FailingTarget(NOW_MS, FOREIGN)
+    made = served(
+        replica, tokens="\n".join(line for _, line in _MADE.values()), more=[acting.build_acting_routes],
+        settings=settings_with_rules(_RULES),
+    )  # fmt: skip
     policies = policy_file(_POLICIES, "policies.yaml")
     made.console.registry = lambda: policies
     made.console.clock_ms = lambda: NOW_MS
@@ -81,7 +94,7 @@ def console() -> Served:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the changelog has, is what the replica has; what is asked of it is done."""
     standing = SimpleNamespace(admin=None, list_records=lists.CopiedControls(console().replica.controls()).list_records)
-    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.0)
+    monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: standing)
     for module in (action_pages, api):
         monkeypatch.setattr(module, "list_member_results", lambda *_: iter([]))
@@ -343,7 +356,8 @@ def test_what_is_named_of_another_team_is_as_what_nobody_has(
         place = "params" if method != "POST" else "json" if path.startswith("/api/") else "data"
         own = {"Origin": ORIGIN, "X-CSRF": token_of(role)}
         answer = signed_in(role).request(method, path, headers=own, **{place: given})  # type: ignore[arg-type]
-        return answer.status_code, answer.text.replace(of, "")
+        # The token of forms is written otherwise on each page.
+        return answer.status_code, answer.text.replace(of, "").replace(csrf_of(answer.text) or of, "")
 
     status, text = ask(FOREIGN)
     assert (status, text) == ask("zz-nobody")

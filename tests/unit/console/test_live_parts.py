@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from retry.console.rows import Scope
+from retry.console.rows import Freshness, Scope
 from retry.console.web import live
 from retry.console.web.rights import Granted, Role, Sight, make_token
 from retry.errors import RebuildInProgress
-from tests.support.console import ORIGIN, Served, served
+from tests.support.console import NOW_MS, ORIGIN, Served, served
 from tests.support.open_page import DEADLINE_S, looking, run
 
 PAYMENTS, LINE_P = make_token("ada", Granted({"payments": Role.VIEWER}))
@@ -174,3 +174,22 @@ def test_what_is_no_part_is_refused(query: str) -> None:
     browser = made.browser()
     browser.post("/sign-in", data={"token": PAYMENTS}, headers={"Origin": ORIGIN})
     assert browser.get(f"/live?{query}").status_code in (400, 404)
+
+
+def test_a_page_is_at_least_as_fresh_as_it_says_also_where_more_is_read_while_its_part_is_made() -> None:
+    part = Counter()
+    made = console(part, every_s=60.0)
+    made.replica.state = Freshness("live", 1.0, NOW_MS, 7)
+
+    def render(sight: Sight, argument: str) -> str:
+        made.replica.state = Freshness("live", 1.0, NOW_MS + 1_000, 0)
+        return part.render(sight, argument)
+
+    made.console.live.register("count", render)
+
+    async def test() -> None:
+        async with looking(made, cookie_of(made, PAYMENTS)) as stream:
+            await stream.until(lambda text: 'hx-target="#freshness"' in text)
+            assert "7 offsets behind" in stream.text
+
+    run(test())

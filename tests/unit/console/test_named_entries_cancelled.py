@@ -143,7 +143,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActingConsole]:
     found = SimpleNamespace(entry=entry, team="schedules")
     payloads: Any = SimpleNamespace(find_letter=lambda _scope, wanted: found if wanted == name else None)
     made.replica.payloads = payloads
-    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
+    monkeypatch.setattr(standing_actions, "await_shown", lambda _holds: None)
     monkeypatch.setattr(type(made.console), "cluster", lambda _: SimpleNamespace(admin=None))
     described = SimpleNamespace(partitions=SHARDS)
     monkeypatch.setattr(named_pages.topics, "describe", lambda _, names: dict.fromkeys(names, described))

@@ -1,4 +1,4 @@
-"""What the replica says is new: kinds that were not there before, with however few letters, and resolved ones that fail again."""
+"""What there is to tell, as the replica knows it: new failures, resolved ones that fail again, late and fading letters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from retry import clock
 from retry.console.folding import notes
 from retry.console.folding.notes import RESOLVED, Resolved
-from retry.console.folding.regrouping import CHANGE, Change
-from retry.console.reading import groups
-from retry.console.reading.groups import GroupsCursor, Kind
+from retry.console.reading import group_states, standing
+from retry.console.reading.group_states import FailureTimes
+from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.told import ToldEvent, ToldEvents
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause
 from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
 
 DAY_MS = 86_400_000
@@ -24,49 +26,83 @@ def replica(tmp_path: Path) -> GivenReplica:
     return made
 
 
-def since(replica: GivenReplica, seen: GroupsCursor) -> tuple[GroupsCursor, list[Kind]]:
+def since(replica: GivenReplica, since_ms: int = 0) -> dict[str, FailureTimes]:
     with replica.readers.reading(0.0) as connection:
-        return groups.find_new_kinds(connection, replica.file.id, seen)
+        times = group_states.read_times(connection, None)
+    return {group: each for group, each in times.items() if (each.first_ms or 0) >= since_ms}
 
 
 def note(replica: GivenReplica, key: str, record: notes.Record | None) -> None:
     replica.fold(OWN.notes, (key.encode(), None if record is None else notes.encode_note(record)))
 
 
-def test_only_what_came_since_is_looked_at_and_all_of_another_file(replica: GivenReplica, tmp_path: Path) -> None:
+def test_kinds_are_new_by_when_they_failed_first(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, *(entry(n, headers=failure("a.A")) for n in range(9)))
-    seen, kinds = since(replica, GroupsCursor())
-    (first,) = kinds
-    assert since(replica, seen) == (seen, [])
-    replica.fold(OWN.changelog, entry(10, headers=failure("a.A")), entry(11, headers=failure("b.B")))
-    note(replica, f"{CHANGE}1", Change((first.fingerprint,), "ann", 1, by_what="topic"))
-    seen, kinds = since(replica, seen)
-    assert [kind.fingerprint == first.fingerprint for kind in kinds] == [False], "a part of a split is no new kind"
-    other = GivenReplica(tmp_path / "other")
-    other.finish()
-    other.fold(OWN.changelog, entry(1, headers=failure("a.A")))
-    assert since(other, seen)[1] == [first]
+    ((group, times),) = since(replica).items()
+    assert times.first_ms is not None
+    assert since(replica, times.first_ms) == {group: times}
+    assert since(replica, times.first_ms + 1) == {}
 
 
-def test_no_number_is_used_again(replica: GivenReplica, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, value = entry(1, headers=failure("a.A"))
-    replica.fold(OWN.changelog, (key, value))
-    seen, _ = since(replica, GroupsCursor())
-    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS + 40 * DAY_MS)
-    monkeypatch.setattr("retry.console.folding.folds._PRUNE_EVERY", 1)
-    replica.fold(OWN.changelog, (key, None))
-    assert replica.connection.execute("SELECT count(*) FROM cells").fetchone() == (0,)
-    replica.fold(OWN.changelog, entry(2, headers=failure("b.B")))
-    assert len(since(replica, seen)[1]) == 1
+def test_letters_are_overdue_by_team_unless_somebody_paused_them(replica: GivenReplica) -> None:
+    def overdue(before_ms: int) -> list[OverdueLetters]:
+        with replica.readers.reading(0.0) as connection:
+            return standing.list_overdue(connection, before_ms, NOW_MS)
+
+    def pause(scope: str, name: str) -> None:
+        pause = Pause(NOW_MS - 1, "ann", None, "migration")
+        replica.fold(OWN.changelog, (control_records.pause_key(scope, name), control_records.encode(pause)))
+
+    replica.fold(OWN.changelog, *(entry(n, headers=failure("a.A")) for n in range(3)))
+    with replica.readers.reading(0.0) as connection:
+        (due_ms, team, topic), *_ = connection.execute(
+            "SELECT min(due_ms), team, topic FROM letters JOIN cells ON cells.id = cell WHERE state = 'waiting'"
+        ).fetchall()
+    assert overdue(due_ms - 60_000) == []
+    assert overdue(due_ms + 120_000) == [OverdueLetters(team or "", 3, due_ms)]
+    pause("topic", topic)
+    assert overdue(due_ms + 120_000) == []
+
+
+def test_parked_letters_are_near_the_end_of_retention_and_discarded_ones_are_not(replica: GivenReplica) -> None:
+    for topic in (OWN.parked, OWN.discarded):
+        replica.fold(topic, (b"k", b"v", [("retry-source", b"orders.DLT/0/1"), ("retry-team", b"shop")]))
+    with replica.readers.reading(0.0) as connection:
+        ((team, failed_ms),) = connection.execute(
+            "SELECT team, failed_ms FROM letters JOIN cells ON cells.id = cell WHERE state = 'parked'"
+        ).fetchall()
+        kept = dict.fromkeys((OWN.parked, OWN.discarded), 3 * DAY_MS)
+        assert standing.list_fading(connection, kept, failed_ms + DAY_MS) == []
+        assert standing.list_fading(connection, kept, failed_ms + 2 * DAY_MS + 1) == [FadingLetters(team or "", OWN.parked, 1)]
+
+
+def test_what_was_told_is_folded_and_taken_back(replica: GivenReplica) -> None:
+    told = ToldEvents(
+        lambda records: [note(replica, key, record) for key, record in records.items()] and None,
+        lambda: replica.readers.reading(0.0),
+    )  # fmt: skip
+    event, other = ToldEvent("shop-chat", "near_retention/shop.parked/shop"), ToldEvent("pager", "new_failure/aa")
+    told.write_told({event: notes.Told(5, "New failure: shop", "/failures/aa"), other: notes.Told(6)})
+    told.write_beginnings({"f00d": notes.Telling(1, ("failed_again/aa/5",))})
+    told.write_failing("pager", notes.FailingTarget(7, "said 500"))
+    assert told.list_told() == {event: notes.Told(5, "New failure: shop", "/failures/aa"), other: notes.Told(6)}
+    assert told.list_beginnings() == {"f00d": notes.Telling(1, ("failed_again/aa/5",))}
+    assert told.list_failing() == {"pager": notes.FailingTarget(7, "said 500")}
+    told.write_told({event: None})
+    told.write_failing("pager", None)
+    assert (list(told.list_told()), told.list_failing()) == ([other], {})
+    before = replica.unreadable
+    replica.fold(OWN.notes, (b"told/pager/x", b"junk"))
+    assert (list(told.list_told()), replica.unreadable - before) == ([other], 1)
 
 
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
     def reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
-            return groups.find_reopened(connection)
+            return group_states.read_resolutions(connection).failed_later
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
-    ((_, group),) = since(replica, GroupsCursor())[1]
+    (group,) = since(replica)
     assert reopened() == {}
     note(replica, RESOLVED + group, Resolved("ann", NOW_MS + 1))
     note(replica, f"{RESOLVED}unknown", Resolved("ann", 1))

@@ -13,6 +13,7 @@ from retry.console.acting import pauses, standing_actions
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
+from retry.errors import RebuildInProgress
 from retry.policies.policy_file import parse as policy_file
 from tests.support.acting_console import POLICIES, ActingConsole
 from tests.support.console import NOW_MS
@@ -32,14 +33,61 @@ def console() -> Iterator[ActingConsole]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What is asked of the shards."""
+def asked(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What is asked of the shards, which the replica has when it is looked at for the third time."""
     told: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.1)
+    monkeypatch.setattr(standing_actions, "_POLL_S", 0.0)
     monkeypatch.setattr(standing_actions, "load_shard_numbers", lambda _: SimpleNamespace())
-    monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: told.append((scope, name, pause)))
-    monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: told.append((scope, name, None)))
+    rows, unread = dict(console.replica.control_records[0]), list[list[Any]]()
+
+    def ask(scope: str, name: str, pause: Pause | None) -> None:
+        told.append((scope, name, pause))
+        unread.append([2, control_records.pause_key(scope, name), None if pause is None else control_records.encode(pause)])
+
+    def read() -> list[dict[bytes, bytes]]:
+        for each in unread:
+            each[0] -= 1
+        while unread and unread[0][0] < 0:
+            _, key, value = unread.pop(0)
+            rows.pop(key, None) if value is None else rows.update({key: value})
+        return [rows]
+
+    monkeypatch.setattr(console.replica, "controls", read)
+    monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: ask(scope, name, pause))
+    monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: ask(scope, name, None))
     return told
+
+
+def test_who_has_paused_or_resumed_sees_so_at_once(console: ActingConsole, asked: list[Any]) -> None:
+    shown = lambda: [(each["name"], each["reason"]) for each in console.ask(SHOP, "GET", "/api/pauses").json()["pauses"]]  # noqa: E731
+    for reason in ("the bank is away", "and it stays away"):
+        done = console.ask(SHOP, "POST", "/api/pauses", json={"scope": "team", "name": "shop", "reason": reason})
+        assert (done.status_code, shown()) == (201, [("shop", reason)]), "also where a pause of the same stood before"
+    assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 204
+    assert shown() == []
+    assert len(asked) == 3
+
+
+def test_where_that_takes_too_long_the_answer_says_that_it_is_done_and_not_shown(
+    console: ActingConsole, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing_actions, "WITHIN_S", 0.01)
+    monkeypatch.setattr(console.replica, "controls", lambda: [{}])
+    late = console.ask(SHOP, "POST", "/api/pauses", json={"scope": "team", "name": "shop"})
+    told = "it is done, and this console does not show it yet"
+    assert (late.status_code, late.headers["content-type"]) == (202, "application/problem+json")
+    assert late.json()["detail"].startswith(told)
+    page = console.ask(SHOP, "POST", "/pauses", {"scope": "team", "name": "shop"})
+    assert (page.status_code, told in page.text, len(asked)) == (202, True, 2)
+    standing = {control_records.pause_key("team", "shop"): control_records.encode(Pause(NOW_MS, "why"))}
+    monkeypatch.setattr(console.replica, "controls", lambda: [standing])
+    assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
+
+    def is_rebuilt() -> None:
+        raise RebuildInProgress(0.5)
+
+    monkeypatch.setattr(console.replica, "controls", is_rebuilt)
+    assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -115,7 +163,7 @@ def test_a_pause_is_shown_to_those_whose_deliveries_it_holds_back(console: Actin
 
 def test_a_pause_is_resumed_from_its_row_by_who_may(console: ActingConsole, asked: list[Any]) -> None:
     why = control_records.encode(Pause(NOW_MS, "why"))
-    console.replica.control_records = [{control_records.pause_key(*named): why for named in NAMED}]
+    console.replica.controls()[0].update({control_records.pause_key(*named): why for named in NAMED})
     offered = lambda html: set(re.findall(r'name="paused" value="([^"]+)"', html))  # noqa: E731
     own, every = {"team/shop", "topic/orders.DLT", "target/orders.retry"}, {"/".join(each) for each in NAMED}
     for viewer, may in ((SHOP, own), (BANK, set()), (LOOKS, set()), (BOTH, own | {"target/slow"}), (ALL, every)):

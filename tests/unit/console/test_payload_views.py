@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retry.console.web.payload_views import WHOLE_BYTES_MAX, shape, views
+from retry.scheduling.tasks.framed_values import DecodedValue
 
 _PLAIN = st.none() | st.booleans() | st.integers() | st.text(min_size=1)
 _JSON = st.recursive(_PLAIN, lambda of: st.lists(of) | st.dictionaries(st.just("name"), of))
@@ -47,7 +48,7 @@ def test_a_value_is_read_as_json_text_and_hex() -> None:
 
 
 def test_a_framed_value_is_read_by_its_schema_first() -> None:
-    assert [view.name for view in views(b"\0\0\0\0\1\2a", b'{"id": "a"}')] == ["Avro", "Text", "Hex"]
+    assert [view.name for view in views(b"\0\0\0\0\1\2a", DecodedValue("Avro", 1, b'{"id": "a"}'))] == ["Avro", "Text", "Hex"]
 
 
 def test_broken_text_is_made_visible() -> None:

@@ -64,7 +64,7 @@ def select_names(replica: GivenReplica, letters: list[FoundLetter], text: str) -
     with replica.readers.reading(0.0) as connection:
         grouping = Regrouping.read_notes(connection)
 
-    def in_group(group: str) -> predicate.Predicate:
+    def in_group(_field: str, group: str) -> predicate.Predicate:
         is_in = grouping.in_group(group)
         return lambda letter: is_in(FoundFailure(letter))
 

@@ -17,8 +17,9 @@ from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import groups, lists
 from retry.console.reading import letters as reading_letters
 from retry.console.reading.group_details import PERIODS, DetailsQuery, GroupDetails
+from retry.console.reading.group_list import OPEN, GroupsQuery
 from retry.console.reading.now import NowQuery
-from retry.console.rows import Group, Now, Scope
+from retry.console.rows import FailureState, Group, Now, Scope
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.delay_queue.control_records import Pause, encode, pause_key
@@ -87,8 +88,8 @@ def now(replica: GivenReplica, scope: Scope = None) -> Now:
         return NowQuery(connection, scope, Registry(), {}, NOW_MS).load_now([(0, 5, 5)])
 
 
-def ids(replica: GivenReplica, scope: Scope = None, *, resolved: bool = False) -> dict[str, int]:
-    return {group.id: group.count for group in replica.groups(scope=scope, resolved=resolved)}
+def ids(replica: GivenReplica, scope: Scope = None, *, show: str = OPEN) -> dict[str, int]:
+    return {group.id: group.count for group in replica.groups(scope=scope, show=show)}
 
 
 @pytest.fixture
@@ -180,11 +181,11 @@ def test_top_frames_are_those_of_the_last_cause_wherever_they_begin(trace: str, 
 def test_a_resolved_group_is_opened_again_by_a_later_failure(replica: GivenReplica, three: tuple[str, str, str]) -> None:
     note(replica, RESOLVED + three[1], Resolved("ann", NOW_MS + 1))
     assert set(ids(replica)) == {three[0], three[2]}
-    assert ids(replica, resolved=True) == {three[1]: 2}
+    assert ids(replica, show=FailureState.RESOLVED) == {three[1]: 2}
     assert one(replica, three[1]).resolved_at_ms == NOW_MS + 1
     key, envelope = entry(77, headers=failure("b.B"))
     replica.fold(OWN.changelog, (key, envelope))
-    assert ids(replica, resolved=True) == {three[1]: 3}, "it failed before it was resolved"
+    assert ids(replica, show=FailureState.RESOLVED) == {three[1]: 3}, "it failed before it was resolved"
     note(replica, RESOLVED + three[1], Resolved("ann", NOW_MS - 1_800_000_000_000))
     assert three[1] in ids(replica)
     note(replica, RESOLVED + three[1], None)
@@ -222,8 +223,7 @@ def test_pages_of_groups_follow_each_other(replica: GivenReplica) -> None:
     replica.fold(OWN.changelog, *(entry(n, headers=failure(f"a.E{n % 7}x")) for n in range(20)))
     whole, found, after = [group.id for group in replica.groups()], list[str](), None
     while True:
-        with replica.readers.reading(0.0) as connection:
-            page = groups.list_groups(connection, replica.file.id, None, EVERYTHING, after, 2, NOW_MS, resolved=False)
+        page = replica.group_page(GroupsQuery(None, EVERYTHING, after=after, limit=2))
         found += [group.id for group in page.rows]
         if (after := page.after) is None:
             break

@@ -123,14 +123,14 @@ def test_what_operators_decide_is_no_failure_and_takes_no_retry_away(replica: Gi
         assert connection.execute("SELECT sum(failed), count(DISTINCT cell) FROM outcome_hours").fetchone() == (1, 1)
 
 
-def test_what_was_sent_is_known_once_its_group_has_passed_it_and_the_settle_time_is_over(replica: GivenReplica) -> None:
+def test_what_was_sent_has_recovered_so_far_once_its_group_has_committed_past_it(replica: GivenReplica) -> None:
     replica.fold(OWN.outcomes, sample(SENT_MS - 20_000, SENT_MS - 10_000), FIRST.told())
     replica.fold(OWN.changelog, FIRST.waits(), FIRST.leaves(), at_ms=SENT_MS)
     assert recovery(replica) == [(1, 0, 0, 1)], "half an hour has gone by, and the group has not passed it"
-    passed_ms = NOW_MS - SETTLE_MS + 5_000
-    replica.fold(OWN.outcomes, sample(SENT_MS + 20_000, passed_ms))
-    assert recovery(replica) == [(1, 0, 0, 1)]
-    assert recovery(replica, passed_ms + SETTLE_MS) == [(1, 1, 0, 0)]
+    replica.fold(OWN.outcomes, sample(SENT_MS - 1, NOW_MS))
+    assert recovery(replica) == [(1, 0, 0, 1)], "a millisecond is missing"
+    replica.fold(OWN.outcomes, sample(SENT_MS, NOW_MS))
+    assert recovery(replica) == [(1, 1, 0, 0)], "no settle time is waited for"
     with replica.readers.reading(0.0) as connection:
         group = groups.find_group(connection, None, "f00df00df00df00d", NOW_MS)
         assert group is not None and (group.sent, group.came_back, group.pending) == (1, 0, 0)
@@ -143,8 +143,24 @@ def test_where_no_sample_tells_of_a_group_silence_since_the_retry_was_sent_is_en
     replica.fold(OWN.outcomes, sample(0, 1), FIRST.told(group=group))
     replica.fold(OWN.changelog, FIRST.waits(), FIRST.leaves(), at_ms=NOW_MS - 1_000)
     assert recovery(replica) == [(1, 0, 0, 1)], "it was sent a second ago"
-    assert recovery(replica, NOW_MS + SETTLE_MS - 1) == [(1, 0, 0, 1)], "ten seconds are known together"
-    assert recovery(replica, NOW_MS + SETTLE_MS) == [(1, 1, 0, 0)]
+    assert recovery(replica, NOW_MS - 1_000 + SETTLE_MS - 1) == [(1, 0, 0, 1)]
+    assert recovery(replica, NOW_MS - 1_000 + SETTLE_MS) == [(1, 1, 0, 0)]
+
+
+def test_what_failed_again_is_known_at_once_and_the_rest_when_its_group_has_committed(replica: GivenReplica) -> None:
+    behind = sample(SENT_MS - 1, SENT_MS)
+    replica.fold(OWN.outcomes, behind, *(letter.told() for letter in LETTERS))
+    replica.fold(OWN.changelog, *(letter.waits() for letter in LETTERS))
+    replica.fold(OWN.changelog, *(letter.leaves() for letter in LETTERS), at_ms=SENT_MS)
+    replica.fold(OWN.outcomes, Letter(10, FIRST.lineage, 2).told())
+    assert recovery(replica) == [(1, 1, 1, 3)], "the group has committed nothing of it, and one came back"
+    replica.fold(OWN.outcomes, sample(SENT_MS, NOW_MS))
+    assert recovery(replica) == [(1, 4, 1, 0)]
+    replica.fold(OWN.outcomes, Letter(11, LETTERS[1].lineage, 2).told())
+    with replica.readers.reading(0.0) as connection:
+        group = groups.find_group(connection, None, "f00df00df00df00d", NOW_MS)
+        assert group is not None and (group.sent, group.came_back, group.pending) == (4, 2, 0), "not yet moved to its hour"
+    assert recovery(replica) == [(1, 4, 2, 0)]
 
 
 def test_what_fails_again_came_back_however_it_fails_and_however_late(replica: GivenReplica) -> None:

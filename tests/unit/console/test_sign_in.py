@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from retry.console import server as acting
 from retry.console.web.oidc import RolesOfClaims
 from retry.console.web.rights import Granted, Role, Viewer, make_token
-from retry.console.web.sign_in import Sessions
+from retry.console.web.sessions import Sessions
 from retry.errors import SettingsInvalid
 from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, served
 

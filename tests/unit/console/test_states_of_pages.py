@@ -7,6 +7,7 @@ import pytest
 from retry.console import server as acting
 from retry.console.acting import named_pages
 from retry.console.acting.other_entries import Answer
+from retry.console.reading.group_list import GroupPage
 from retry.console.reading.replica import Replica
 from retry.console.rows import Freshness, Page
 from retry.console.web.app import NAV
@@ -60,7 +61,7 @@ def test_a_page_that_is_behind_is_not_called_live_and_acting_warns(remaining_ms:
 def test_a_list_that_is_not_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = FakeReplica([letter()], [group()])
     for rows, count in (([group()], 1), ([], 0)):
-        partial = Page(rows, None, count, True, None, True)
+        partial = GroupPage(rows, None, count, True, None, True)
         monkeypatch.setattr(replica, "list_groups", lambda *_, partial=partial, **__: partial)
         html = shown(replica).browser().get("/failures", params={"q": "message:x"}).text
         assert ("Not all letters were looked at" in html, "Nothing matches" in html) == (True, False)

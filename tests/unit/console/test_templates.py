@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 import retry.console
+from retry.console.web.application import FOLDER
 
 TEMPLATES = sorted(Path(retry.console.__file__).parent.glob("*/templates/*.html"))
 FORBIDDEN = {
@@ -37,3 +39,9 @@ def test_every_form_that_posts_has_the_token_of_the_sign_in(template: Path) -> N
 def test_every_table_has_a_caption_or_a_name(template: Path) -> None:
     for table in re.findall(r"<table[^>]*>.*?</table>", template.read_text(), re.DOTALL):
         assert "<caption" in table or "aria-label" in table.partition(">")[0], table[:200]
+
+
+def test_every_block_of_the_style_sheet_is_closed() -> None:
+    text = (FOLDER / "console.css").read_text()
+    depths = list(accumulate((char == "{") - (char == "}") for char in text))
+    assert (min(depths), depths[-1]) == (0, 0)

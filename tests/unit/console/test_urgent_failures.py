@@ -88,7 +88,8 @@ def test_what_comes_several_times_as_often_is_growing_and_both_rates_are_told(re
 
 
 def test_a_replica_that_is_behind_does_not_take_what_it_has_not_read_for_silence(replica: GivenReplica) -> None:
-    fail(replica, A, *spread(40, NOW_MS - 20 * HOUR_MS, NOW_MS - 2 * HOUR_MS), *spread(40, NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS))
+    fail(replica, A, *spread(40, NOW_MS - 20 * HOUR_MS, NOW_MS - 2 * HOUR_MS))
+    fail(replica, A, *spread(40, NOW_MS - 2 * HOUR_MS, NOW_MS - HOUR_MS))
     ((_, rates),) = urgent(replica, as_of_ms=NOW_MS - HOUR_MS).growing
     assert rates.recent_ms == RECENT_MS, "it ends when the replica was last up to date"
 

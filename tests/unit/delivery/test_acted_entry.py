@@ -156,7 +156,7 @@ def test_no_transaction_ever_puts_and_nulls_one_key(kind: str, topic: str, due_a
 def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() -> None:
     key, entry = letter()
     forged = msgspec.structs.replace(entry, value=b"v2", headers=[("trace", b"2"), (names.ATTEMPT, b"99")])
-    edit = Member(key, 0, hash_envelope(packed(entry)), packed(forged))
+    edit = Member(key, entry_keys.due_at_ms(key) + 1, hash_envelope(packed(entry)), packed(forged))
     made = ACTIONS.act_on_entry(state(action_records.EDIT), edit, packed(entry), NOW_MS)
     assert isinstance(made, ActedLetter)
     new, anew = became(made)
@@ -165,6 +165,19 @@ def test_an_edit_keeps_the_letter_as_it_was_and_what_the_service_says_of_it() ->
     assert made.kept is not None
     assert (made.kept.destination, made.kept.value, headers(made.kept)["trace"]) == (DISCARDED, entry.value, b"1")
     assert headers(made.kept)[names.ACTION_BEFORE] == b"superseded"
+
+
+def test_an_edit_is_due_as_its_member_says_and_a_patch_only_where_it_retries() -> None:
+    key, entry = letter()
+    retried = due_time_of(acted(action_records.EDIT, key, entry, due_at_ms=NOW_MS - 7))
+    assert retried == NOW_MS - 7
+    retries = msgspec.structs.replace(HEADER_PATCH, retries=True)
+    for patch, due_at_ms in ((HEADER_PATCH, entry_keys.due_at_ms(key) + 1), (retries, NOW_MS - 7)):
+        assert due_time_of(acted(action_records.PATCH, key, entry, due_at_ms=NOW_MS - 7, patch=patch)) == due_at_ms
+
+
+def due_time_of(made: ActedLetter) -> int:
+    return entry_keys.due_at_ms(became(made)[0])
 
 
 def test_an_edit_of_something_else_does_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue import blocks, entry_keys, envelopes
+from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.delay_queue.envelopes import HEADERS_MAX, Entry
 from retry.errors import CommitInDoubt, ProducerFenced, TransactionAborted
@@ -22,6 +23,8 @@ from retry.intake.intake import Intake
 from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import CommittedOffset
 from retry.kafka.topics import TopicNames
+from retry.operations.found_letter import make_waiting_letter
+from retry.policies.registry import Registry
 from retry.record import Headers
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
@@ -377,6 +380,27 @@ def test_a_letter_that_fits_nowhere_is_parked_by_reference(limits: dict[str, int
     assert (one.header(names.SOURCE), one.header(names.ID)) == (b"orders.DLT/3/42", id_)
     assert "theirs" not in dict(one.entry.headers)
     assert len(one.envelope) < 2_000
+
+
+def test_a_reference_is_parked_at_once_and_tells_the_failure_that_it_counts_among() -> None:
+    failed: Headers = [
+        ("kafka_dlt-exception-fqcn", b"com.acme.Wrapper"), ("kafka_dlt-exception-cause-fqcn", b"com.acme.GatewayTimeout"),
+        ("kafka_dlt-exception-message", b"no answer for order 17"), ("kafka_dlt-original-consumer-group", b"billing"),
+        ("kafka_dlt-exception-stacktrace", b"com.acme.GatewayTimeout: no answer\n" + b"\tat com.acme.A.b(A.java:1)\n" * 5_000),
+    ]  # fmt: skip
+    small, large = (prepare(record(*failed, value=value), bytes_max={"changelog": 500_000}) for value in (b"x", b"x" * 600_000))
+    assert (small.parked, large.parked, large.entry.value) == ("", "too_large", None)
+    assert large.header(names.DUE_MS) == b"%d" % NOW_MS, "it does not wait for the retry that it never gets"
+    assert small.header(names.DUE_MS) > large.header(names.DUE_MS)
+    assert all(name in names.OURS for name, _ in large.entry.headers), "older workers know a reference by that"
+    where = Source(NOW_MS, "orders.DLT", 3, 42)
+    whole, told = (make_waiting_letter(where, one.entry, Registry(), "") for one in (small, large))
+    assert (told.failure.exception, told.failure.cause) == ("com.acme.Wrapper", "com.acme.GatewayTimeout")
+    assert (told.failure.message, told.failure.consumer_group) == (whole.failure.message, "billing")
+    assert told.fingerprint == whole.fingerprint is not None
+    failed[2] = ("kafka_dlt-exception-message", b"m" * 3_000)
+    narrow = prepare(record(*failed, value=b"x" * 9_000), bytes_max={"changelog": 2_000})
+    assert (narrow.parked, names.PARKED_FAULT in dict(narrow.entry.headers)) == ("too_large", False), "nothing is left of that"
 
 
 @pytest.mark.parametrize(("size", "kept_key"), [(1_024, True), (1_025, False)])

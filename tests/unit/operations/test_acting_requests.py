@@ -140,6 +140,13 @@ def test_a_spread_is_random() -> None:
     assert due != sorted(due)
 
 
+def test_an_edit_that_retries_is_due_as_a_retry_is() -> None:
+    (later, envelope), (overdue, other) = letter(1), letter(2, NOW_MS - 5)
+    asked = request.renew_action(ASKED, edit=Edit(b'{"a": 2}', retries=True))
+    assert asked.build_member(later, envelope, NOW_MS).due_at_ms == NOW_MS
+    assert asked.build_member(overdue, other, NOW_MS).due_at_ms == NOW_MS - 5
+
+
 def test_an_edit_names_what_it_was_made_from() -> None:
     key, envelope = letter(1)
     asked = request.renew_action(ASKED, edit=Edit(b'{"a": 2}', {"tenant": None, "new": "1"}))

@@ -20,10 +20,9 @@ from retry.dead_letters import retry_headers
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry
-from retry.operations import failure_groups, found_letter, waiting_entries
+from retry.operations import found_letter, waiting_entries
 from retry.operations.explain.search import LetterLocation
-from retry.operations.failure_groups import group_failures
-from retry.operations.found_letter import FoundLetter
+from retry.operations.found_letter import FoundLetter, group_failures
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.predicate import latest_due_ms, list_states, predicate, text_at
 from retry.operations.letter_filter.syntax import Filter
@@ -316,7 +315,7 @@ def test_failures_of_one_kind_are_one_group() -> None:
 
 
 def test_kinds_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failure_groups, "GROUPS_MAX", 2)
+    monkeypatch.setattr(found_letter, "GROUPS_MAX", 2)
     letters = {letter.fingerprint: letter for letter in map(waiting, CAPTURED) if letter.fingerprint}
     found = group_failures([*letters.values(), next(iter(letters.values()))])
     assert (len(found.groups), found.others, found.groups[0].count) == (2, len(letters) - 2, 2)

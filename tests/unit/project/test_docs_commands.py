@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from retry.__main__ import main
+from retry.console.notifications import rule_file
 from retry.policies.policy_file import parse
 from tests.support.pages import PAGES, ROOT, Block, blocks, printed_as_shown, retry_commands
 
@@ -119,7 +120,9 @@ def test_each_example_of_a_policy_decides_what_its_page_shows(tmp_path: Path, mo
 @pytest.mark.parametrize("page", [page for page in PAGES if page != EXAMPLES], ids=lambda page: page.name)
 def test_a_policy_file_of_a_page_can_be_used(page: Path) -> None:
     for block in blocks(page):
-        if block.language == "yaml" and re.match(r"(#.*\n)?(teams|defaults|targets|tasks):", block.text):
+        if block.language == "yaml" and re.search(r"^rules:", block.text, re.MULTILINE):
+            assert rule_file.parse(block.text, page.name)
+        elif block.language == "yaml" and re.match(r"(#.*\n)?(teams|defaults|targets|tasks):", block.text):
             assert parse(block.text, page.name)
 
 

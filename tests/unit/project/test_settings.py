@@ -35,8 +35,9 @@ def test_every_field_is_a_variable() -> None:
             "console_tls_cert": "c.pem", "console_tls_key": "k.pem", "console_tls_proxy": "1",
             "console_oidc_issuer": "https://id.example.com", "console_oidc_client_id": "retry",
             "console_oidc_client_secret": "secret", "console_oidc_claim": "roles", "console_oidc_roles": "roles",
-            "console_session_s": "60", "console_schedulers": "eu=http://10.0.0.5:8000", "console_webhook": "https://x",
-            "console_advice": "advice.json",
+            "console_session_s": "60", "console_schedulers": "eu=http://10.0.0.5:8000", "console_notifications": "rules",
+            "console_advice": "advice.json", "console_proxy_from": "10.0.0.1", "console_proxy_secret": "secret",
+            "console_proxy_roles": "roles", "console_session_key": "key", "console_decoders": "payments.*=acme-cbor",
     }  # fmt: skip
     others = {"kafka", "registry", "kafka_consumer", "kafka_producer", "session_timeout_ms", "sweep_records"}
     assert {*values} | others == set(Settings.__struct_fields__)

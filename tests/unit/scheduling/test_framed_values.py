@@ -14,6 +14,7 @@ from retry.operations.act.preview import differences
 from retry.operations.act.request import Edit
 from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.framed_values import FramedValues
+from tests.support.protobuf_schemas import build_file, build_message, serialize
 from tests.support.registry import RegistryServer, confluent
 
 FIELDS: list[dict[str, Any]] = [
@@ -90,7 +91,7 @@ def test_a_field_without_a_default_must_be_there(registry: RegistryServer) -> No
 
 def test_json_by_a_schema_of_json_is_framed_and_what_has_no_json_is_refused(registry: RegistryServer) -> None:
     assert edited(registry, confluent(8, b"{}"), b'{"a": 1}') == confluent(8, b'{"a": 1}')
-    with pytest.raises(ActionRefused, match="schema 9 is PROTOBUF"):
+    with pytest.raises(ActionRefused, match="schema 9 does not take this value: not a Protobuf schema"):
         edited(registry, confluent(9, b"\0x"), b"{}")
 
 
@@ -119,3 +120,67 @@ def test_the_preview_tells_both_in_json(registry: RegistryServer) -> None:
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\7", confluent(7, b"\x02"), confluent(3, b"x"), confluent(9, b"x")])
 def test_what_cannot_be_told_in_json_is_shown_as_it_is(registry: RegistryServer, value: bytes) -> None:
     assert FramedValues({"url": registry.url}).decode_json(value) is None
+
+
+MONEY = build_file("shop/money.proto", {"Money": {"units": "int64", "currency": "string"}})
+ORDER = build_file(
+    "order.proto", {"Other": {"id": "string"}, "Order": {"id": "string", "raw": "bytes", "price": ".shop.Money"}},
+    ("shop/money.proto",),
+)  # fmt: skip
+PRICE = {"units": 1 << 60, "currency": "EUR"}
+# The second message of its file, then without the indexes of its place what a producer wrote.
+PROTOBUF = confluent(11, b"\x02\x02" + build_message([MONEY, ORDER], "Order", id="a", raw=b"\xff", price=PRICE))
+
+
+@pytest.fixture
+def protobuf(registry: RegistryServer) -> RegistryServer:
+    registry.add(10, "message Money …", "money", "PROTOBUF", serialized=serialize(MONEY))
+    references = (("shop/money.proto", "money", 1),)
+    registry.add(11, "message Order …", "order", "PROTOBUF", references, serialized=serialize(ORDER))
+    registry.add(
+        12, '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}', kind="JSON"
+    )
+    registry.add(13, '{"$ref": "http://example.com/other.json"}', kind="JSON")
+    return registry
+
+
+def test_protobuf_is_read_and_written_as_json(protobuf: RegistryServer) -> None:
+    framing = FramedValues({"url": protobuf.url})
+    decoded = framing.decode(PROTOBUF)
+    assert decoded is not None
+    assert (decoded.name, decoded.schema) == ("Protobuf", 11)
+    assert json.loads(decoded.json) == {"id": "a", "raw": "/w==", "price": {"units": str(1 << 60), "currency": "EUR"}}
+    assert framing.encode_json(PROTOBUF, decoded.json) == PROTOBUF
+    new = framing.encode_json(PROTOBUF, decoded.json.replace(b"EUR", b"CHF"))
+    assert new == PROTOBUF.replace(b"EUR", b"CHF")
+    for wrong in (b'{"ids": "a"}', b'{"price": 5}', b"[]", b'{"id": 5}'):
+        with pytest.raises(ActionRefused, match="schema 11 does not take this value"):
+            framing.encode_json(PROTOBUF, wrong)
+
+
+def test_what_the_schema_of_protobuf_does_not_name_is_not_lost(protobuf: RegistryServer) -> None:
+    more = PROTOBUF + b"\xa2\x06\x01x"
+    with pytest.raises(ActionRefused, match="these would be lost"):
+        FramedValues({"url": protobuf.url}).encode_json(more, b'{"id": "b"}')
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"\x02", b"\x02\x7e", b"\x02\x01", b"\xff\xff\xff\xff\xff\x01", b"\x00\xff\xff", b"\x80", b"\x02\x02\x0a\xff",
+    b"\x00" + b"\x0a\x00" * 9 + b"\xff",
+])  # fmt: skip
+def test_bytes_that_mean_nothing_are_not_read(protobuf: RegistryServer, payload: bytes) -> None:
+    assert FramedValues({"url": protobuf.url}).decode(confluent(11, payload)) is None
+
+
+def test_where_the_registry_gives_no_descriptor_protobuf_is_not_read(registry: RegistryServer) -> None:
+    assert FramedValues({"url": registry.url}).decode(confluent(9, b"\x00")) is None
+
+
+def test_json_is_checked_by_its_schema(protobuf: RegistryServer) -> None:
+    framing = FramedValues({"url": protobuf.url})
+    assert framing.encode_json(confluent(12, b"{}"), b'{"n": 5}') == confluent(12, b'{"n": 5}')
+    with pytest.raises(ActionRefused, match=r"does not take this value: \$.n: 'x' is not of type 'integer'"):
+        framing.encode_json(confluent(12, b"{}"), b'{"n": "x"}')
+    # Nobody is asked for what a schema refers to elsewhere.
+    with pytest.raises(ActionRefused, match="not a JSON Schema that can be used"):
+        framing.encode_json(confluent(13, b"{}"), b"{}")

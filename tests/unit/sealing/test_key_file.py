@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retry.errors import SettingsInvalid
-from retry.sealing.key_ring import KEY_BYTES, new_line, parse
+from retry.sealing.key_file import KEY_BYTES, new_line, parse
 from tests.support.sealed import NEW, OLD
 
 SHORT = "AAAA"

@@ -1,0 +1,100 @@
+"""The audit as people read it: a row for each action, with all that was done of it, and one for each act in the console."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from retry.console.reading import letters
+from retry.console.reading.lists import AUDIT_FIELDS, select_teams
+from retry.console.rows import COUNT_MAX, AuditRow, Page, Scope
+
+# Of one action; the others are counted.
+_PARTS_MAX = 50
+_COLUMNS = "at_ms, action, kind, by, reason, shard, letters, done, results, examples, team"
+# An action stands where its newest row does.
+_IS_HEAD = (
+    "(a.action = '' OR NOT EXISTS (SELECT 1 FROM audit n WHERE n.action = a.action AND (n.at_ms, n.id) > (a.at_ms, a.id){0}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedAction:
+    """An action, or something that somebody did in the console.
+
+    Attributes:
+      what: all of it together: who asked for it and why, how many letters it is about, and what became of them; its time is that
+        of the newest part.
+      since_ms: when its first part was written.
+      teams: whose letters they are, as far as that is known.
+      parts: what was written of it, the oldest first, at most 50; `more` is how many there are besides.
+    """
+
+    what: AuditRow
+    since_ms: int
+    teams: tuple[str, ...]
+    parts: tuple[AuditRow, ...]
+    more: int = 0
+
+
+def load_audited_actions(
+    connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
+) -> Page[AuditedAction]:
+    """Return one page of the audit, newest first; see `Replica.list_audited_actions`."""
+    question = f"audited {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
+    position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
+    condition, parameters = select_teams(scope)
+    for field, value in wanted.items():
+        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
+    heads = f"FROM audit a WHERE {_IS_HEAD.format(condition)}{condition}"
+    rows = connection.execute(
+        f"SELECT at_ms, id, action {heads} AND (a.at_ms, a.id) < (?, ?) ORDER BY a.at_ms DESC, a.id DESC LIMIT ?",
+        (*parameters, *parameters, *position, limit + 1),
+    ).fetchall()
+    count = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 {heads} LIMIT {COUNT_MAX + 1})", (*parameters, *parameters)
+    ).fetchone()[0]
+    shown = [_load_action(connection, row, action, condition, parameters) for _, row, action in rows[:limit]]
+    following = rows[limit - 1][:2] if len(rows) > limit else None
+    return Page(shown, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+
+
+def _load_action(
+    connection: sqlite3.Connection, row: int, action: str, condition: str, parameters: tuple[str, ...]
+) -> AuditedAction:
+    of_action, given = (f"action = ?{condition}", (action, *parameters)) if action else ("id = ?", (row,))
+    count, since_ms, at_ms, about, done = connection.execute(
+        f"SELECT count(*), min(at_ms), max(at_ms), sum(letters), sum(done) FROM audit WHERE {of_action}", given
+    ).fetchone()
+    teams = connection.execute(
+        f"SELECT DISTINCT team FROM audit WHERE {of_action} AND team IS NOT NULL ORDER BY 1", given
+    ).fetchall()
+    results = Counter[str]()
+    for (text,) in connection.execute(f"SELECT DISTINCT results FROM audit WHERE {of_action} AND results != '{{}}'", given):
+        times = connection.execute(f"SELECT count(*) FROM audit WHERE {of_action} AND results = ?", (*given, text)).fetchone()[0]
+        results.update({why: n * times for why, n in orjson.loads(text).items()})
+    # What workers did comes before orders to them: it says what was asked for, and by whom.
+    first = connection.execute(
+        f"SELECT {_COLUMNS} FROM audit WHERE {of_action} ORDER BY shard < 0, at_ms, id LIMIT 1", given
+    ).fetchone()
+    parts = connection.execute(
+        f"SELECT {_COLUMNS} FROM audit WHERE {of_action} ORDER BY at_ms, id LIMIT ?", (*given, _PARTS_MAX)
+    ).fetchall()
+    head = _read_row(first)
+    what = AuditRow(
+        at_ms, action=action, kind=head.kind, by=head.by, reason=head.reason, shard=head.shard, letters=about, done=done,
+        results=dict(results), examples=head.examples, team=head.team,
+    )  # fmt: skip
+    return AuditedAction(what, since_ms, tuple(team for (team,) in teams), tuple(map(_read_row, parts)), count - len(parts))
+
+
+def _read_row(row: tuple) -> AuditRow:  # type: ignore[type-arg]
+    at_ms, action, kind, by, reason, shard, about, done, results, examples, team = row
+    return AuditRow(
+        at_ms, action=action, kind=kind, by=by, reason=reason, shard=shard, letters=about, done=done,
+        results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
+    )  # fmt: skip
