@@ -189,6 +189,7 @@ class DetailsQuery:
     def _list_actions(self) -> Iterator[PastEvent]:
         """Actions that have moved letters of the group, or whose filter asked for it."""
         visible = lists.list_visible_actions(lists.read_controls(self._connection), self._scope)[:_ACTIONS_MAX]
+        members = {each.id.hex(): each.action.members for each in visible}
         asked = {each.id.hex(): each for each in visible if self._asks_for_group(each.action.filter)}
         cells = self._select_cells("cells", "")
         moved = f"FROM cell_actions WHERE cell {_IN} ORDER BY action LIMIT ?"
@@ -199,7 +200,8 @@ class DetailsQuery:
             (bind_ids(ids), *self._teams, BEFORE_MAX),
         )  # fmt: skip
         for action, kind, by, reason, at_ms, letters, done in told:
-            yield PastEvent(at_ms, kind, by, reason, action, letters, done)
+            # While it goes on the audit has no more letters than it has come to.
+            yield PastEvent(at_ms, kind, by, reason, action, max(letters, members.get(action, 0)), done)
         # What was only just asked for is in no audit yet.
         for action, each in asked.items():
             if action not in {row[0] for row in told} and not each.tally.slices:

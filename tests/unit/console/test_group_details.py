@@ -147,10 +147,12 @@ def test_what_became_of_retries_is_told_by_attempt(replica: GivenReplica) -> Non
     assert details(replica, KIND, scope=frozenset({"orders"})).recovery == ()
 
 
-def act(replica: GivenReplica, number: int, words: str = "", *, teams: tuple[str, ...] = ("payments",)) -> str:
-    """The head of an action, and what the audit says of it; its id."""
+def act(
+    replica: GivenReplica, number: int, words: str = "", *, teams: tuple[str, ...] = ("payments",), members: int = 3
+) -> str:
+    """The head of an action, and what the audit says of its first three letters; its id."""
     action_id = number.to_bytes(8, "big")
-    head = Action("retry", "ana", NOW_MS - number, [1, 0], 3, filter=words, teams=list(teams), reason="again")
+    head = Action("retry", "ana", NOW_MS - number, [1, 0], members, filter=words, teams=list(teams), reason="again")
     replica.fold(OWN.changelog, (action_records.head_key(action_id), action_records.encode(head)))
     letters = [AuditLetter("done", f"orders.DLT/0/{n}") for n in range(2)] + [AuditLetter("gone", "orders.DLT/0/9")]
     row = AuditRecord(action_id.hex(), "retry", "ana", NOW_MS - number, 0, letters, "again", list(teams))
@@ -190,6 +192,14 @@ def test_what_was_done_to_letters_of_other_teams_is_not_told(replica: GivenRepli
     # Letters of the audit go by their topic, which is one of payments here: its team sees what was done to them.
     assert [each.what for each in details(replica, group, scope=frozenset({"nobody"})).before] == []
     assert [each.what for each in details(replica, group).before] == ["note", "retry", "resolved"]
+
+
+def test_an_action_that_goes_on_is_about_all_of_its_letters(replica: GivenReplica) -> None:
+    replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
+    group = of_this(replica)
+    act(replica, 5, f"group:{group}", members=75)
+    for scope in (None, frozenset({"payments"})):
+        assert [(each.done, each.letters) for each in details(replica, group, scope=scope).before] == [(2, 75)]
 
 
 def test_an_action_that_only_just_began_is_told(replica: GivenReplica) -> None:
