@@ -22,7 +22,7 @@ _ERROR_CHARS_MAX = 300
 
 
 class DecodedText(NamedTuple):
-    """What a decoder made of a value, and its name; or in `fault` why it made nothing."""
+    """A decoder's name and the text that it made of a value; or in `fault` why it made none."""
 
     name: str
     text: str

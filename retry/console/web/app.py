@@ -117,7 +117,7 @@ class Console:
 
     @cached_property
     def framed(self) -> FramedValues | None:
-        """What reads values that are framed for a schema registry; None where the settings name no registry."""
+        """The reader of values that are framed for a schema registry; None where the settings name no registry."""
         return FramedValues(self.settings.registry) if self.settings.registry else None
 
     @cached_property

@@ -20,7 +20,7 @@ JSON, SCHEMA, TEXT, HEX = "JSON", "JSON by its schema", "text", "bytes, hexadeci
 
 
 class ValueInvalid(ValueError):
-    """What was typed is no value for this letter; `position` is the character at which it ends to be one, None if unknown."""
+    """Text that is no value for this letter; `position` is the character at which it ends to be one, None if unknown."""
 
     def __init__(self, reason: str, position: int | None = None) -> None:
         super().__init__(reason)
@@ -35,7 +35,7 @@ class DifferenceLine(NamedTuple):
 
 
 class EditedValue(NamedTuple):
-    """What was typed, looked at.
+    """Text that somebody typed as a value, and what was found in it.
 
     Attributes:
       fault: what is wrong with it, in a sentence; empty where it can be saved.

@@ -12,7 +12,7 @@ from retry.console.reading.replica import Replica
 from retry.console.rows import Freshness, Page
 from retry.console.web.app import NAV
 from retry.errors import BrokersUnreachable, RebuildInProgress
-from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, served
+from tests.support.console import NOW_MS, FakeReplica, Served, group, letter, served, settings_with_rules
 
 LETTER, GROUP = "/letters/parked/0/1", "/failures/f00d"
 SAID = {
@@ -21,11 +21,13 @@ SAID = {
     "/policies": ("This console has no policy file",), "/schedules": ("No schedule waits.",),
     "/tasks": ("No task waits for its next run.",), "/timers": ("No timer waits.",), "/audit": ("Nothing was done yet.",),
     "/workers": ("No worker was heard of within a week.",),
+    "/notifications": ("Nobody was told of anything yet.",),
 }  # fmt: skip
+RULES = "targets:\n  ops: {apprise: ops.url}\nrules:\n- {to: ops, events: [new_failure]}\n"
 
 
 def shown(replica: FakeReplica) -> Served:
-    return served(replica, more=[acting.build_acting_routes])
+    return served(replica, more=[acting.build_acting_routes], settings=settings_with_rules(RULES))
 
 
 @pytest.mark.parametrize("path", [path for _, path in NAV])
@@ -39,6 +41,7 @@ def test_where_there_is_nothing_yet_a_page_says_how_far_it_is(path: str, monkeyp
     replica = FakeReplica(state=Freshness("rebuilding", 0.25, None, 100), trouble=RebuildInProgress(0.25))
     monkeypatch.setattr(replica, "controls", lambda: replica.list_letters(None, None))  # type: ignore[arg-type]
     monkeypatch.setattr(replica, "list_audit_rows", lambda *_, **__: replica.list_letters(None, None))  # type: ignore[arg-type]
+    monkeypatch.setattr(replica.told, "list_told", lambda: replica.list_letters(None, None))  # type: ignore[arg-type]
     answer = shown(replica).browser().get(path)
     assert ">Loading</span> The topics are being read: 25 % so far." in answer.text
     # What the policy file says needs no topics.
@@ -96,6 +99,7 @@ def test_what_went_wrong_is_told_in_words(path: str, monkeypatch: pytest.MonkeyP
     for name in vars(Replica):
         if not name.startswith("_") and name not in ("freshness", "generation") and hasattr(replica, name):
             monkeypatch.setattr(replica, name, fails)
+    monkeypatch.setattr(replica.told, "list_told", fails)
     made = shown(replica)
     if path == "/policies":
         made.console.registry = fails  # type: ignore[assignment]
