@@ -110,7 +110,7 @@ def _describe_row(row: _Row) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> tuple[_File, int | None, str]:
-    """What the file says, when it was written, and why it cannot be read."""
+    """Return the content of the file, when it was written, and why it cannot be read."""
     try:
         about = path.stat()
         if about.st_size > _BYTES_MAX:
