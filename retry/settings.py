@@ -82,7 +82,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       console_session_key: path of a file with a key that all consoles behind one address share, so that who has signed in at one
         is known to all, also after a restart. None keeps sign-ins in each console alone.
       console_schedulers: names and URLs of the REST APIs of other schedulers, by commas, as `eu=http://10.0.0.5:8000`.
-      console_advice: path of what `retry analytics advise --json` wrote, which the page of policies shows. None is none.
+      console_advice: path of what `retry analytics advise --json` wrote, which the pages of policies and of a failure show. None
+        is none.
       console_notifications: path of a file of rules: who is told of new failures, holds and what is overdue, and where. None is
         nobody.
       console_decoders: which decoder of an installed package reads values of which dead-letter topics, by commas, as

@@ -150,15 +150,6 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Letters of a group that share a value of one of `SPLIT_BY`, None where it is not known; at most `COUNT_MAX` are counted."""
-
-    by: str
-    value: str | None
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Page(Generic[_Row]):
     """Rows, and where the next ones begin.
 

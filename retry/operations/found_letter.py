@@ -21,6 +21,9 @@ from retry.record import CREATE_TIME, Record, count_bytes, decode_text, read_hea
 from retry.telemetry import fingerprint
 
 _ATTEMPT_DIGITS_MAX = 10
+# Headers in which applications say their version; of several that a letter has the first counts. None of these is hidden as other
+# headers of applications are, so a text that is longer than versions are is none.
+VERSION_HEADERS, _VERSION_BYTES_MAX = ("app-version", "consumer-version", "service-version"), 64
 
 
 class FoundLetter:
@@ -88,6 +91,18 @@ class FoundLetter:
     def target(self) -> str:
         """The topic that the letter goes to when it is due, or in which it is parked."""
         return self.record.topic() if self.entry is None else self.entry.destination
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the dead-letter topic that the letter comes from; None where a parked record does not say."""
+        return self.source.partition if self.source else None
+
+    @property
+    def version(self) -> str | None:
+        """The version of the application, as one of `VERSION_HEADERS` has it; None where the letter has none of them."""
+        told = {name: value for name, value in self.headers if value and name in VERSION_HEADERS}
+        value = next((told[name] for name in VERSION_HEADERS if name in told), None)
+        return None if value is None or len(value) > _VERSION_BYTES_MAX else decode_text(value)
 
     @cached_property
     def team(self) -> str | None:

@@ -82,6 +82,7 @@ def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: 
     page = opened("/").page
     page.get_by_role("link", name="Failures").first.click()
     page.locator('tr[data-row] a[href^="/failures/"]', has_text="GatewayTimeout").first.click()
+    page.get_by_role("button", name="Owner, ticket and note").click()
     page.get_by_label("Owner").fill("ada")
     page.get_by_label("Note").fill("the gateway is down")
     page.get_by_role("button", name="Save").click()
@@ -266,12 +267,13 @@ def test_groups_are_merged_split_and_resolved_and_that_is_undone(opened: Open, f
         page.goto(f"/failures?q=exception%3Acom.acme.orders.{name}")
         groups[name] = page.locator("tr[data-group]").get_attribute("data-group") or ""
     page.goto(f"/failures/{groups['Merged']}")
+    page.get_by_text("Is another failure the same?").click()
     page.get_by_label("Fingerprint of a group").fill(groups["Other"])
     page.get_by_role("button", name="Merge it").click()
-    expect(page.locator(".side .facts")).to_contain_text(groups["Other"])
+    expect(page.locator(".about .facts")).to_contain_text(groups["Other"])
     page.get_by_role("button", name="Undo").click()
     page.goto(f"/failures/{groups['Merged']}")
-    expect(page.locator(".side .facts")).not_to_contain_text(groups["Other"])
+    expect(page.locator(".about .facts")).not_to_contain_text(groups["Other"])
     page.get_by_role("button", name="Resolve it").click()
     expect(page.get_by_text("Resolved").first).to_be_visible()
     incident.fail(incident.orders, "com.acme.orders.Merged", "order 9 has none", 9, wall_ms())

@@ -66,6 +66,7 @@ def test_no_note_and_no_reason_runs(opened: Open) -> None:
     (group,) = linked(page, "/failures?q=exception%3Acom.acme.pay.CardDeclined", 1)
     for text in HOSTILE:
         page.goto(group)
+        page.get_by_role("button", name="Owner, ticket and note").click()
         page.get_by_label("Owner").fill(text[:100])
         page.get_by_label("Note").fill(text)
         page.get_by_role("button", name="Save").click()

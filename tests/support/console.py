@@ -17,6 +17,7 @@ from retry.console.acting.previews import Previews
 from retry.console.folding.notes import FailingTarget, Telling, Told
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.reading.audited_actions import AuditedAction
+from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
 from retry.console.reading.group_list import OPEN, GroupPage
 from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.group_states import FailureTimes
@@ -39,7 +40,6 @@ from retry.console.rows import (  # fmt: skip
     SavedFilter,
     Scope,
     ShardState,
-    Split,
     WorkerState,
 )
 from retry.console.web.app import Console
@@ -184,6 +184,7 @@ class FakeReplica:
     asked_groups: list[tuple[str, str | None, str, str]] = field(default_factory=list)
     listed: GroupPage | None = None
     audited: Sequence[AuditRow] = ()
+    before: tuple[PastEvent, ...] = ()
     control_records: list[dict[bytes, bytes]] = field(default_factory=lambda: [{}])
     late: list[OverdueLetters] = field(default_factory=list)
     fading: list[FadingLetters] = field(default_factory=list)
@@ -257,8 +258,15 @@ class FakeReplica:
     def in_group(self, field: str, name: str) -> Predicate:
         return lambda letter: letter.fingerprint == name
 
-    def splits(self, scope: Scope, group_id: str) -> list[Split]:
-        return [Split("topic", "orders.DLT", 2), Split("topic", "refunds.DLT", 1), Split("frames", "a.B.c\nd.E.f", 3)]
+    def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
+        common = (
+            CommonValue("topic", "orders.DLT", 2), CommonValue("topic", "refunds.DLT", 1),
+            CommonValue("partition", "3", 2, "orders.DLT"), CommonValue("version", "2.14.1", 3),
+            CommonValue("frames", "a.B.c\nd.E.f", 3),
+        )  # fmt: skip
+        first = NOW_MS // period.bar_ms - period.bars + 1
+        bars = [FailureBar(n * period.bar_ms, (n + 1) * period.bar_ms, 3) for n in range(first, first + period.bars)]
+        return GroupDetails(tuple(bars), common, (Recovery(1, 10, 4, 1),), self.before)
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         self.asked.append((scope, letter_filter, after, limit))

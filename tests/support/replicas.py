@@ -148,6 +148,11 @@ class GivenReplica:
             "SELECT due_ms / 60000, coalesce(team, ''), count(*) FROM letters l JOIN cells c ON c.id = l.cell"
             " WHERE state = 'waiting' GROUP BY 1, 2 ORDER BY 1, 2"
         ).fetchall()
+        partitions = self.connection.execute(
+            "SELECT cell, partition, count(*) FROM letters WHERE partition IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall()
+        if partitions != self.connection.execute("SELECT * FROM cell_partitions ORDER BY cell, partition").fetchall():
+            return False
         return cells == 0 and minutes == self.connection.execute("SELECT * FROM due_minutes ORDER BY minute, team").fetchall()
 
 

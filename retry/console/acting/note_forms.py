@@ -3,7 +3,8 @@
 | path | fields | what it does |
 | --- | --- | --- |
 | `POST /failures/{id}/note` | owner, note, link | writes them; all empty removes the note |
-| `POST /failures/{id}/assign` | those of the list's address | makes whoever asks its owner, and goes back to the list |
+| `POST /failures/{id}/assign` | those of the list's address, or page | makes whoever asks its owner, and goes back to the list,
+  or to the failure where page is `failure` |
 | `POST /failures/{id}/merge` | group, several times | counts these kinds as this one |
 | `POST /failures/{id}/apart` | group, those of the list's address | says that the two differ: no merge is offered again |
 | `POST /failures/{id}/split` | by | makes kinds of their own by `frames`, `topic`, `consumer-group` or `attempt` |
@@ -26,8 +27,8 @@ from starlette.routing import Route
 from retry.console.reading.notes import CHARS_MAX
 from retry.console.rows import Group
 from retry.console.web.app import Console, console_of, demand_found, form_of, viewer_of
-from retry.console.web.failures import teams_of
 from retry.console.web.failures_view import FIELDS, read_view
+from retry.console.web.group import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 
 # Of ids and words.
@@ -63,12 +64,12 @@ def save_note(request: Request) -> Response:
     return _back(group)
 
 
-@needs(Role.OPERATOR, *FIELDS)
+@needs(Role.OPERATOR, "page", *FIELDS)
 def assign(request: Request) -> Response:
     group, by = _find_group(request), viewer_of(request).name
     teams = teams_of(console_of(request).replica, group)
     console_of(request).replica.notes.set_note(group.id, owner=by, note=group.note, link=group.link, by=by, teams=teams)
-    return _back_to_list(request)
+    return _back(group) if _read_field(request, "page") == "failure" else _back_to_list(request)
 
 
 @needs(Role.OPERATOR, "group", *FIELDS)

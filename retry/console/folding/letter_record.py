@@ -56,6 +56,7 @@ class Cell(NamedTuple):
     frames: str | None = None
     policy: str | None = None
     reason: str | None = None
+    version: str | None = None
 
     def compute_digest(self) -> bytes:
         """16 bytes that no other cell has."""
@@ -179,6 +180,7 @@ def _record(
         common=None if said is None else fingerprint.in_common(root, said).message, fingerprint=found.fingerprint,
         consumer_group=_replace_surrogates(failure.consumer_group), frames=top_frames(found.headers),
         policy=_replace_surrogates(found.policy), reason=_replace_surrogates(found.reason),
+        version=_replace_surrogates(found.version),
     )  # fmt: skip
     key, key_bytes = _decode_record_key(found.key)
     action, _, step = (found.ours.get(names.ACTION) or b"").decode("ascii", "replace").partition("/")

@@ -39,6 +39,8 @@ class Cells:
         self._letters: Counter[int] = Counter()
         self._times: dict[int, tuple[int, int]] = {}
         self._minutes: Counter[tuple[int, str]] = Counter()
+        self._partitions: Counter[tuple[int, int]] = Counter()
+        self._actions: set[tuple[int, str]] = set()
 
     def id_of(self, cell: Cell) -> int:
         """The number of a cell, which is made where there is none."""
@@ -57,15 +59,21 @@ class Cells:
             self._cache_cell(number, found)
         return found
 
-    def count(self, number: int, by: int, due_ms: int | None, times: Iterable[int | None] = ()) -> None:
+    def count(self, number: int, by: int, due_ms: int | None, partition: int | None, times: Iterable[int | None] = ()) -> None:
         """Count a letter that comes (`by` is 1), with the times of its failures, or goes (-1)."""
         self._letters[number] += by
+        if partition is not None:
+            self._partitions[number, partition] += by
         known = [at for at in times if at is not None]
         if known:
             first, last = self._times.get(number, (known[0], known[0]))
             self._times[number] = min(first, *known), max(last, *known)
         if due_ms is not None and (cell := self.cell_of(number)).state == WAITING:
             self._minutes[due_ms // _MINUTE_MS, cell.team or ""] += by
+
+    def note_action(self, number: int, action: str) -> None:
+        """Remember that an action has moved a letter of a cell, also when no letter of it is left."""
+        self._actions.add((number, action))
 
     def write(self) -> None:
         """Write what was counted, before the transaction ends."""
@@ -81,9 +89,15 @@ class Cells:
         touched = bind_ids({minute for minute, _, _ in minutes})
         gone = "DELETE FROM due_minutes WHERE minute IN (SELECT value FROM json_each(?)) AND letters = 0"
         self._connection.execute(gone, (touched,))
-        self._letters.clear()
-        self._times.clear()
-        self._minutes.clear()
+        places = [(*of, n) for of, n in self._partitions.items() if n]
+        conflict = "ON CONFLICT (cell, partition) DO UPDATE SET letters = letters + excluded.letters"
+        insert_rows(self._connection, "cell_partitions", places, conflict)
+        touched = bind_ids({cell for cell, _, _ in places})
+        gone = "DELETE FROM cell_partitions WHERE cell IN (SELECT value FROM json_each(?)) AND letters = 0"
+        self._connection.execute(gone, (touched,))
+        insert_rows(self._connection, "cell_actions", sorted(self._actions), "ON CONFLICT DO NOTHING")
+        for counted in (self._letters, self._times, self._minutes, self._partitions, self._actions):
+            counted.clear()
 
     def regroup(self) -> None:
         """Merges or splits have changed: let every cell count where it belongs now."""
@@ -96,6 +110,7 @@ class Cells:
         self._connection.execute(
             "DELETE FROM cells WHERE letters = 0 AND (fingerprint IS NULL OR last_ms < ?)", (clock.wall_ms() - _HEARD_MS,)
         )
+        self._connection.execute("DELETE FROM cell_actions WHERE cell NOT IN (SELECT id FROM cells)")
         self._ids.clear()
         self._cells.clear()
 
@@ -196,7 +211,7 @@ class LetterTable:
             )  # fmt: skip
         self._connection.execute("DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?))", (among,))
         for row in gone:
-            self._cells.count(row.cell, -1, row.due_ms)
+            self._cells.count(row.cell, -1, row.due_ms, row.partition)
 
     def _insert(self, records: Sequence[LetterRecord]) -> None:
         first, id_of, count = self._next_id, self._cells.id_of, self._cells.count
@@ -204,18 +219,20 @@ class LetterTable:
         new = [(n, record[0], id_of(record.cell), *record[2:]) for n, record in enumerate(records, first)]
         insert_rows(self._connection, _INTO, new)
         for row, record in zip(new, records, strict=True):
-            count(row[2], 1, record.due_ms, (record.failed_ms, record.first_failed_ms))
+            count(row[2], 1, record.due_ms, record.partition, (record.failed_ms, record.first_failed_ms))
+            if record.action is not None:
+                self._cells.note_action(row[2], record.action)
 
     def _settle_name(self, name: str | None) -> None:
         """Let only the greatest version of a name wait, and supersede the others; where a cancel is the greatest, none waits."""
         of_name = self._connection.execute(
-            "SELECT id, cell, due_ms FROM letters WHERE named = ? ORDER BY version DESC", (name,)
+            "SELECT id, cell, due_ms, partition FROM letters WHERE named = ? ORDER BY version DESC", (name,)
         ).fetchall()
-        for n, (letter, number, due_ms) in enumerate(of_name):
+        for n, (letter, number, due_ms, partition) in enumerate(of_name):
             cell = self._cells.cell_of(number)
             wanted = cell.state if cell.state == HIDDEN else WAITING if n == 0 else SUPERSEDED
             if cell.state != wanted:
                 other = self._cells.id_of(cell._replace(state=wanted))
                 self._connection.execute("UPDATE letters SET cell = ? WHERE id = ?", (other, letter))
-                self._cells.count(number, -1, due_ms)
-                self._cells.count(other, 1, due_ms)
+                self._cells.count(number, -1, due_ms, partition)
+                self._cells.count(other, 1, due_ms, partition)

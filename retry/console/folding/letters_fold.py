@@ -178,6 +178,8 @@ class ChangelogFold:
         known: LetterRecord | StoredLetter
         if ended.record is not None:
             known, cell = ended.record, ended.record.cell
+            if ended.record.action is not None:
+                self._cells.note_action(self._cells.id_of(cell), ended.record.action)
         elif gone is not None:
             known, cell = gone, self._cells.cell_of(gone.cell)
         else:

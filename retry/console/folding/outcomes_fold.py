@@ -20,8 +20,10 @@ from retry.telemetry import outcomes
 from retry.telemetry.offset_records import KEY as POSITION_KEY
 from retry.telemetry.unreadable_records import UNREADABLE
 
-DAY_MS = 86_400_000
+DAY_MS, MINUTE_MS = 86_400_000, 60_000
 _HEARD_MS = 30 * DAY_MS
+# A little more than is shown: failures by the hour, and by the minute.
+_HOURS_KEPT_MS, _MINUTES_KEPT_MS = 7 * DAY_MS + 2 * HOUR_MS, HOUR_MS + 10 * MINUTE_MS
 
 
 class OutcomeCell(NamedTuple):
@@ -57,14 +59,16 @@ class OutcomesFold:
         self._connection, self._grouping, self._attempts, self._settled = connection, grouping, attempts, settled
         self._ids: dict[OutcomeCell, int] = {}
         self._failed: Counter[tuple[int, int]] = Counter()
+        self._failed_lately: Counter[tuple[int, int]] = Counter()
         self._times: dict[int, tuple[int, int]] = {}
 
     def project_records(self, partition: int, messages: Sequence[Message]) -> None:
         # What is not heard of for long is pruned.
         self._ids.clear()
         self._failed.clear()
+        self._failed_lately.clear()
         self._times.clear()
-        oldest_ms, decided = clock.wall_ms() - KEPT_MS, list[DecidedLetter]()
+        now_ms, decided = clock.wall_ms(), list[DecidedLetter]()
         for message in messages:
             value = message.value() or b""
             try:
@@ -77,7 +81,7 @@ class OutcomesFold:
                 continue
             # What operators decide is no failure, and what came of it the changelog says.
             for alike in record.letters if record.action is None else ():
-                decided += self._count_taken(alike, record.taken_ms, oldest_ms)
+                decided += self._count_taken(alike, record.taken_ms, now_ms)
         self._attempts.put_decided(decided)
         self._write()
 
@@ -88,10 +92,12 @@ class OutcomesFold:
 
     def prune(self) -> None:
         now_ms = clock.wall_ms()
-        self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - KEPT_MS) // HOUR_MS,))
+        self._connection.execute("DELETE FROM outcome_hours WHERE hour < ?", ((now_ms - _HOURS_KEPT_MS) // HOUR_MS,))
+        minute = (now_ms - _MINUTES_KEPT_MS) // MINUTE_MS
+        self._connection.execute("DELETE FROM outcome_minutes WHERE minute < ?", (minute,))
         self._connection.execute("DELETE FROM outcome_cells WHERE last_ms < ?", (now_ms - _HEARD_MS,))
 
-    def _count_taken(self, alike: outcomes.AlikeLetters, taken_ms: int, oldest_ms: int) -> list[DecidedLetter]:
+    def _count_taken(self, alike: outcomes.AlikeLetters, taken_ms: int, now_ms: int) -> list[DecidedLetter]:
         """Count letters that have much in common; what was decided of each, as far as anybody still asks for it."""
         if not alike.id:
             return []
@@ -100,8 +106,11 @@ class OutcomesFold:
         cell = OutcomeCell(alike.team, topic, attempt, cause, alike.fingerprint, alike.group, alike.target)
         number = self._id_of(cell)
         self._note_times(number, min(alike.first_failed_ms), max(failed_ms))
-        if taken_ms >= oldest_ms:
+        if taken_ms >= now_ms - _HOURS_KEPT_MS:
             self._failed.update((number, at // HOUR_MS) for at in failed_ms)
+        if taken_ms >= (lately_ms := now_ms - _MINUTES_KEPT_MS):
+            self._failed_lately.update((number, at // MINUTE_MS) for at in failed_ms if at >= lately_ms)
+        oldest_ms = now_ms - KEPT_MS
         decision, reason = alike.decision, alike.reason
         each = zip(alike.id, alike.offset, failed_ms, alike.due_ms, strict=True)
         return [
@@ -132,6 +141,10 @@ class OutcomesFold:
         insert_rows(
             self._connection, "outcome_hours", [(*at, failed, 0, 0) for at, failed in self._failed.items()],
             "ON CONFLICT (cell, hour) DO UPDATE SET failed = failed + excluded.failed",
+        )  # fmt: skip
+        insert_rows(
+            self._connection, "outcome_minutes", [(*at, failed) for at, failed in self._failed_lately.items()],
+            "ON CONFLICT (cell, minute) DO UPDATE SET failed = failed + excluded.failed",
         )  # fmt: skip
         self._connection.executemany(
             "UPDATE outcome_cells SET first_ms = min(coalesce(first_ms, ?1), ?1), last_ms = max(coalesce(last_ms, ?2), ?2)"

@@ -22,12 +22,15 @@ from retry.errors import DataDirUnusable
 # | `topics` | a topic that letters or their records lie in, under a number |
 # | `cells` | what letters have in common, with how many have it, and the group that they count in |
 # | `letters` | a letter that waits or rests, with what is its own |
+# | `cell_partitions` | how many letters of a cell came from a partition of its topic |
+# | `cell_actions` | that letters of a cell came to where they are, or left, by an action |
 # | `due_minutes` | how many letters of a team are due in a minute |
 # | `message_text` | trigrams of messages in lower case, by the letter's id |
 # | `controls`, `returned` | pauses and actions, by shard; bitmaps of parked letters that were returned |
 # | `ramp_failed` | the key of a mark that a letter of an action's step failed again |
 # | `outcome_cells` | what outcomes have in common, and the lane that their retries wait in |
 # | `outcome_hours` | how many failed in an hour; of retries sent in it, and known, how many there are and came back |
+# | `outcome_minutes` | how many failed in a minute of the last hour |
 # | `outcome_slots` | the same of ten seconds, of retries of which it is not known yet, and when the last of them left |
 # | `attempts` | a dead letter of the last days: what was decided, when it left and by which action, whether it came back, as what
 #   it was counted |
@@ -40,7 +43,7 @@ from retry.errors import DataDirUnusable
 # A filter asks mostly for what cells have: then letters need not be counted, and those of each cell lie in order.
 
 # Another one is rebuilt. Texts are folded by the rules of one version of Unicode, and only then found again.
-VERSION = f"3, Unicode {unicodedata.unidata_version}"
+VERSION = f"4, Unicode {unicodedata.unidata_version}"
 APPLICATION_ID = 0x72747279
 
 TABLES = """
@@ -51,7 +54,7 @@ CREATE TABLE topics (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE cells (
     id INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, state TEXT NOT NULL, kind TEXT NOT NULL, team TEXT,
     topic TEXT, target TEXT NOT NULL, attempt INTEGER, exception TEXT, thrown TEXT, cause TEXT, common TEXT, fingerprint TEXT,
-    consumer_group TEXT, frames TEXT, policy TEXT, reason TEXT,
+    consumer_group TEXT, frames TEXT, policy TEXT, reason TEXT, version TEXT,
     group_id TEXT, letters INTEGER NOT NULL DEFAULT 0, first_ms INTEGER, last_ms INTEGER);
 CREATE INDEX cells_by_group ON cells (group_id, state);
 CREATE TABLE letters (
@@ -64,6 +67,9 @@ CREATE INDEX letters_by_name ON letters (named, version) WHERE named IS NOT NULL
 CREATE INDEX letters_in_order ON letters (ordered) WHERE ordered IS NOT NULL;
 CREATE TABLE due_minutes (
     minute INTEGER, team TEXT, letters INTEGER NOT NULL, PRIMARY KEY (minute, team)) WITHOUT ROWID;
+CREATE TABLE cell_partitions (
+    cell INTEGER, partition INTEGER, letters INTEGER NOT NULL, PRIMARY KEY (cell, partition)) WITHOUT ROWID;
+CREATE TABLE cell_actions (cell INTEGER, action TEXT, PRIMARY KEY (cell, action)) WITHOUT ROWID;
 CREATE TABLE long_headers (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE controls (shard INTEGER, key BLOB, value BLOB NOT NULL, PRIMARY KEY (shard, key)) WITHOUT ROWID;
 CREATE TABLE ramp_failed (mark BLOB PRIMARY KEY) WITHOUT ROWID;
@@ -76,6 +82,8 @@ CREATE TABLE outcome_hours (
     cell INTEGER, hour INTEGER, failed INTEGER NOT NULL, sent INTEGER NOT NULL, came_back INTEGER NOT NULL,
     PRIMARY KEY (cell, hour)) WITHOUT ROWID;
 CREATE INDEX outcome_hours_by_time ON outcome_hours (hour);
+CREATE TABLE outcome_minutes (
+    cell INTEGER, minute INTEGER, failed INTEGER NOT NULL, PRIMARY KEY (cell, minute)) WITHOUT ROWID;
 CREATE TABLE outcome_slots (
     cell INTEGER, slot INTEGER, sent INTEGER NOT NULL, came_back INTEGER NOT NULL, left_ms INTEGER NOT NULL,
     PRIMARY KEY (cell, slot)) WITHOUT ROWID;
@@ -103,6 +111,7 @@ CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INDEXES = """
 CREATE INDEX letters_by_sort ON letters (sort, cell);
 CREATE INDEX letters_by_cell ON letters (cell, sort);
+CREATE INDEX letters_by_failure ON letters (failed_ms) WHERE failed_ms IS NOT NULL;
 CREATE INDEX letters_by_key ON letters (key) WHERE key IS NOT NULL;
 CREATE INDEX letters_by_lineage ON letters (lineage) WHERE lineage IS NOT NULL;
 CREATE INDEX attempts_by_action ON attempts (action, left_for, left_ms) WHERE action IS NOT NULL;

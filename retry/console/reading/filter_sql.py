@@ -29,6 +29,7 @@ _CELL_COLUMNS: dict[str, tuple[str, ...]] = {
     "cause": ("c.cause",),
     "consumer-group": ("c.consumer_group",),
     "fingerprint": ("c.fingerprint",),
+    "version": ("c.version",),
     "attempt": ("c.attempt",),
     GROUP: ("c.group_id",),
 }
@@ -39,6 +40,7 @@ OF_PAYLOAD = frozenset({"value", "header"})
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 _AS_NUL = "\0\1"
+_RANGE_COLUMNS = {"attempt": "c.attempt", "partition": "l.partition", "due": "l.sort", "failed": "l.failed_ms"}
 
 
 class Condition(NamedTuple):
@@ -192,7 +194,7 @@ def _header(name: str, value: Glob) -> Condition:
 
 def _range(field: str, value: Range, now_ms: int) -> Condition:
     low, high = bound_at(value.low, now_ms), bound_at(value.high, now_ms)
-    column = {"attempt": "c.attempt", "due": "l.sort"}.get(field, "(? - l.first_failed_ms)")
+    column = _RANGE_COLUMNS.get(field, "(? - l.first_failed_ms)")
     now = (now_ms,) if field == "age" else ()
     # What waits is sorted by when it is due, and indexes have that: its row need not be read. What rests is never due.
     found = [Condition("l.sort < ?", (RESTING_SORT_MIN,)) if field == "due" else Condition(f"{column} IS NOT NULL", now)]
@@ -208,17 +210,21 @@ def join_conditions(word: str, parts: Sequence[Condition]) -> Condition:
     return Condition(f"({f' {word} '.join(part.sql for part in parts)})", tuple(p for part in parts for p in part.parameters))
 
 
-# Letters that a term finds through an index of its own: by key, or by what stands in the message.
+# Letters that a term finds through an index of its own: by key, by what stands in the message, or by when they failed.
 
 _TRIGRAMS_MAX = 24
 # Whether most messages have a trigram is asked of so many letters that follow on each other, in so many places.
 _SAMPLE, _SAMPLES = 128, 3
-_LAST_CHAR = 0x10FFFF
+_LAST_CHAR, _EVER_MS = 0x10FFFF, 1 << 62
 
 
-def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int) -> list[int] | None:
+def candidates(connection: sqlite3.Connection, letter_filter: Filter, most: int, now_ms: int) -> list[int] | None:
     """Ids of the letters that come into question; None where no term of the filter leaves so few of them."""
     for part in conjuncts(letter_filter):
+        if isinstance(part, Term) and isinstance(part.value, Range) and part.field == "failed":
+            failed = _by_failure(connection, part.value, most, now_ms)
+            if len(failed) <= most:
+                return failed
         if isinstance(part, Term) and isinstance(part.value, Glob) and part.field in _INDEXED:
             found = _INDEXED[part.field](connection, part.value, most)
             if found is not None and len(found) <= most:
@@ -233,6 +239,13 @@ def _by_key(connection: sqlite3.Connection, value: Glob, most: int) -> list[int]
     if first and (beyond := _successor(first)) is not None:
         return select_column(connection, "id", "FROM letters WHERE key >= ? AND key < ? LIMIT ?", (first, beyond, most + 1))
     return None
+
+
+def _by_failure(connection: sqlite3.Connection, value: Range, most: int, now_ms: int) -> list[int]:
+    low, high = (bound_at(bound, now_ms) for bound in (value.low, value.high))
+    within = -_EVER_MS if low is None else low, _EVER_MS if high is None else high, most + 1
+    rest = "FROM letters INDEXED BY letters_by_failure WHERE failed_ms >= ? AND failed_ms <= ? LIMIT ?"
+    return select_column(connection, "id", rest, within)
 
 
 def _by_message(connection: sqlite3.Connection, value: Glob, most: int) -> list[int] | None:

@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
-from retry.console.folding.regrouping import SPLIT_BY, Regrouping
+from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading.group_states import Resolutions, read_resolutions
 from retry.console.reading.lists import select_teams
-from retry.console.rows import COUNT_MAX, Group, Scope, Split
+from retry.console.rows import Group, Scope
 
 HOURS = 24
 NAMES_MAX = 20
 _NO_NOTE = notes.Note("", "", "", "", 0)
 # A group, and what it was split into, whose ids begin with its own.
-_OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
+OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f'))"
 
 
 class CountedGroup(NamedTuple):
@@ -74,22 +74,9 @@ def current_id(connection: sqlite3.Connection, group_id: str) -> str:
     return Regrouping.read_notes(connection).resolve_group(group_id)
 
 
-def splits(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[Split]:
-    """Count letters of a group by each of `SPLIT_BY`, at most 20 values of each, most letters first; see `Replica.splits`."""
-    found: list[Split] = []
-    cells = bind_ids(number for number, _ in _cells_of(connection, scope, current_id(connection, group_id)))
-    for by in SPLIT_BY:
-        values = select_rows(
-            connection, (by.replace("-", "_"), "sum(letters)"),
-            "FROM cells WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?", (cells, NAMES_MAX),
-        )  # fmt: skip
-        found += [Split(by, None if value is None else str(value), min(n, COUNT_MAX)) for value, n in values]
-    return found
-
-
 def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> list[tuple[int, int]]:
     in_scope, teams = select_teams(scope)
-    of_group = f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0{in_scope}"
+    of_group = f"FROM cells WHERE {OF_GROUP} AND state IN ('waiting', 'parked') AND letters > 0{in_scope}"
     return [(number, letters) for number, letters in select_rows(connection, ("id", "letters"), of_group, (group_id, *teams))]
 
 
@@ -101,11 +88,11 @@ def build_group(
     cells = select_rows(
         connection,
         ("team", "topic", "coalesce(cause, exception)", "common", "first_ms", "last_ms", "fingerprint", "consumer_group"),
-        f"FROM cells WHERE {_OF_GROUP} AND state IN ('waiting', 'parked', 'discarded'){in_scope} ORDER BY letters DESC",
+        f"FROM cells WHERE {OF_GROUP} AND state IN ('waiting', 'parked', 'discarded'){in_scope} ORDER BY letters DESC",
         (counted.id, *teams),
     )  # fmt: skip
     columns = ("team", "topic", "id", "cause", "first_ms", "last_ms", "consumer_group")
-    outcomes = select_rows(connection, columns, f"FROM outcome_cells WHERE {_OF_GROUP}{in_scope}", (counted.id, *teams))
+    outcomes = select_rows(connection, columns, f"FROM outcome_cells WHERE {OF_GROUP}{in_scope}", (counted.id, *teams))
     times = [at for row in (*(each[4:6] for each in cells), *(each[4:6] for each in outcomes)) for at in row if at is not None]
     trend, sent, came_back, pending = _load_outcome_counts(connection, [row[2] for row in outcomes], now_ms)
     cause = next((row[2] for row in cells), None) or next((row[3] for row in outcomes), None)

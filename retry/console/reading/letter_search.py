@@ -89,7 +89,7 @@ class LetterSearch:
         self.total = sum(self.cells.values())
         # Of no use where they are about as many as the cells leave.
         most = min(COUNT_MAX, self.total // _SPARSE + _FIRST_STRETCH)
-        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, letter_filter, most)
+        self._candidates = None if self._is_in_order or not self.cells else candidates(connection, letter_filter, most, now_ms)
 
     def find_page(self, after: Position | None, limit: int) -> Found:
         """The first letters behind a position; fewer where the time is over, and then where the next look begins."""

@@ -20,6 +20,7 @@ from retry.console.folding.replica_file import LIVE
 from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now, standing
 from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
+from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
 from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
 from retry.console.reading.group_order import MOST_LETTERS, Order
 from retry.console.reading.notes import Notes
@@ -27,7 +28,7 @@ from retry.console.reading.payloads import Payloads
 from retry.console.reading.standing import FadingLetters, OverdueLetters
 from retry.console.reading.told import ToldEvents
 from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
-from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope, Split  # fmt: skip
+from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
 from retry.operations.act.overview import ActionOverview
@@ -236,10 +237,10 @@ class Replica:
         with self._reading() as connection:
             return action_outcomes.count_outcomes(connection, about, self._registry().list_group_topics(), clock.wall_ms())
 
-    def splits(self, scope: Scope, group_id: str) -> list[Split]:
-        """Count letters of a group by what they have in common: top frames, topic, consumer group and attempt."""
+    def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
+        """Count when letters of a group failed and what they have in common, and list what was done about it."""
         with self._reading() as connection:
-            return groups.splits(connection, scope, group_id)
+            return DetailsQuery(connection, scope, group_id, clock.wall_ms()).load(period)
 
     def groups_since(self, since_ms: int) -> Mapping[str, group_states.FailureTimes]:
         """Kinds of failures, of all teams, that failed for the first time since a moment."""

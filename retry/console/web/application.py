@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from retry.console.web import answers, failures, formats, letter, letters, now, sign_in_pages
+from retry.console.web import answers, failures, formats, group, letter, letters, now, sign_in_pages
 from retry.console.web.app import NAV, Console, assign_keys, console_of
 from retry.console.web.compression import Compression
 from retry.console.web.guard import guard_route
@@ -76,7 +76,7 @@ Routes = Callable[[Console], list[Route]]
 _PACKAGES = ("web", "acting", "notifications")
 _TEMPLATES = tuple(Path(__file__).parents[1] / package / "templates" for package in _PACKAGES)
 OWN: tuple[Routes, ...] = (
-    sign_in_pages.build_routes, now.build_routes, failures.build_routes, failures.build_group_routes, letters.build_routes,
+    sign_in_pages.build_routes, now.build_routes, failures.build_routes, group.build_routes, letters.build_routes,
     letter.build_routes,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Failures: kinds of failures in a list that is ordered and narrowed; and one kind, with merges and splits."""
+"""Failures: kinds of failures in a list that is ordered and narrowed, with how they went in the last day."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from starlette.routing import Route
 
 from retry.console.acting.audit import REVEAL
 from retry.console.reading.group_list import GroupPage
-from retry.console.reading.replica import Replica
 from retry.console.rows import FailureState, Group
 from retry.console.web import filters
-from retry.console.web.app import Console, console_of, demand_found, query_of, render_page, viewer_of
+from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.failures_view import FIELDS, FailuresView, build_facets, read_view
-from retry.console.web.letter import find_example
 from retry.console.web.rights import Role, Sight, needs
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.parse import parse
@@ -88,57 +86,3 @@ def _fill_pause_form(group: Group) -> str:
     scope, names = ("topic", group.topics) if len(group.topics) == 1 else ("team", group.teams)
     chosen = {"scope": scope, "name": names[0]} if len(names) == 1 else {}
     return urlencode({**chosen, "reason": (group.cause or "")[:_REASON_CHARS_MAX]})
-
-
-# One kind of failures: what its letters have in common, whose it is, and merges and splits that stand for it.
-
-# These terms go with the group's own on the page of letters.
-_TERMS = {"topic": "topic", "consumer-group": "consumer-group", "attempt": "attempt"}
-GROUP_PART = "group"
-BY = ("frames", "topic", "consumer-group", "attempt")
-
-
-def build_group_routes(console: Console) -> list[Route]:
-    console.keep_fresh(GROUP_PART, "group_live.html", partial(_build_group_page, console))
-    return [Route("/failures/{id}", render_group)]
-
-
-@needs(Role.VIEWER)
-def render_group(request: Request) -> Response:
-    wanted = request.path_params["id"]
-    console, sight = console_of(request), viewer_of(request).sight()
-    parts = _build_group_page(console, sight, wanted)
-    example = find_example(console, sight.scope, parse(parts["letters_q"], groups=True))
-    return render_page(request, "group.html", live=(GROUP_PART, wanted), example=example, **parts)
-
-
-def _build_group_page(console: Console, sight: Sight, wanted: str) -> dict[str, Any]:
-    """Collect the template variables for the page of one group; raises HTTPException 404 where there is none."""
-    replica, scope = console.replica, sight.scope
-    group = demand_found(replica.find_group(scope, wanted), "there is no such kind of failures, or no letter of it any more")
-    splits = replica.splits(scope, group.id)
-    teams = teams_of(replica, group)
-    # They name kinds and people of each of these teams.
-    changes = replica.notes.changes(group.id) if scope is None or scope.issuperset(teams) else []
-    return {
-        "group": group, "letters_q": _format_filter(group), "changes": changes,
-        "by": [(each, [split for split in splits if split.by == each]) for each in BY], "term": _term,
-        "may_act": sight.may_act_for(group.teams), "may_write": sight.may_act_for(teams),
-    }  # fmt: skip
-
-
-def _format_filter(group: Group) -> str:
-    return filters.exactly("group", group.id)
-
-
-def _term(group: Group, by: str, value: str | None) -> str | None:
-    """The filter of letters that have something in common; None where no filter asks for that."""
-    if value is None or by not in _TERMS:
-        return None
-    return f"{_format_filter(group)} {filters.exactly(_TERMS[by], value)}"
-
-
-def teams_of(replica: Replica, group: Group) -> tuple[str, ...]:
-    """List the teams that have letters in a group, also those that the viewer does not see: its notes concern all of them."""
-    whole = replica.find_group(None, group.id)
-    return group.teams if whole is None else whole.teams

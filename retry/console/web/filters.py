@@ -61,6 +61,7 @@ def _values(field: str, names: Names) -> Iterable[str]:
     known = {
         "team": names.teams, "topic": names.topics, "exception": names.exceptions, "cause": names.exceptions,
         "consumer-group": names.consumer_groups, "state": STATES, "due": ("now..10m", "<-1s", "<1h"), "age": (">1h", ">1d"),
+        "failed": (">-1h", "-2h..-1h"),
         "attempt": ("1", "3.."),
     }  # fmt: skip
     return known.get(field, ())

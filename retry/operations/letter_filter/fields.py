@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from backoff import PolicyInvalid, duration_ms
 from retry.errors import FilterInvalid
@@ -12,14 +13,15 @@ from retry.operations.letter_filter.syntax import EPOCH, Bound, Moment, Range, S
 
 DISCARDED = "discarded"
 STATES = ("waiting", "parked", DISCARDED)
-_ATTEMPT_MAX = 2**31 - 1
+_NUMBER_MAX = 2**31 - 1
 _MS_MAX = 253_402_300_799_999
 _MILLISECOND = timedelta(milliseconds=1)
 # How a term with each field looks: for messages.
 EXAMPLES = {
     "team": "team:payments", "state": "state:parked", "exception": "exception:*.GatewayTimeout", "cause": "cause:java.net.*",
-    "message": 'message:"card declined"', "topic": "topic:payments.orders.DLT", "consumer-group": "consumer-group:billing",
-    "key": "key:4711", "header": "header.tenant:acme", "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m",
+    "message": 'message:"card declined"', "topic": "topic:payments.orders.DLT", "partition": "partition:2",
+    "consumer-group": "consumer-group:billing", "version": "version:2.14.1", "key": "key:4711", "header": "header.tenant:acme",
+    "attempt": "attempt:3..", "age": "age:>2h", "due": "due:<10m", "failed": "failed:2026-01-31T12:00..2026-01-31T13:00",
     "fingerprint": "fingerprint:51a0c3de77b1f00d", "group": "group:51a0c3de77b1f00d",
     "failed-again": "failed-again:5f3a0c17de90b311", "value": "value.$.order.id=4711",
 }  # fmt: skip
@@ -44,7 +46,7 @@ def check_name(field: str, text: str, column: int) -> None:
 
 
 def read_range(field: str, text: str, column: int) -> Range:
-    """Read the value of a term with `attempt`, `age` or `due`; raises `FilterInvalid` where it is no such range."""
+    """Read the value of a term with one of `RANGES`; raises `FilterInvalid` where it is no such range."""
     read = _BOUNDS[field]
     comparison = re.match(r"[<>]=?", text)
     if comparison:
@@ -52,13 +54,13 @@ def read_range(field: str, text: str, column: int) -> Range:
         bound = read(rest, column + len(sign))
         # A millisecond is the finest that a time is known to: there is no telling `>` from `>=`.
         if isinstance(bound, int) and sign in "<>":
-            bound = _attempt(str(bound + 1 if sign == ">" else bound - 1), column)
+            bound = _number(field, str(bound + 1 if sign == ">" else bound - 1), column)
         found = Range(bound, None) if sign[0] == ">" else Range(None, bound)
     elif ".." in text:
         low, _, high = text.partition("..")
         bounds = [read(part, at) if part else None for part, at in ((low, column), (high, column + len(low) + 2))]
         found = Range(*bounds)
-    elif field == "attempt":
+    elif field in _NOUNS:
         number = read(text, column)
         found = Range(number, number)
     else:
@@ -81,14 +83,21 @@ def _ends_early(found: Range) -> bool:
 
 
 def _forms(field: str) -> str:
-    return {"attempt": "attempt:3, attempt:3.. or attempt:2..5", "age": "age:>2h, age:<2h or age:1h..2h"}.get(
-        field, "due:<10m, due:>2026-01-31T12:00 or due:now..10m"
-    )
+    return _FORMS[field]
 
 
-def _attempt(text: str, column: int) -> Bound:
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _ATTEMPT_MAX):
-        raise FilterInvalid(column, f"{text!r:.40} is no number of attempts; write {_forms('attempt')}")
+_FORMS = {
+    "attempt": "attempt:3, attempt:3.. or attempt:2..5", "partition": "partition:2, partition:..3 or partition:2..5",
+    "age": "age:>2h, age:<2h or age:1h..2h", "due": "due:<10m, due:>2026-01-31T12:00 or due:now..10m",
+    "failed": "failed:>-1h or failed:2026-01-31T12:00..2026-01-31T13:00",
+}  # fmt: skip
+# The numbers that a field counts.
+_NOUNS = {"attempt": "number of attempts", "partition": "number of a partition"}
+
+
+def _number(field: str, text: str, column: int) -> Bound:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
+        raise FilterInvalid(column, f"{text!r:.40} is no {_NOUNS[field]}; write {_forms(field)}")
     return int(text)
 
 
@@ -99,7 +108,7 @@ def _age(text: str, column: int) -> Bound:
         raise FilterInvalid(column, f"{invalid.reason}, as in {_forms('age')}") from None
 
 
-def _moment(text: str, column: int) -> Bound:
+def _moment(field: str, text: str, column: int) -> Bound:
     if text == "now":
         return Moment(0, True)
     back = text.startswith("-")
@@ -115,10 +124,13 @@ def _moment(text: str, column: int) -> Bound:
     except (ValueError, OverflowError):
         at_ms = -1
     if not 0 <= at_ms <= _MS_MAX:
-        reason = f"{text!r:.40} is no moment; write now, 10m, -10m or 2026-01-31T12:00:00+00:00, as in {_forms('due')}"
+        reason = f"{text!r:.40} is no moment; write now, 10m, -10m or 2026-01-31T12:00:00+00:00, as in {_forms(field)}"
         raise FilterInvalid(column, reason)
     return Moment(at_ms, False)
 
 
-_BOUNDS: dict[str, Callable[[str, int], Bound]] = {"attempt": _attempt, "age": _age, "due": _moment}
+_BOUNDS: dict[str, Callable[[str, int], Bound]] = {
+    "age": _age, **{field: partial(_number, field) for field in _NOUNS},
+    **{field: partial(_moment, field) for field in ("due", "failed")},
+}  # fmt: skip
 RANGES = frozenset(_BOUNDS)

@@ -52,7 +52,9 @@ class LetterFacts(Protocol):
     """The facts about a letter that a filter may ask for. None where one is not known: then no term that asks for it holds.
 
     Attributes:
+      partition: of the dead-letter topic.
       attempt: as the header `retry-attempt` has it.
+      failed_ms: when it failed last.
       due_ms: None where the letter waits no more.
     """
 
@@ -63,9 +65,13 @@ class LetterFacts(Protocol):
     @property
     def topic(self) -> str | None: ...
     @property
+    def partition(self) -> int | None: ...
+    @property
     def attempt(self) -> int | None: ...
     @property
     def first_failed_ms(self) -> int | None: ...
+    @property
+    def failed_ms(self) -> int | None: ...
     @property
     def due_ms(self) -> int | None: ...
     @property
@@ -74,6 +80,8 @@ class LetterFacts(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Headers: ...
+    @property
+    def version(self) -> str | None: ...
     @property
     def failure(self) -> Failure: ...
     @property
@@ -177,6 +185,15 @@ _TEXTS: dict[str, _Texts] = {
     "message": lambda letter: iter([letter.failure.message]),
     "consumer-group": lambda letter: iter([letter.failure.consumer_group]),
     "fingerprint": lambda letter: iter([letter.fingerprint]),
+    "version": lambda letter: iter([letter.version]),
+}
+
+
+_NUMBERS: dict[str, Callable[[LetterFacts], int | None]] = {
+    "attempt": lambda letter: letter.attempt,
+    "partition": lambda letter: letter.partition,
+    "due": lambda letter: letter.due_ms,
+    "failed": lambda letter: letter.failed_ms,
 }
 
 
@@ -186,10 +203,8 @@ def _ranges(field: str, value: Range, now_ms: int) -> Predicate:
     def within(number: int | None) -> bool:
         return number is not None and (low is None or number >= low) and (high is None or number <= high)
 
-    if field == "attempt":
-        return lambda letter: within(letter.attempt)
-    if field == "due":
-        return lambda letter: within(letter.due_ms)
+    if (fact := _NUMBERS.get(field)) is not None:
+        return lambda letter: within(fact(letter))
     return lambda letter: letter.first_failed_ms is not None and within(now_ms - letter.first_failed_ms)
 
 

@@ -122,7 +122,7 @@ def test_pause_leads_to_the_form_of_what_the_failure_is_of(console: ActingConsol
     assert all(f'value="{each}"' in form for each in filled)
 
 
-def test_assign_makes_whoever_asks_the_owner_and_goes_back_to_the_list(console: ActingConsole) -> None:
+def test_assign_makes_whoever_asks_the_owner_and_goes_back_to_where_that_was_asked(console: ActingConsole) -> None:
     console.replica.kinds = [replace(console.replica.kinds[0], note="call them", link="https://t/1"), console.replica.kinds[1]]
     form = {"q": "team:shop", "sort": "-last", "show": "new"}
     for viewer, path, status in ((VIC, "aa", 403), (BOTH, "bb", 403), (ANN, "bb", 404)):
@@ -131,6 +131,8 @@ def test_assign_makes_whoever_asks_the_owner_and_goes_back_to_the_list(console: 
     done = console.ask(ANN, "POST", "/failures/aa/assign", form)
     assert (done.status_code, done.headers["location"]) == (303, "/failures?q=team%3Ashop&show=new&sort=-last")
     assert console.replica.notes.calls == [("set_note", "aa", "ann", "call them", "https://t/1", "ann", ("shop",))]
+    of_failure = console.ask(ANN, "POST", "/failures/aa/assign", {"page": "failure"})
+    assert (of_failure.status_code, of_failure.headers["location"]) == (303, "/failures/aa")
     assert console.ask(ANN, "POST", "/failures/aa/assign", {"sort": "size"}).status_code == 400
 
 

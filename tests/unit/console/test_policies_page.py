@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from retry.console.acting import policy_pages
+from retry.console.reading.advice import ROWS_MAX
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue.entry_keys import Source
 from retry.delivery.redecide import Move
@@ -125,7 +126,7 @@ def test_what_analytics_advise_is_shown_to_the_teams_that_it_is_about(console: A
 
 def test_no_more_advice_is_shown_than_can_be_read(console: ActingConsole, tmp_path: Path) -> None:
     file = tmp_path / "advice.json"
-    file.write_text(json.dumps({"advice": [advised("shop", f"e{n}.E") for n in range(policy_pages.ROWS_MAX + 7)]}))
+    file.write_text(json.dumps({"advice": [advised("shop", f"e{n}.E") for n in range(ROWS_MAX + 7)]}))
     console.console.settings = msgspec.structs.replace(console.console.settings, console_advice=file)
     page = console.ask(ANN, "GET", "/policies").text
-    assert ("7 more are left out" in page, page.count("saves 512 retries")) == (True, policy_pages.ROWS_MAX)
+    assert ("7 more are left out" in page, page.count("saves 512 retries")) == (True, ROWS_MAX)

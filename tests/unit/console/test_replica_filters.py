@@ -20,7 +20,7 @@ from tests.support.replicas import HOUR_MS, NOW_MS, OWN, GivenMessage, GivenRepl
 
 ALPHABET = "aAbß.*İ\0 17é?[\"%_"
 TEXTS = st.text(st.sampled_from(ALPHABET), max_size=5)
-NAMES = st.sampled_from(["tenant", "trace"])
+NAMES = st.sampled_from(["tenant", "trace", "app-version", "service-version"])
 TIMES = st.sampled_from([NOW_MS - HOUR_MS, NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS + HOUR_MS])
 
 
@@ -44,7 +44,7 @@ def headers(draw: st.DrawFn) -> Headers:
 KEYS = st.none() | st.binary(max_size=2) | TEXTS.map(str.encode)
 LETTERS = st.lists(st.tuples(headers(), KEYS, TIMES, st.sampled_from(["a", "b", "ab"]), st.booleans()), min_size=1, max_size=8)
 GLOBS = st.lists(TEXTS, min_size=1, max_size=3).map(glob)
-FIELDS = st.sampled_from(["team", "exception", "cause", "message", "topic", "consumer-group", "key", "fingerprint"])
+FIELDS = st.sampled_from(["team", "exception", "cause", "message", "topic", "consumer-group", "version", "key", "fingerprint"])
 
 
 def between(bounds: st.SearchStrategy) -> st.SearchStrategy[Range]:
@@ -56,9 +56,12 @@ TERMS = st.one_of(
     st.builds(lambda field, value: Term(field, "", value), FIELDS, GLOBS),
     st.builds(lambda name, value: Term("header", name, value), NAMES, GLOBS),
     st.sampled_from(["waiting", "parked"]).map(lambda state: Term("state", "", Glob((state,)))),
-    between(st.integers(0, 3)).map(lambda value: Term("attempt", "", value)),
+    st.builds(lambda field, value: Term(field, "", value), st.sampled_from(["attempt", "partition"]), between(st.integers(0, 3))),
     between(st.sampled_from([0, 1, HOUR_MS]).map(Span)).map(lambda value: Term("age", "", value)),
-    between(st.builds(Moment, st.sampled_from([0, 1, -1, HOUR_MS]), st.just(True))).map(lambda value: Term("due", "", value)),
+    st.builds(
+        lambda field, value: Term(field, "", value), st.sampled_from(["due", "failed"]),
+        between(st.builds(Moment, st.sampled_from([0, 1, -1, HOUR_MS]), st.just(True))),
+    ),
 )
 FILTERS: st.SearchStrategy[Filter] = st.recursive(
     TERMS,

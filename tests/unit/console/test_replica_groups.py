@@ -16,6 +16,7 @@ from retry.console.folding.notes import NOTE, RESOLVED, Note, Resolved
 from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import groups, lists
 from retry.console.reading import letters as reading_letters
+from retry.console.reading.group_details import PERIODS, DetailsQuery, GroupDetails
 from retry.console.reading.group_list import OPEN, GroupsQuery
 from retry.console.reading.now import NowQuery
 from retry.console.rows import FailureState, Group, Now, Scope
@@ -75,6 +76,11 @@ def one(replica: GivenReplica, group: str, scope: Scope = None) -> Group:
         found = groups.find_group(connection, scope, group, NOW_MS)
     assert found is not None
     return found
+
+
+def details(replica: GivenReplica, group: str, period: str = "24h", scope: Scope = None) -> GroupDetails:
+    with replica.readers.reading(0.0) as connection:
+        return DetailsQuery(connection, scope, group, NOW_MS).load(PERIODS[period])
 
 
 def now(replica: GivenReplica, scope: Scope = None) -> Now:
@@ -149,12 +155,11 @@ def test_a_group_can_be_split_by_the_top_frames_of_its_root_cause(replica: Given
     for n, method in enumerate(("Pay", "Pay", "Ship")):
         replica.fold(OWN.changelog, entry(n, headers=failure("a.A", "m", ("kafka_dlt-exception-stacktrace", stack(method)))))
     (group,) = replica.groups()
-    with replica.readers.reading(0.0) as connection:
-        splits = groups.splits(connection, None, group.id)
-    frames = {split.value: split.count for split in splits if split.by == "frames"}
+    common = details(replica, group.id).common
+    frames = {each.value: each.letters for each in common if each.by == "frames"}
     top = {method: "\n".join(f"com.acme.{method}.call{n}" for n in range(3)) for method in ("Pay", "Ship")}
     assert frames == {top["Pay"]: 2, top["Ship"]: 1}
-    assert {(split.by, split.value) for split in splits} >= {("topic", "orders.DLT"), ("attempt", "1"), ("consumer-group", None)}
+    assert {(each.by, each.value) for each in common} >= {("topic", "orders.DLT"), ("attempt", "1"), ("consumer-group", None)}
 
 
 TRACES = {

@@ -44,20 +44,21 @@ def ranges(bounds: st.SearchStrategy) -> st.SearchStrategy[Range]:
     return whole | bounds.map(lambda low: Range(low, None)) | bounds.map(lambda high: Range(None, high))
 
 
-texts = st.sampled_from(["team", "exception", "cause", "message", "topic", "consumer-group", "key", "fingerprint"])
+texts = st.sampled_from(["team", "exception", "cause", "message", "topic", "consumer-group", "version", "key", "fingerprint"])
 durations = st.integers(0, 3_653 * 24 * HOUR_MS)
 moments = st.one_of(
     st.integers(0, 253_402_300_799_999).map(lambda ms: Moment(ms, False)),
     st.builds(lambda ms, sign: Moment(ms * sign, True), durations, st.sampled_from([1, -1])),
 )
+numbered = st.sampled_from(["attempt", "partition"])
 terms = st.one_of(
     st.builds(lambda field, value: Term(field, "", value), texts, globs),
     st.builds(lambda name, value: Term("header", name, value), names, globs),
     st.builds(lambda path, value: Term("value", path, value), paths, globs),
     st.sampled_from(["waiting", "parked"]).map(lambda state: Term("state", "", Glob((state,)))),
-    ranges(st.integers(0, 2**31 - 1)).map(lambda value: Term("attempt", "", value)),
+    st.builds(lambda field, value: Term(field, "", value), numbered, ranges(st.integers(0, 2**31 - 1))),
     ranges(durations.map(Span)).map(lambda value: Term("age", "", value)),
-    ranges(moments).map(lambda value: Term("due", "", value)),
+    st.builds(lambda field, value: Term(field, "", value), st.sampled_from(["due", "failed"]), ranges(moments)),
 )
 filters: st.SearchStrategy[Filter] = st.recursive(
     terms,
