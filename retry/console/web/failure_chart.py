@@ -22,8 +22,9 @@ _DRAWN = Markup(
 _LINE = Markup('<line x1="0" x2="100%" y1="{0}" y2="{0}"/>')
 _TICK = Markup("<span>{}</span>")
 _BAR = Markup(
-    '<a href="{}" aria-label="{}"><title>{}</title><rect class="hit" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"/>'
-    '<rect x="{:.2f}%" y="{}" width="{:.2f}%" height="{}"/></a>'
+    '<a href="{href}" aria-label="{label}"><title>{label}</title>'
+    '<rect class="hit" x="{x:.2f}%" y="0" width="{wide:.2f}%" height="{base}"/>'
+    '<rect x="{inner_x:.2f}%" y="{y}" width="{inner:.2f}%" height="{high}"/></a>'
 )
 
 
@@ -35,9 +36,11 @@ def draw_chart(bars: Sequence[FailureBar], link: Callable[[FailureBar], str], wh
     for n, bar in enumerate(bars):
         if bar.failed:
             high = max(2, round(_HIGH * bar.failed / most))
-            told = f"{describe_time(bar)}: {bar.failed:,} failed"
-            x, inner = n * wide, wide * 0.8
-            parts.append(_BAR.format(link(bar), told, told, x, wide, _BASE, x + wide * 0.1, _BASE - high, inner, high))
+            x = n * wide
+            parts.append(_BAR.format(
+                href=link(bar), label=f"{describe_time(bar)}: {bar.failed:,} failed", x=x, wide=wide, base=_BASE,
+                inner_x=x + wide * 0.1, y=_BASE - high, inner=wide * 0.8, high=high,
+            ))  # fmt: skip
     step = next(each for each in range(1, len(bars) + 1) if len(bars) % each == 0 and len(bars) // each <= _LABELS_MAX)
     ticks = [_TICK.format(format_minute(bars[n].from_ms)) for n in range(0, len(bars), step)]
     return _DRAWN.format(what, _BASE, Markup("").join(parts), Markup("").join(ticks))
