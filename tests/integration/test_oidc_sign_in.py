@@ -52,7 +52,7 @@ def test_a_provider_signs_in_with_the_roles_of_its_groups(company: Served, oidc:
     assert (answer.status_code, answer.headers["location"], len(oidc.redeemed)) == (303, "/", redeemed + 1)
     assert "ada@example.com" in browser.get("/").text
     page = browser.get("/letters/parked/0/1").text
-    assert "Edit and retry…" in page
+    assert "Discard…" in page
 
 
 def test_an_address_that_was_not_seen_to_be_the_persons_own_is_no_name(company: Served, oidc: OidcProvider) -> None:
