@@ -93,7 +93,7 @@ def test_what_is_held_is_told_with_its_reason_and_a_silent_worker_too_and_a_new_
     console = ConsoleProcess(deployment).start()
     with closing(console.person()) as person:
         held = lambda: person.get("/").text  # noqa: E731
-        await_that("the pause is told of", lambda: f"{LETTERS} wait, 1 group is new and payments is paused." in held())
+        await_that("the pause is told of", lambda: f"{LETTERS} wait, 1 failure is new and payments is paused." in held())
         await_that("and why letters are overdue", lambda: "paused by team payments: bank is down (ann)" in held())
         worker.kill()
         await_that("that no worker runs is seen", lambda: "No worker runs, and nothing is sent until one starts." in held())
@@ -101,7 +101,7 @@ def test_what_is_held_is_told_with_its_reason_and_a_silent_worker_too_and_a_new_
         console.process.kill()
     again = ConsoleProcess(deployment).start()
     with closing(again.person()) as person:
-        assert f"{LETTERS} wait, 1 group is new and payments is paused." in person.get("/").text
+        assert f"{LETTERS} wait, 1 failure is new and payments is paused." in person.get("/").text
         await_that("that no worker runs is seen again", lambda: "No worker runs" in person.get("/").text)
         assert heard_of_last(person.get("/").text) == heard, "since when is not forgotten"
         name = person.get("/letters").text.partition('data-name="')[2].partition('"')[0]
