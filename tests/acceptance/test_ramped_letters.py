@@ -88,7 +88,7 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
     assert "in steps of 1, 2, 5, 20, 50, 200, 122, as long as 90% recover" in shown_first.stdout
     assert "no consumer group is named" not in shown_first.stdout
     held = acted(deployment, "retry", "state:waiting", "--ramp", "--settle", "1s", code=4)
-    assert "letters failed again, so at most" in held["held"]
+    assert "letters failed again, so at most" in held["held"]["reason"]
     told = shown(deployment, held["action"])
     (at,) = [step for step in told["ramp"]["steps"] if step["status"] == "held"]
     assert (told["status"], at["bound"] < 0.9) == ("held", True)
@@ -134,7 +134,7 @@ def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the
     retry_topic = deployment.retry_topics()[0]
     assert f"no consumer group is named for {retry_topic}: their steps have passed after 4s of silence" in shown_first.stdout
     held = acted(deployment, *asked, code=4)
-    assert held["held"] == f"the breaker of {retry_topic} is open"
+    assert held["held"]["reason"] == f"the breaker of {retry_topic} is open"
     consumer.mended.set()
 
     def has_ended() -> bool:
