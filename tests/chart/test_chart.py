@@ -44,7 +44,7 @@ ELSEWHERE = {
     "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
     "console_tls_proxy", "console_oidc_issuer", "console_oidc_client_id", "console_oidc_client_secret", "console_oidc_claim",
     "console_oidc_roles", "console_proxy_from", "console_proxy_secret", "console_proxy_roles", "console_session_key",
-    "console_session_s", "console_notifications", "console_schedulers", "console_advice",
+    "console_session_s", "console_notifications", "console_schedulers", "console_advice", "console_decoders",
 }  # fmt: skip
 
 def environment(container: Object) -> dict[str, str]:
@@ -115,7 +115,7 @@ REFUSED = {
     "networkPolicy.kafkaTo[0].ipBlock.except[0]=10.0.0.0/8": "/networkPolicy/kafkaTo/0",
     "networkPolicy.kafkaPorts=null": "missing property 'kafkaPorts'",
     "registry.url=https://registry": "networkPolicy.registryTo is not set",
-    "console.enabled=true,console.tokens.name=t,console.tls.name=t,console.webhook=https://c": "networkPolicy.consoleTo is not",
+    "console.enabled=true,console.tokens.name=t,console.tls.name=t,console.notifications.name=n": "networkPolicy.consoleTo is",
     "kafka.bootstrapServers=": "kafka.bootstrapServers is not set: give host:port of the brokers",
     "policies.file=": "no policies: give --set-file policies.file=policies.yaml",
     "policies.existingConfigMap=other": "policies.file and policies.existingConfigMap are both set",

@@ -149,7 +149,8 @@ def test_it_says_what_the_commands_say_and_follows_what_happens(
     assert "passed" not in {event.what for event in replica.lineage(None, first.lineage)}
     commit_all(taken_in)
     await_that("it is passed", lambda: "passed" in {event.what for event in replica.lineage(None, first.lineage or "")})
-    assert [(each.attempt, each.sent, each.pending) for each in replica.load_now(None).recovery] == [(1, 0, 1)]
+    known = lambda: [(each.attempt, each.sent, each.pending) for each in replica.load_now(None).recovery]  # noqa: E731
+    await_that("its recovery counts", lambda: known() == [(1, 1, 0)])
 
 
 def commit_all(deployment: Deployment) -> None:
@@ -225,6 +226,7 @@ def test_pages_go_on_while_the_process_that_folds_is_killed_and_while_it_hangs_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(folding_process, "_OLD_S", 3.0)
+    monkeypatch.setattr(folding_process, "_SILENT_S", 3.0)
     replica = live(opened())
     first = folding(replica)
     os.kill(first, signal.SIGKILL)

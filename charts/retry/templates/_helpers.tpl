@@ -95,8 +95,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if $v.networkPolicy.enabled }}
 {{- $to := dict "kafkaTo" "the brokers are" }}
 {{- if $v.registry.url }}{{ $_ := set $to "registryTo" "the schema registry is" }}{{ end }}
-{{- if and $v.console.enabled (or $v.console.oidc.issuer $v.console.webhook) }}
-{{- $_ := set $to "consoleTo" "the console's identity provider and webhook are" }}
+{{- if and $v.console.enabled (or $v.console.oidc.issuer $v.console.notifications.name) }}
+{{- $_ := set $to "consoleTo" "the console's identity provider and targets of notifications are" }}
 {{- end }}
 {{- range $name, $what := $to }}
 {{- if not (index $v.networkPolicy $name) }}
