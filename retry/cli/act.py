@@ -34,7 +34,7 @@ FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 # What is to become of letters.
-kind_options = add_options(
+kind_options = add_options([
     click.option("--at", type=Moment(), help="retry, redirect: due at this time, or so long from now. By default now."),
     click.option("--spread", type=Duration(), help="retry, redirect: due evenly over so long from now on, in random order."),
     click.option("--postpone", type=Duration(), help="retry, redirect: due so much later than they are now."),
@@ -57,7 +57,7 @@ kind_options = add_options(
     click.option("--remove-header", "removed", multiple=True, metavar="NAME", help="edit, patch: remove a header."),
     click.option("--merge-patch", metavar="JSON", help="patch: a JSON merge patch (RFC 7396) of the value."),
     click.option("--now", is_flag=True, help="edit, patch: retried at once, and not when they were due before."),
-)  # fmt: skip
+])  # fmt: skip
 
 
 def request(kind: str, options: ActOptions, framing: Callable[[], SchemaFrames] | None = None, **about: str) -> Request:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
-_add_order_options = add_options(
+_add_order_options = add_options([
     click.argument("action", metavar="ID"), click.option("--reason", default="", help="Why, in your words."),
     click.option("--by", default=identify_user, metavar="NAME", help="Who orders it. By default user and host."),
-)  # fmt: skip
+])  # fmt: skip
 
 
 @click.group(invoke_without_command=True)
@@ -161,7 +161,7 @@ def _format_action(about: ActionOverview) -> str:
     action = about.action
     target, reason = f" to {action.target}" if action.target else "", f": {action.reason}" if action.reason else ""
     what = f"{action.kind}{target} of {action.members:,} letters ({action.filter}) by {action.by}{reason}"
-    step = "" if action.ramp is None else f"; step {min(about.step.step + 1, len(action.ramp.steps))} of {len(action.ramp.steps)}"
+    step = "" if action.ramp is None else f"; step {about.open_step} of {len(action.ramp.steps)}"
     return f"{about.id.hex()}  {iso(action.asked_at_ms)}  {about.status:<9}  {what}; {told_tally(about.tally)}{step}"
 
 

@@ -36,7 +36,7 @@ _RETRY_TOPIC = click.option(
 
 
 # The options of every question; see `open_recorded`.
-dataset_options = add_options(
+dataset_options = add_options([
     click.option("--data", metavar="DIR", help="Read what `ingest` wrote to DIR, instead of Kafka."),
     _RETRY_TOPIC,
     click.option(
@@ -44,7 +44,7 @@ dataset_options = add_options(
         help="How long after its consumer group has committed past it a retry can still fail.",
     ),
     _MEMORY,
-)  # fmt: skip
+])  # fmt: skip
 
 
 @click.group()

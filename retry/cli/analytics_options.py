@@ -37,7 +37,7 @@ class PeriodOptions(NamedTuple):
 
 
 # What `PeriodOptions` has.
-period = add_options(
+period = add_options([
     dataset_options,
     click.option(
         "--since", "since_ms", type=Moment(ago=True), default="0",
@@ -46,7 +46,7 @@ period = add_options(
     click.option(
         "--until", "until_ms", type=Moment(ago=True), help="What was known then: nothing that was recorded later. As --since."
     ),
-)  # fmt: skip
+])  # fmt: skip
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def migrate() -> None:
 migrate.add_command(scheduler)
 
 
-_options = add_options(
+_options = add_options([
     click.option(
         "--from", "globs", metavar="GLOB", multiple=True, required=True, help="Topics where they wait, as 'orders-retry-*'.",
     ),
@@ -142,7 +142,7 @@ _options = add_options(
     ),
     click.option("--yes", is_flag=True, help="Move it. Stop the consumers of the other service before."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-)  # fmt: skip
+])  # fmt: skip
 
 
 @migrate.command("spring-retry-topics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -49,7 +49,7 @@ def identify_user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def add_options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+def add_options(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
     """Make a decorator of several options, which `--help` shows in this order."""
 
     def add(command: _Command) -> _Command:
@@ -71,7 +71,7 @@ NEWEST = click.option(
 TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 
-letter_options = add_options(click.argument("words", nargs=-1, metavar="FILTER"), POLICIES, NEWEST)
+letter_options = add_options([click.argument("words", nargs=-1, metavar="FILTER"), POLICIES, NEWEST])
 
 
 def listing(policies: str | None, newest: int) -> Listing:

@@ -50,12 +50,12 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
                 sys.exit(1)
 
 
-_scope = add_options(
+_scope = add_options([
     click.option("--all", "everything", is_flag=True, help="Everything."),
     click.option("--team", help="All letters of this team."),
     click.option("--topic", help="All letters from this dead-letter topic."),
     click.option("--target", help="All that goes to this topic; of timers, to this origin."),
-)
+])
 
 
 def _find_scope(everything: bool, scopes: dict[str, str | None]) -> tuple[str, str]:

@@ -227,6 +227,7 @@ class FakeReplica:
         *,
         show: str = OPEN,
         order: Order = MOST_LETTERS,
+        counts_beside: bool = True,
     ) -> GroupPage:
         self._seen(scope)
         if letter_filter is not None:

@@ -196,7 +196,7 @@ def answer_groups(request: Request) -> Response:
     letter_filter = filters.read(given.get("q", ""), viewer_of(request), console.registry())
     page = console.replica.list_groups(
         viewer_of(request).scope(), letter_filter, given.get("after") or None, limit_of(given),
-        show=FailureState.RESOLVED if given.get("resolved") in ("1", "true") else OPEN,
+        show=FailureState.RESOLVED if given.get("resolved") in ("1", "true") else OPEN, counts_beside=False,
     )  # fmt: skip
     if filters.asks_payload(letter_filter):
         teams = {team for row in page.rows for team in row.teams}

@@ -11,7 +11,6 @@ It takes the role operator and the right to reveal payloads, both in the letter'
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from http import HTTPStatus
 
@@ -23,7 +22,7 @@ from retry.console.acting import actions, standing_actions
 from retry.console.acting.act_pages import REASON_MAX
 from retry.console.acting.previews import KeptPreview
 from retry.console.web import letter, letter_editor
-from retry.console.web.app import Console, console_of, form_of, render_page, session_of, viewer_of
+from retry.console.web.app import Console, console_of, form_of, render_page, viewer_of
 from retry.console.web.letter_editor import EditForm, OpenedLetter
 from retry.console.web.rights import Role, demand_role, needs
 from retry.console.web.value_editor import ValueEditor, ValueInvalid
@@ -131,8 +130,5 @@ def _demand_doable(console: Console, kept: KeptPreview) -> None:
 
 def _make_action_id(request: Request, opened: OpenedLetter, form: EditForm) -> str:
     """Make the id of the action from what the form holds: nobody can choose one that there is already."""
-    session = session_of(request)
-    hashed = hashlib.blake2b(digest_size=action_records.ACTION_BYTES, key=session.csrf if session else b"")
-    for part in (opened.row.name, form.seen, form.attempt, form.text, form.reason):
-        hashed.update(b"%d:" % len(part.encode()) + part.encode())
-    return hashed.hexdigest()
+    parts = (opened.row.name, form.seen, form.attempt, form.text, form.reason)
+    return letter_editor.hash_for_session(request, (part.encode() for part in parts), action_records.ACTION_BYTES)

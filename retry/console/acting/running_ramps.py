@@ -27,10 +27,9 @@ _SHOWN_MAX = 3
 
 
 class RampLine(NamedTuple):
-    """One ramp that is not done, as the line shows it; `step` counts from 1."""
+    """One ramp that is not done, as the line shows it."""
 
     about: ActionOverview
-    step: int
     outcome: SentOutcome
     may: bool
 
@@ -43,30 +42,39 @@ class RampLines(NamedTuple):
 
 
 class RunningRamps:
-    """The ramps that are not done, read at most once a second: every page shows them. For any thread."""
+    """The ramps that are not done, read and counted at most once a second: every page shows them. For any thread."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._reading = console, threading.Lock()
         self._found: list[ActionOverview] = []
+        self._counted: dict[bytes, tuple[ActionOverview, SentOutcome]] = {}
         self._read_s = -FRESH_S
 
     def list_lines(self, sight: Sight) -> RampLines:
         """List those that run or are on hold, the newest first; none where that cannot be read: the page itself says why."""
         try:
-            found = [each for each in self._read() if lists.sees_action(sight.scope, each.action)]
-            shown = [_line(self._console, sight, each) for each in found[:_SHOWN_MAX]]
+            with self._reading:
+                found = [each for each in self._read() if lists.sees_action(sight.scope, each.action)]
+                counted = [self._count(each) for each in found[:_SHOWN_MAX]]
         except (RetryError, sqlite3.Error) as error:
             log.debug("the ramps that are not done cannot be read: %s", error)
             return RampLines([], 0)
+        shown = [RampLine(about, outcome, sight.may_act_for(about.action.teams)) for about, outcome in counted]
         return RampLines(shown, len(found[_SHOWN_MAX:]))
 
     def _read(self) -> list[ActionOverview]:
-        with self._reading:
-            if (now_s := clock.monotonic_s()) - self._read_s >= FRESH_S:
-                actions = standing_actions.list_recent_actions(self._console.replica, None)
-                self._found = [each for each in actions if each.action.ramp is not None and each.status in ("running", "held")]
-                self._read_s = now_s
-            return self._found
+        if (now_s := clock.monotonic_s()) - self._read_s >= FRESH_S:
+            actions = standing_actions.list_recent_actions(self._console.replica, None)
+            self._found = [each for each in actions if each.action.ramp is not None and each.is_under_way]
+            self._read_s, self._counted = now_s, {}
+        return self._found
+
+    def _count(self, about: ActionOverview) -> tuple[ActionOverview, SentOutcome]:
+        """Add what failed again, and count what became of its letters, as of when it was read."""
+        if about.id not in self._counted:
+            counted = standing_actions.with_failed(self._console.replica, about)
+            self._counted[about.id] = counted, self._console.replica.load_outcome(counted).total
+        return self._counted[about.id]
 
 
 def build_routes(console: Console) -> list[Route]:
@@ -75,10 +83,3 @@ def build_routes(console: Console) -> list[Route]:
     console.list_ramps = ramps.list_lines
     console.keep_fresh(RAMPS, "ramps.html", lambda sight, _argument: {"ramps": ramps.list_lines(sight)})
     return []
-
-
-def _line(console: Console, sight: Sight, about: ActionOverview) -> RampLine:
-    counted = standing_actions.with_failed(console.replica, about)
-    outcome = console.replica.load_outcome(counted).total
-    step = min(about.step.step + 1, len(about.steps))
-    return RampLine(counted, step, outcome, sight.may_act_for(about.action.teams))

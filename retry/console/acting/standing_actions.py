@@ -73,14 +73,13 @@ def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collec
     shown, hidden = [], 0
     for each in list_recent_actions(console.replica, None):
         theirs = set(each.action.teams)
-        if each.status not in ("running", "held") or each.id.hex() == kept.id:
+        if not each.is_under_way or each.id.hex() == kept.id:
             continue
         if theirs and teams and theirs.isdisjoint(teams):
             continue
         if lists.sees_action(scope, each.action):
-            step = None if each.action.ramp is None else min(each.step.step + 1, len(each.action.ramp.steps))
             about = api_answers.about_object(each, console.clock_ms())
-            shown.append(OtherAction(about, step, is_same=each.action.filter == kept.words))
+            shown.append(OtherAction(about, each.open_step, is_same=each.action.filter == kept.words))
         else:
             hidden += 1
     return OtherActions(sorted(shown, key=lambda each: not each.is_same), hidden)

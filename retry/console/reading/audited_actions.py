@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import orjson
 
 from retry.console.reading import letters
-from retry.console.reading.lists import AUDIT_FIELDS, select_teams
+from retry.console.reading.lists import AUDIT_COLUMNS, build_page, read_audit_row, select_audit
 from retry.console.rows import COUNT_MAX, AuditRow, Page, Scope
 
 # Of one action; the others are counted.
 _PARTS_MAX = 50
-_COLUMNS = "at_ms, action, kind, by, reason, shard, letters, done, results, examples, team"
 # An action stands where its newest row does.
 _IS_HEAD = (
     "(a.action = '' OR NOT EXISTS (SELECT 1 FROM audit n WHERE n.action = a.action AND (n.at_ms, n.id) > (a.at_ms, a.id){0}))"
@@ -47,9 +46,7 @@ def load_audited_actions(
     """Return one page of the audit, newest first; see `Replica.list_audited_actions`."""
     question = f"audited {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
-    condition, parameters = select_teams(scope)
-    for field, value in wanted.items():
-        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
+    condition, parameters = select_audit(wanted, scope)
     heads = f"FROM audit a WHERE {_IS_HEAD.format(condition)}{condition}"
     rows = connection.execute(
         f"SELECT at_ms, id, action {heads} AND (a.at_ms, a.id) < (?, ?) ORDER BY a.at_ms DESC, a.id DESC LIMIT ?",
@@ -59,8 +56,8 @@ def load_audited_actions(
         f"SELECT count(*) FROM (SELECT 1 {heads} LIMIT {COUNT_MAX + 1})", (*parameters, *parameters)
     ).fetchone()[0]
     shown = [_load_action(connection, row, action, condition, parameters) for _, row, action in rows[:limit]]
-    following = rows[limit - 1][:2] if len(rows) > limit else None
-    return Page(shown, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+    places = [(at_ms, number) for at_ms, number, _ in rows]
+    return build_page(shown, places, file_id=file_id, question=question, limit=limit, count=count)
 
 
 def _load_action(
@@ -79,22 +76,14 @@ def _load_action(
         results.update({why: n * times for why, n in orjson.loads(text).items()})
     # What workers did comes before orders to them: it says what was asked for, and by whom.
     first = connection.execute(
-        f"SELECT {_COLUMNS} FROM audit WHERE {of_action} ORDER BY shard < 0, at_ms, id LIMIT 1", given
+        f"SELECT {AUDIT_COLUMNS} FROM audit WHERE {of_action} ORDER BY shard < 0, at_ms, id LIMIT 1", given
     ).fetchone()
     parts = connection.execute(
-        f"SELECT {_COLUMNS} FROM audit WHERE {of_action} ORDER BY at_ms, id LIMIT ?", (*given, _PARTS_MAX)
+        f"SELECT {AUDIT_COLUMNS} FROM audit WHERE {of_action} ORDER BY at_ms, id LIMIT ?", (*given, _PARTS_MAX)
     ).fetchall()
-    head = _read_row(first)
+    head = read_audit_row(first)
     what = AuditRow(
         at_ms, action=action, kind=head.kind, by=head.by, reason=head.reason, shard=head.shard, letters=about, done=done,
         results=dict(results), examples=head.examples, team=head.team,
     )  # fmt: skip
-    return AuditedAction(what, since_ms, tuple(team for (team,) in teams), tuple(map(_read_row, parts)), count - len(parts))
-
-
-def _read_row(row: tuple) -> AuditRow:  # type: ignore[type-arg]
-    at_ms, action, kind, by, reason, shard, about, done, results, examples, team = row
-    return AuditRow(
-        at_ms, action=action, kind=kind, by=by, reason=reason, shard=shard, letters=about, done=done,
-        results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
-    )  # fmt: skip
+    return AuditedAction(what, since_ms, tuple(team for (team,) in teams), tuple(map(read_audit_row, parts)), count - len(parts))

@@ -7,8 +7,7 @@ with a million letters as with ten.
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from retry.console.folding import notes, regrouping
@@ -17,12 +16,14 @@ from retry.console.folding.outcomes_fold import MINUTE_MS
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_column, select_rows
 from retry.console.reading import lists
+from retry.console.reading.filter_sql import conjuncts
 from retry.console.reading.groups import HOURS, OF_GROUP
+from retry.console.reading.now import sum_recoveries
 from retry.console.rows import Recovery, Scope
 from retry.errors import FilterInvalid
 from retry.operations.letter_filter.fields import GROUP
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import AllOf, Glob, Term
+from retry.operations.letter_filter.syntax import Glob, Term
 
 VALUES_MAX, BEFORE_MAX = 10, 10
 # Actions whose letters are looked at; of older ones nobody asks on this page.
@@ -126,7 +127,7 @@ class DetailsQuery:
 
     def load(self, period: Period) -> GroupDetails:
         return GroupDetails(
-            tuple(self._build_bars(period)), tuple(self._count_common()), tuple(self._count_recoveries()),
+            tuple(self._build_bars(period)), tuple(self._count_common()), sum_recoveries(self._count_retries()),
             tuple(sorted(self._list_before(), key=lambda each: -each.at_ms)[:BEFORE_MAX]),
         )  # fmt: skip
 
@@ -166,19 +167,15 @@ class DetailsQuery:
         for topic, partition, count in select_rows(self._connection, columns, rest, (self._letters, VALUES_MAX)):
             yield CommonValue("partition", str(partition), count, topic)
 
-    def _count_recoveries(self) -> Iterator[Recovery]:
+    def _count_retries(self) -> Iterator[Sequence[int]]:
+        """Count the retries of the last 24 hours by attempt, as `sum_recoveries` takes them."""
         first = self._now_ms // HOUR_MS - HOURS + 1
-        counts: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         for table, since, columns in (
             ("outcome_hours", f"hour >= {first}", ("sum(sent)", "sum(came_back)", "0")),
             ("outcome_slots", f"slot >= {first * HOUR_MS // SLOT_MS}", (KNOWN_SENT, KNOWN_BACK, PENDING)),
         ):
             rest = f"FROM {table} JOIN outcome_cells ON id = cell WHERE cell {_IN} AND {since} GROUP BY attempt"
-            for attempt, *of_attempt in select_rows(self._connection, ("attempt", *columns), rest, (self._outcomes,)):
-                counts[attempt] = [a + b for a, b in zip(counts[attempt], of_attempt, strict=True)]
-        for attempt, (sent, came_back, pending) in sorted(counts.items()):
-            if sent or pending:
-                yield Recovery(attempt, sent, came_back, pending)
+            yield from select_rows(self._connection, ("attempt", *columns), rest, (self._outcomes,))
 
     # What was done before.
 
@@ -214,10 +211,9 @@ class DetailsQuery:
         except FilterInvalid:
             # Of a release that knows more terms.
             return False
-        parts = asked.of if isinstance(asked, AllOf) else (asked,)
         return any(
             isinstance(each, Term) and each.field == GROUP and isinstance(each.value, Glob)
-            and self._grouping.resolve_group(each.value.parts[0]) == self._group for each in parts
+            and self._grouping.resolve_group(each.value.parts[0]) == self._group for each in conjuncts(asked)
         )  # fmt: skip
 
     def _list_notes(self) -> Iterator[PastEvent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ from retry.console.folding.sql import select_column
 from retry.console.reading import group_order, letters, lookalikes
 from retry.console.reading.facets import Facet, count_facets
 from retry.console.reading.group_order import MOST_LETTERS, READ_COLUMNS, Keys, Order, Place
-from retry.console.reading.group_states import FailureTimes, Resolutions, read_resolutions, read_times
-from retry.console.reading.groups import HOURS, CountedGroup, build_group, read_cell_groups, sum_by_group
+from retry.console.reading.group_states import FailureTimes, read_resolutions, read_times
+from retry.console.reading.groups import HOURS, CellCount, CountedGroup, build_group, read_cell_groups, sum_by_group
 from retry.console.reading.letter_search import LetterSearch
 from retry.console.reading.lists import select_teams
 from retry.console.reading.lookalikes import Lookalike
@@ -33,6 +33,7 @@ class GroupsQuery(NamedTuple):
       letter_filter: only letters that it means are counted.
       show: one of `SHOWN`.
       after: cursor of the page; None is the first.
+      counts_beside: whether facets are counted and lookalikes looked for; None and none where they are not.
     """
 
     scope: Scope
@@ -41,6 +42,7 @@ class GroupsQuery(NamedTuple):
     order: Order = MOST_LETTERS
     after: str | None = None
     limit: int = 50
+    counts_beside: bool = True
 
     def __str__(self) -> str:
         return f"groups {self.letter_filter} {self.show} {self.order} {None if self.scope is None else sorted(self.scope)}"
@@ -91,19 +93,18 @@ def list_groups(connection: sqlite3.Connection, file_id: str, query: GroupsQuery
     shown = places[begin : begin + query.limit]
     following = shown[-1] if shown and begin + query.limit < len(places) else None
     return GroupPage(
-        _build_rows(connection, query.scope, [listed.groups[each.id] for each in shown], resolutions, now_ms),
+        [build_group(connection, query.scope, listed.groups[each.id], now_ms, resolutions) for each in shown],
         letters.encode_cursor(file_id, str(query), following), min(len(places), COUNT_MAX), is_partial, None, is_partial,
         states=Counter(states.values()), waiting=sum(each.waiting for each in listed.groups.values()),
         parked=sum(each.parked for each in listed.groups.values()),
-        facets=count_facets(connection, {each.cell: each.letters for each in cells if each.group in listed.groups}),
-        lookalikes=lookalikes.find_lookalikes(connection, query.scope, listed.groups.values()),
+        facets=count_facets(connection, _count_listed(cells, listed)) if query.counts_beside else None,
+        lookalikes=lookalikes.find_lookalikes(connection, query.scope, listed.groups.values()) if query.counts_beside else (),
     )  # fmt: skip
 
 
-def _build_rows(
-    connection: sqlite3.Connection, scope: Scope, groups: Sequence[CountedGroup], resolutions: Resolutions, now_ms: int
-) -> list[Group]:
-    return [build_group(connection, scope, each, now_ms, resolutions) for each in groups]
+def _count_listed(cells: Iterable[CellCount], listed: _Listed) -> dict[int, int]:
+    """Return how many letters of the list's groups are meant, by their cell."""
+    return {each.cell: each.letters for each in cells if each.group in listed.groups}
 
 
 def _read_keys(connection: sqlite3.Connection, query: GroupsQuery, listed: _Listed, now_ms: int) -> Keys:

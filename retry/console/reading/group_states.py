@@ -74,7 +74,7 @@ def read_times(connection: sqlite3.Connection, scope: Scope) -> dict[str, Failur
     return {group: FailureTimes(first_ms, last_ms) for group, first_ms, last_ms in rows}
 
 
-def list_new_groups(connection: sqlite3.Connection, scope: Scope, now_ms: int) -> list[str]:
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, now_ms: int, resolutions: Resolutions) -> list[str]:
     """List the ids of the groups that a viewer sees and that are new."""
-    resolutions, times = read_resolutions(connection), read_times(connection, scope)
+    times = read_times(connection, scope)
     return [group for group, each in times.items() if resolutions.state_of(group, each.first_ms, now_ms) is FailureState.NEW]

@@ -34,11 +34,14 @@ class CountedGroup(NamedTuple):
         return self.waiting + self.parked
 
 
-def find_group(connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int) -> Group | None:
+def find_group(
+    connection: sqlite3.Connection, scope: Scope, group_id: str, now_ms: int, resolutions: Resolutions | None = None
+) -> Group | None:
+    """Find a group; whoever looks for several gives what is resolved, so that it is read once."""
     wanted = current_id(connection, group_id)
     found = sum_by_group(read_cell_groups(connection, dict(_cells_of(connection, scope, wanted))))
     counted = CountedGroup(wanted, sum(each.waiting for each in found), sum(each.parked for each in found))
-    group = build_group(connection, scope, counted, now_ms, read_resolutions(connection))
+    group = build_group(connection, scope, counted, now_ms, resolutions or read_resolutions(connection))
     return group if found or group.last_ms is not None else None
 
 

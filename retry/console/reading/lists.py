@@ -5,18 +5,22 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from retry.console.reading import letters
 from retry.console.rows import COUNT_MAX, AuditRow, LetterRow, Names, Page, Scope
+from retry.delay_queue import control_records
 from retry.delay_queue.action_records import Action
+from retry.delay_queue.control_records import Pause
 from retry.operations.act import overview
 
 # Names to complete a filter with, entries that have a name, and the audit.
 
 _NAMES_MAX = 200
+_Row = TypeVar("_Row")
+AUDIT_COLUMNS = "at_ms, action, kind, by, reason, shard, letters, done, results, examples, team"
 # What the audit can be asked for, and what holds of a row then.
 AUDIT_FIELDS = {
     "action": "action = ?", "by": "by = ?", "kind": "kind = ?", "team": "team = ?",
@@ -57,9 +61,8 @@ def list_named_entries(
     page = f"SELECT l.sort, l.id {source} AND (l.sort, l.id) > (?, ?) ORDER BY l.sort, l.id LIMIT ?"
     found = connection.execute(page, (*parameters, *position, limit + 1)).fetchall()
     count = connection.execute(f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {COUNT_MAX + 1})", parameters).fetchone()[0]
-    following = found[limit - 1] if len(found) > limit else None
     rows = letters.read_letters_at(connection, found[:limit])
-    return Page(rows, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+    return build_page(rows, found, file_id=file_id, question=question, limit=limit, count=count)
 
 
 def load_audit_page(
@@ -68,25 +71,42 @@ def load_audit_page(
     """Return one page of the audit, newest first; see `Replica.list_audit_rows`."""
     question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
     position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
-    condition, parameters = select_teams(scope)
-    for field, value in wanted.items():
-        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
+    condition, parameters = select_audit(wanted, scope)
     rows = connection.execute(
-        "SELECT at_ms, id, action, kind, by, reason, shard, letters, done, results, examples, team FROM audit"
-        f" WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?", (*position, *parameters, limit + 1),
-    ).fetchall()  # fmt: skip
+        f"SELECT id, {AUDIT_COLUMNS} FROM audit WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?",
+        (*position, *parameters, limit + 1),
+    ).fetchall()
     count = connection.execute(
         f"SELECT count(*) FROM (SELECT 1 FROM audit WHERE 1{condition} LIMIT {COUNT_MAX + 1})", parameters
     ).fetchone()[0]
-    shown = [
-        AuditRow(
-            at_ms, action=of, kind=kind, by=by, reason=reason, shard=shard, letters=letters, done=done,
-            results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
-        )
-        for at_ms, _, of, kind, by, reason, shard, letters, done, results, examples, team in rows[:limit]
-    ]  # fmt: skip
-    following = rows[limit - 1][:2] if len(rows) > limit else None
-    return Page(shown, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
+    shown = [read_audit_row(row) for _, *row in rows[:limit]]
+    places = [(at_ms, number) for number, at_ms, *_ in rows]
+    return build_page(shown, places, file_id=file_id, question=question, limit=limit, count=count)
+
+
+def select_audit(wanted: Mapping[str, str], scope: Scope) -> tuple[str, tuple[str, ...]]:
+    """Return a condition of SQL that begins with AND, and its parameters, for what is wanted of the audit of a scope's teams."""
+    condition, parameters = select_teams(scope)
+    for field, value in wanted.items():
+        condition, parameters = f"{condition} AND {AUDIT_FIELDS[field]}", (*parameters, value)
+    return condition, parameters
+
+
+def read_audit_row(row: Sequence[Any]) -> AuditRow:
+    """Read a row of `AUDIT_COLUMNS`."""
+    at_ms, action, kind, by, reason, shard, about, done, results, examples, team = row
+    return AuditRow(
+        at_ms, action=action, kind=kind, by=by, reason=reason, shard=shard, letters=about, done=done,
+        results=orjson.loads(results), examples=tuple(orjson.loads(examples)), team=team,
+    )  # fmt: skip
+
+
+def build_page(
+    rows: list[_Row], places: Sequence[tuple[int, int]], *, file_id: str, question: str, limit: int, count: int
+) -> Page[_Row]:
+    """Put a page together; `places` are those of its rows, and of one more where the list goes on."""
+    following = places[limit - 1] if len(places) > limit else None
+    return Page(rows, letters.encode_cursor(file_id, question, following), min(count, COUNT_MAX), count > COUNT_MAX)
 
 
 # Actions as the replica has them, and who may see them: by the teams whose letters they are about.
@@ -113,6 +133,12 @@ def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]
         by_shard[shard][key] = value
     # What is asked of one shard is asked of all; right after a start the follower does not know yet how many there are.
     return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
+
+
+def read_pauses(connection: sqlite3.Connection, now_ms: int) -> dict[tuple[str, str], Pause]:
+    """Read the pauses that stand, by scope and name; where shards differ the first one counts."""
+    controls: dict[bytes, bytes] = dict(connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
+    return control_records.pauses(controls, now_ms)
 
 
 def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[overview.ActionOverview]:

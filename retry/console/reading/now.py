@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
-from retry.console.folding.outcomes_fold import DAY_MS
+from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
 from retry.console.reading import lists
-from retry.console.reading.group_states import list_new_groups
+from retry.console.reading.group_states import list_new_groups, read_resolutions
 from retry.console.reading.groups import HOURS
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
@@ -19,7 +20,6 @@ from retry.policies.registry import Registry
 from retry.telemetry import worker_records
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord
 
-MINUTE_MS = 60_000
 _BARS, _BAR_MINUTES = 48, 30
 _LATE_MS = 1_000
 
@@ -46,13 +46,14 @@ class NowQuery:
         """Read all counts and states; `shards`, see `FoldingProcess.list_shard_positions`, only go to viewers of every team."""
         by_state = dict(self._select_visible("SELECT state, sum(letters) FROM cells WHERE 1{} GROUP BY state"))
         named = self._one("SELECT sum(letters) FROM cells WHERE state = 'waiting' AND kind != 'letter'{}")
+        new = list_new_groups(self._connection, self._scope, self._now_ms, read_resolutions(self._connection))
         overdue, oldest_ms = self._overdue()
         failed, sent, hours = self._by_hour()
         seen, (near, near_age_ms) = shards if self._scope is None else (), self._near_retention()
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=len(list_new_groups(self._connection, self._scope, self._now_ms)), due=self._build_due_bars(),
+            new_groups=len(new), due=self._build_due_bars(),
             overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(list_workers(self._connection, self._scope, self._as_of_ms)),
@@ -94,12 +95,7 @@ class NowQuery:
             "SELECT attempt, sum(sent), sum(came_back) FROM outcome_hours JOIN outcome_cells ON id = cell"
             " WHERE hour >= ?{} GROUP BY attempt", first,
         )  # fmt: skip
-        counts: dict[int, tuple[int, int, int]] = {}
-        for attempt, *more in (*((*each, 0) for each in known), *self._pending("attempt", first)):
-            sent, back, pending = counts.get(attempt, (0, 0, 0))
-            counts[attempt] = sent + more[0], back + more[1], pending + more[2]
-        found = (Recovery(attempt, *of) for attempt, of in sorted(counts.items()))
-        return tuple(each for each in found if each.sent or each.pending)
+        return sum_recoveries((*((*each, 0) for each in known), *self._pending("attempt", first)))
 
     def _by_hour(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Letters taken in, and retries that were sent, in each of the last hours; and when these began."""
@@ -124,8 +120,7 @@ class NowQuery:
         )  # fmt: skip
 
     def _list_held(self) -> list[Held]:
-        controls: dict[bytes, bytes] = dict(self._connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
-        pauses = control_records.pauses(controls, self._now_ms)
+        pauses = lists.read_pauses(self._connection, self._now_ms)
         paused = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
         actions = lists.list_visible_actions(lists.read_controls(self._connection), self._scope)
         return paused + [
@@ -163,6 +158,19 @@ class NowQuery:
 
     def _one(self, statement: str, *parameters: object) -> int:
         return int(self._select_visible(statement, *parameters)[0][0] or 0)
+
+
+def sum_recoveries(counts: Iterable[Sequence[int]]) -> tuple[Recovery, ...]:
+    """Sum by attempt, each row being an attempt, retries with a known result, those that came back, and those without one.
+
+    >>> sum_recoveries([(1, 5, 2, 0), (2, 0, 0, 0), (1, 0, 0, 3)])
+    (Recovery(attempt=1, sent=5, came_back=2, pending=3),)
+    """
+    sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for attempt, *of_attempt in counts:
+        sums[attempt] = [a + b for a, b in zip(sums[attempt], of_attempt, strict=True)]
+    found = (Recovery(attempt, *of) for attempt, of in sorted(sums.items()))
+    return tuple(each for each in found if each.sent or each.pending)
 
 
 def count_failed_before(connection: sqlite3.Connection, cell: int, before_ms: int) -> int:

@@ -203,17 +203,19 @@ class Replica:
         *,
         show: str = OPEN,
         order: Order = MOST_LETTERS,
+        counts_beside: bool = True,
     ) -> GroupPage:
         """Kinds of failures, and what is counted beside them. Of letters, only those that `letter_filter` means are counted.
 
         Args:
           show: which are listed; one of `retry.console.reading.group_list.SHOWN`.
+          counts_beside: whether there are facets and lookalikes, too.
 
         Raises:
           FilterInvalid: it asks for payloads.
         """
         with self._reading() as connection:
-            query = GroupsQuery(scope, letter_filter, show=show, order=order, after=after, limit=limit)
+            query = GroupsQuery(scope, letter_filter, show, order=order, after=after, limit=limit, counts_beside=counts_beside)
             return list_groups(connection, self._readers.file_id, query, clock.wall_ms())
 
     def find_group(self, scope: Scope, group_id: str) -> Group | None:

@@ -88,12 +88,13 @@ def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: i
     Args:
       as_of_ms: up to when the replica has everything; failures after that are not known yet.
     """
-    new, resolutions = list_new_groups(connection, scope, now_ms), read_resolutions(connection)
+    resolutions = read_resolutions(connection)
+    new = list_new_groups(connection, scope, now_ms, resolutions)
     reopened = sorted(resolutions.failed_later.items(), key=lambda each: -each[1])
     owned = [key.removeprefix(notes.NOTE) for key, value in notes.list_notes(connection, notes.NOTE) if notes.note(value).owner]
 
     def find(ids: Iterable[str]) -> list[Group]:
-        found = (groups.find_group(connection, scope, id_, now_ms) for id_ in ids)
+        found = (groups.find_group(connection, scope, id_, now_ms, resolutions) for id_ in ids)
         return [each for each in found if each is not None]
 
     compared = _compare_rates(connection, scope, min(now_ms, as_of_ms))

@@ -22,14 +22,13 @@ from retry.console.web.app import Console, console_of, demand_found, query_of, r
 from retry.console.web.failure_chart import draw_chart, format_filter, nice_most
 from retry.console.web.letter import find_example
 from retry.console.web.rights import Role, Sight, needs
+from retry.delivery.act import ENDED_MS
 from retry.operations.letter_filter.parse import parse
 
 PART = "group"
 _PERIOD = "24h"
 # What can be split by, and which are asked for by a term of the same name; frames are asked for by none.
 _SPLITS = frozenset({"topic", "consumer-group", "attempt", "frames"})
-# Actions are remembered for so long.
-_ACTION_MS = 30 * 86_400_000
 _DONE = {
     "retry": "retried", "redirect": "redirected", "park": "parked", "discard": "discarded", "edit": "edited", "patch": "patched",
     "undo": "brought back", "erase": "erased", "note": "wrote", "resolved": "resolved it", "merged": "merged",
@@ -81,7 +80,7 @@ def _build_page(console: Console, sight: Sight, wanted: str, period: Period) -> 
         "group": group, "letters_q": letters_q, "changes": changes, "chart": _draw(details, letters_q, period),
         "several_topics": len({each.topic for each in details.common if each.topic}) > 1,
         "periods": tuple(PERIODS), "common": _group_common(details, letters_q), "recovery": details.recovery,
-        "before": details.before, "done": _DONE, "actions_since_ms": console.clock_ms() - _ACTION_MS,
+        "before": details.before, "done": _DONE, "actions_since_ms": console.clock_ms() - ENDED_MS,
         "advice": None if file is None else find_group_advice(file, group), "has_advice": file is not None,
         "may_act": sight.may_act_for(group.teams), "may_write": sight.may_act_for(teams), "splits": _SPLITS,
     }  # fmt: skip

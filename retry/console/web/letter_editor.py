@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -78,8 +79,14 @@ def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
 
 def mark_value(request: Request, opened: OpenedLetter) -> str:
     """A mark of a letter's value that only this sign-in gets, when the value is revealed to it."""
-    session, value = session_of(request), opened.found.value if opened.found else None
-    hashed = hashlib.blake2b(digest_size=_MARK_BYTES, key=session.csrf if session else b"")
-    for part in (opened.row.name.encode(), b"" if value is None else value):
+    value = opened.found.value if opened.found else None
+    return hash_for_session(request, [opened.row.name.encode(), value or b""], _MARK_BYTES)
+
+
+def hash_for_session(request: Request, parts: Iterable[bytes], digest_bytes: int) -> str:
+    """Hash parts with the secret of a sign-in, so that nobody else can make or choose the result."""
+    session = session_of(request)
+    hashed = hashlib.blake2b(digest_size=digest_bytes, key=session.csrf if session else b"")
+    for part in parts:
         hashed.update(b"%d:" % len(part) + part)
     return hashed.hexdigest()

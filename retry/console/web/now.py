@@ -185,5 +185,4 @@ def describe_action(about: ActionOverview) -> str:
     text = f"{done:,} of {count_letters(about.action.members)} done"
     if about.action.ramp is None:
         return text
-    steps = len(about.action.ramp.steps)
-    return f"{text}, step {min(about.step.step + 1, steps)} of {steps}"
+    return f"{text}, step {about.open_step} of {len(about.action.ramp.steps)}"

@@ -133,6 +133,17 @@ class ActionOverview(NamedTuple):
             return "done"
         return "running" if self.held is None else "held"
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it runs or is on hold."""
+        return self.status in ("running", "held")
+
+    @property
+    def open_step(self) -> int | None:
+        """Return which step of its ramp is open, from 1; None of an action without steps."""
+        ramp = self.action.ramp
+        return None if ramp is None else min(self.step.step + 1, len(ramp.steps))
+
 
 def overviews(shards: ShardRecords) -> list[ActionOverview]:
     """List every action that the changelog remembers, those that were asked for last first.

@@ -8,8 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from retry import clock
-from retry.console.folding import notes
 from retry.console.folding.notes import NOTE, RESOLVED, Note, Resolved
 from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import filter_sql
@@ -21,32 +19,21 @@ from retry.delay_queue.action_records import Action
 from retry.operations.act.audit import AuditLetter, AuditRecord
 from retry.operations.letter_filter.parse import parse
 from retry.record import Headers
-from tests.support.plans import registry_of
 from tests.support.replicas import HOUR_MS, OWN, GivenReplica, entry, failure, rested
-from tests.unit.console.test_replica_groups import POLICIES, told
+from tests.unit.console.test_replica_groups import MINUTE_MS, NOW_MS, make_live, note, told
 
-MINUTE_MS, DAY_MS = 60_000, 86_400_000
-# A quarter to an hour.
-NOW_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS + 45 * MINUTE_MS
+DAY_MS = 86_400_000
 KIND = "f00d" * 4
 
 
 @pytest.fixture
 def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
-    monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS)
-    monkeypatch.setattr("tests.support.replicas.NOW_MS", NOW_MS)
-    made = GivenReplica(tmp_path, registry_of(POLICIES))
-    made.finish()
-    return made
+    return make_live(tmp_path, monkeypatch)
 
 
 def details(replica: GivenReplica, group: str, period: str = "24h", scope: Scope = None) -> GroupDetails:
     with replica.readers.reading(0.0) as connection:
         return DetailsQuery(connection, scope, group, NOW_MS).load(PERIODS[period])
-
-
-def note(replica: GivenReplica, key: str, record: notes.Record) -> None:
-    replica.fold(OWN.notes, (key.encode(), notes.encode_note(record)))
 
 
 def of_this(replica: GivenReplica) -> str:

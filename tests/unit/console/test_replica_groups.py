@@ -40,6 +40,10 @@ NOW_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS + 45 * MINUTE_MS
 
 @pytest.fixture
 def replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
+    return make_live(tmp_path, monkeypatch)
+
+
+def make_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivenReplica:
     """One that is live; it is a quarter to an hour."""
     monkeypatch.setattr(clock, "wall_ms", lambda: NOW_MS)
     monkeypatch.setattr("tests.support.replicas.NOW_MS", NOW_MS)
