@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from retry.kafka.local_broker import LocalBroker
+from retry.process.logs import LOGGING
 from retry.telemetry.unreadable_records import UNREADABLE
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
@@ -51,6 +53,18 @@ _SCHEDULINGS = pytest.StashKey[list[Scheduling]]()
 def _nothing_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command says at its end what its process has passed over; many tests are one process."""
     monkeypatch.setattr(UNREADABLE, "_by_topic", {})
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_set_up_anew() -> Iterator[None]:
+    """A command sets up the logs of its process; what the next test reads of the logs must not depend on it."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in LOGGING["loggers"])]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        for handler in [each for each in logger.handlers if each not in handlers]:
+            logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")
