@@ -5,6 +5,7 @@ Names of groups, headers and exceptions come from records, so each is shown as `
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 import textwrap
@@ -80,7 +81,7 @@ def facts_of(topic: FoundTopic, now_ms: int) -> list[str]:
     if topic.exceptions:
         facts.append(f"failed: {_format_counts(topic.exceptions)}")
     if topic.converters:
-        facts.append(f"{topic.converters} could not be converted: rules: [{{stage: '*CONVERTER', park: true}}] parks them")
+        facts.append(f"{topic.converters} could not be converted")
     if topic.pointers:
         facts.append(f"{topic.pointers} have no payload and only point to their record")
     return facts
@@ -102,6 +103,17 @@ def _section(topic: ProposedTopic, now_ms: int, *, facts: bool) -> Iterator[str]
         yield f"        group: {_scalar(topic.group)}"
     if found.aliases:
         yield "        aliases: {" + ", ".join(f"{field}: [{_scalar(name)}]" for field, name in found.aliases.items()) + "}"
+    yield from _rules(topic)
+
+
+def _rules(topic: ProposedTopic) -> Iterator[str]:
+    """Write a rule for each kind of failure that no retry mends."""
+    conditions = ["stage: '*CONVERTER'"] if topic.found.converters else []
+    conditions += [f"exception: {_list(map(glob.escape, topic.lasting))}"] if topic.lasting else []
+    if conditions:
+        yield "        rules:"
+    for condition in conditions:
+        yield f"          - {{{condition}, park: true}}"
 
 
 def _comment(text: str, indent: int = 0) -> Iterator[str]:

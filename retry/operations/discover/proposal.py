@@ -13,6 +13,7 @@ import msgspec
 from retry.dead_letters.dead_letter import POINTING
 from retry.operations.discover import topic_words
 from retry.operations.discover.found_topic import FoundTopic, Known
+from retry.operations.discover.lasting_failures import select_lasting, select_missing
 from retry.policies.tasks import TEAM
 from retry.policies.topic_names import ORIGIN, topic_fault
 
@@ -30,6 +31,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
       origins: topics from which records may be fetched that letters only point to.
       group: who reads the retries, where letters do not say.
       create: whether the topic `retry_to` is not there yet.
+      lasting: classes of exceptions whose letters no retry mends, for a rule that parks them.
       questions: those about the topic, and about where its letters should go.
     """
 
@@ -39,6 +41,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
     origins: list[str]
     group: str | None
     create: bool
+    lasting: list[str]
     questions: list[str]
 
 
@@ -86,8 +89,17 @@ def _propose_topic(topic: FoundTopic, subject: str, usable: Collection[str], kno
         questions += _why_new(origins, readers, retry_to)
     return ProposedTopic(
         found=topic, retry_to=retry_to, allowed_targets=allowed, origins=_to_fetch_from(topic, origins, allowed),
-        group=_find_reader_group(topic, readers), create=not allowed and retry_to not in known.topics, questions=questions,
+        group=_find_reader_group(topic, readers), create=not allowed and retry_to not in known.topics,
+        lasting=(lasting := select_lasting(topic.exceptions)), questions=[*questions, *_of_failures(topic, lasting)],
     )  # fmt: skip
+
+
+def _of_failures(topic: FoundTopic, lasting: list[str]) -> list[str]:
+    """Ask of failures that waiting may not mend; a rule parks what it surely does not."""
+    missing = [name for name in select_missing(topic.exceptions) if name not in lasting]
+    park = "letters that cannot be read or are not valid stay so: the rule parks them at once; is there one that recovers?"
+    comes = f"does what was not there come later ({', '.join(missing[:3])})? If it never does, add the name to a rule that parks"
+    return [park] * bool(lasting) + [comes] * bool(missing)
 
 
 def _of_existing(retry_to: str, groups: list[str]) -> str:

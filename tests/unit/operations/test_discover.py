@@ -21,6 +21,7 @@ from retry.operations.discover.proposal import ProposedTopic, propose_topics
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
 from retry.record import Headers, Record
+from tests.support.plans import plan_for
 
 NOW_MS = 1_795_284_700_000
 SPRING: Headers = [
@@ -293,3 +294,26 @@ def test_whatever_letters_say_the_file_can_be_used(letters: list[list[tuple[str,
     if seen_topic and seen_topic.attached:
         assert registry.reads_topic(topic)
     assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_what_no_retry_mends_is_parked_by_a_rule_and_of_what_is_missing_a_person_is_asked() -> None:
+    classes = [
+        b"org.apache.kafka.common.errors.SerializationException", b"com.acme.*[x]ValidationException", b"com.acme.OrderNotFound",
+        b"java.net.SocketTimeoutException", b"java.lang.ClassNotFoundException", b"psycopg.errors.SerializationFailure",
+    ]  # fmt: skip
+    letters = [[("kafka_dlt-original-topic", b"shop.orders"), ("kafka_dlt-exception-fqcn", name)] for name in classes]
+    found = seen("shop.orders.DLT", *letters)
+    registry, text = written([found])
+    questions = [line for line in one(found).questions if "come later" in line]
+    assert questions == [
+        "does what was not there come later (com.acme.OrderNotFound)? If it never does, add the name to a rule that parks"
+    ]
+    route = registry.route("shop.orders.DLT")
+    assert [name for name in classes if plan_for(route, name.decode()).park] == classes[:2]
+    assert text.count("park: true") == 1
+
+
+def test_a_name_of_an_exception_that_does_not_print_is_in_no_rule() -> None:
+    found = seen("shop.orders.DLT", [("kafka_dlt-exception-fqcn", "x\u2028ValidationException".encode())])
+    _, text = written([found])
+    assert "park: true" not in text
