@@ -150,10 +150,11 @@ APISERVER := build/apiserver
 DEFINED := go list -C tests/chart/crds -m -f '{{.Dir}}'
 $(APISERVER)/.installed: tests/chart/apiserver/go.mod tests/chart/apiserver/go.sum tests/chart/crds/go.mod tests/chart/crds/go.sum
 	mkdir -p $(APISERVER)/definitions
-	go -C tests/chart/crds mod download github.com/kedacore/keda/v2 github.com/prometheus-operator/prometheus-operator
+	go -C tests/chart/crds mod download github.com/kedacore/keda/v2 github.com/prometheus-operator/prometheus-operator sigs.k8s.io/gateway-api
 	install -m 0644 $$($(DEFINED) github.com/kedacore/keda/v2)/config/crd/bases/keda.sh_scaledobjects.yaml \
 	  $$($(DEFINED) github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/*_servicemonitors.yaml \
 	  $$($(DEFINED) github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/*_prometheusrules.yaml \
+	  $$($(DEFINED) sigs.k8s.io/gateway-api)/config/crd/standard/*_httproutes.yaml \
 	  $(APISERVER)/definitions
 	cd $(<D) && CGO_ENABLED=0 GOBIN=$(abspath $(APISERVER)) go install -trimpath -gcflags='all=-N -l' \
 	  -ldflags="-s -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" tool

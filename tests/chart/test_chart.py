@@ -34,7 +34,7 @@ KUBERNETES = Path(str(files("kubernetes_validate"))) / "kubernetes-json-schema"
 VERSIONS = ["v1.27.0", "v1.37.0"]
 KINDS = (
     "statefulset-apps-v1", "deployment-apps-v1", "cronjob-batch-v1", "service-v1", "serviceaccount-v1", "configmap-v1",
-    "persistentvolumeclaim-v1", "poddisruptionbudget-policy-v1", "networkpolicy-networking-v1",
+    "persistentvolumeclaim-v1", "poddisruptionbudget-policy-v1", "networkpolicy-networking-v1", "ingress-networking-v1", "pod-v1",
 )  # fmt: skip
 # Variables that the chart sets from something else than `settings`.
 ELSEWHERE = {
@@ -126,6 +126,10 @@ REFUSED = {
     "console.enabled=true,console.tokens.name=t,console.tls.proxy=true": "console.url is not set",
     "console.enabled=true,console.tls.name=t,console.oidc.issuer=https://login": "give console.oidc.clientId",
     "console.url=retry.example.com": "/console/url",
+    "api.ingress.enabled=true": "api.ingress.host is not set",
+    "scheduler.httpRoute.enabled=true,scheduler.httpRoute.hostnames[0]=x": "scheduler.httpRoute: give parentRefs",
+    "worker.extraVolumes[0].emptyDir.sizeLimit=1Gi": "/worker/extraVolumes/0",
+    "extraObjects[0].kind=ConfigMap": "/extraObjects/0",
     "console.sessionS=1": "/console/sessionS",
     "keda.enabled=true": "keda.serverAddress is not set",
     "keda.enabled=true,keda.serverAddress=http://p,keda.maxReplicas=9": "keda.maxReplicas x worker.processes is more than",
@@ -381,7 +385,7 @@ def test_workers_are_scaled_by_what_is_due_soon() -> None:
 
 
 def test_dashboards_and_rules_are_rendered_as_they_are_written() -> None:
-    shown = {each["metadata"]["name"]: each for each in objects() if "grafana_dashboard" in each["metadata"]["labels"]}
+    shown = {each["metadata"]["name"]: each for each in objects() if "grafana_dashboard" in each["metadata"].get("labels", {})}
     assert shown.keys() == {f"demo-retry-{name}" for name in DASHBOARDS}
     for name, dashboard in DASHBOARDS.items():
         assert json.loads(shown[f"demo-retry-{name}"]["data"][f"retry-{name}.json"]) == dashboard
@@ -391,12 +395,16 @@ def test_dashboards_and_rules_are_rendered_as_they_are_written() -> None:
 
 def test_what_needs_definitions_of_others_is_off_until_it_is_wished() -> None:
     kinds = {each["kind"] for each in objects(MINIMAL)}
-    assert kinds == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy"}
+    assert kinds == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "Pod"}
 
 
 def test_the_versions_are_those_of_the_program() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert chart["appVersion"] == version
+    images = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    named = VALUES["image"]["repository"], VALUES["analytics"]["image"]["repository"]
+    assert [each["image"] for each in images] == [f"{name}:{version}" for name in named]
 
 
 def test_notes_say_where_to_look() -> None:
@@ -404,3 +412,40 @@ def test_notes_say_where_to_look() -> None:
     assert done.returncode == 0, done.stderr
     notes = done.stdout.partition("NOTES:")[2]
     assert "port-forward demo-retry-worker-0 8080" in notes and "sha256" in notes
+
+
+def test_what_is_reached_from_outside_is_answered_for_by_that_name() -> None:
+    ingress, route = one("Ingress", "demo-retry-api"), one("HTTPRoute", "demo-retry-console")
+    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert (backend["name"], backend["port"]["number"]) == ("demo-retry-api", 443)
+    assert route["spec"]["rules"] == [{"backendRefs": [{"name": "demo-retry-console", "port": 443}]}]
+    (environ,) = [environment(container) for name, container, _ in containers(FULL) if name == "demo-retry-api/api"]
+    assert {"timers.local", "retry.local", "demo-retry-api", "*.svc"} <= set(environ["RETRY_HTTP_HOSTS"].split(","))
+
+
+def test_openshift_chooses_the_user_of_every_pod() -> None:
+    def identities(*options: str) -> set[str]:
+        made = objects(FULL, *options)
+        specs = [each["spec"]["template"]["spec"] for each in made if each["kind"] in ("StatefulSet", "Deployment")]
+        specs += [each["spec"] for each in made if each["kind"] == "Pod"]
+        return {name for spec in specs for name in spec["securityContext"]}
+
+    named = {"runAsUser", "runAsGroup", "fsGroup"}
+    assert named <= identities()
+    assert identities("--api-versions", "security.openshift.io/v1") & named == set()
+    assert "runAsNonRoot" in identities("--api-versions", "security.openshift.io/v1")
+
+
+def test_volumes_and_objects_of_ones_own_are_added() -> None:
+    pod = one("StatefulSet", "demo-retry-worker")["spec"]["template"]["spec"]
+    assert {"name": "ca", "configMap": {"name": "company-ca"}} in pod["volumes"]
+    mounted = [{mount["mountPath"] for mount in each["volumeMounts"]} for each in (*pod["initContainers"], *pod["containers"])]
+    assert all("/etc/company" in paths for paths in mounted)
+    assert one("ConfigMap", "demo-notes")["data"] == {"owner": "platform"}
+
+
+def test_helm_test_asks_the_brokers_with_what_workers_have() -> None:
+    pod = one("Pod", "demo-retry-test")
+    (container,) = pod["spec"]["containers"]
+    assert (pod["metadata"]["annotations"]["helm.sh/hook"], container["args"]) == ("test", ["topics", "check"])
+    assert settings.from_environment(environment(container)).app_id == "payments"

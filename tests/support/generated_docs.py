@@ -24,6 +24,8 @@ from retry.settings import Settings
 from retry.telemetry import call_records, offset_records, outcomes, prometheus, worker_records
 from retry.telemetry.prometheus import Metric
 from tests.support import command_docs
+from tests.support.chart import CHART
+from tests.support.chart_values import values_table
 from tests.support.markdown import table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -103,6 +105,7 @@ def _rights() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "chart_values": values_table,
     "rights": _rights,
     "settings": _settings,
     "commands_run": lambda: command_docs.section(
@@ -139,8 +142,8 @@ def renewed(page: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page of docs/ that has generated parts, and its text."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
+    """Every page of docs/ that has generated parts, and the chart's README; and their texts."""
+    texts = {path: path.read_text(encoding="utf-8") for path in (*sorted(DOCS.rglob("*.md")), CHART / "README.md")}
     return {path: text for path, text in texts.items() if parts_of(text)}
 
 

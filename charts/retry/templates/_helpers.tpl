@@ -81,6 +81,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- fail "console.url is not set: say by which address browsers reach the console, as https://retry.example.com" }}
 {{- end }}
 {{- end }}
+{{- range $component := list "api" "console" "scheduler" }}
+{{- $of := index $v $component }}
+{{- if and $of.ingress.enabled (not $of.ingress.host) }}
+{{- fail (printf "%s.ingress.host is not set: give the name by which it is reached, as retry.example.com" $component) }}
+{{- end }}
+{{- if and $of.httpRoute.enabled (not (and $of.httpRoute.parentRefs $of.httpRoute.hostnames)) }}
+{{- fail (printf "%s.httpRoute: give parentRefs, which are the gateways, as [{name: GATEWAY}], and hostnames" $component) }}
+{{- end }}
+{{- end }}
 {{- if $v.keda.enabled }}
 {{- if not $v.keda.serverAddress }}
 {{- fail "keda.serverAddress is not set: give the address of Prometheus, as http://prometheus.monitoring:9090" }}
@@ -157,7 +166,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: RETRY_{{ $name | snakecase | upper }}
 {{- if eq $name "httpHosts" }}
   {{- $full := include "retry.fullname" $.root }}
-  value: {{ printf "%s-api,%s-console,%s-scheduler,%s-worker,*.svc,*.svc.cluster.local,%s" $full $full $full $full $value | trimSuffix "," | quote }}
+  {{- $hosts := list "*.svc" "*.svc.cluster.local" }}
+  {{- range $component := list "api" "console" "scheduler" "worker" }}
+  {{- $hosts = append $hosts (printf "%s-%s" $full $component) }}
+  {{- with (index $v $component).ingress }}{{ if .enabled }}{{ $hosts = append $hosts .host }}{{ end }}{{ end }}
+  {{- with (index $v $component).httpRoute }}{{ if .enabled }}{{ $hosts = concat $hosts .hostnames }}{{ end }}{{ end }}
+  {{- end }}
+  value: {{ append $hosts $value | compact | join "," | quote }}
 {{- else }}
   value: {{ include "retry.plain" $value }}
 {{- end }}
@@ -225,9 +240,12 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
+{{- if not (.root.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
+  # OpenShift gives each namespace users of its own, and lets in no pod that names another one.
   runAsUser: 10001
   runAsGroup: 10001
   fsGroup: 10001
+{{- end }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
 {{- with .root.Values.imagePullSecrets }}
@@ -277,18 +295,24 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* A container that makes topics: root, env. */}}
+{{/* A container that looks after topics: root, of (a component's values), does (what it does to them). */}}
 {{- define "retry.topicsContainer" -}}
 - name: topics
   image: {{ include "retry.image" (dict "root" .root "image" .root.Values.image) }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-  args: [topics, create]
+  args: [topics, {{ .does }}]
   env: {{ include "retry.env" (dict "root" .root "appId" .root.Values.appId "dataDir" "/data") | nindent 4 }}
+    {{- with .of.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   securityContext: {{ include "retry.containerSecurity" .root | nindent 4 }}
   resources: {requests: {cpu: 50m, memory: 128Mi}, limits: {memory: 256Mi}}
   volumeMounts:
     - {name: data, mountPath: /data}
     {{- include "retry.mounts" .root | nindent 4 }}
+    {{- with .of.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* Ports of a NetworkPolicy. */}}
