@@ -57,14 +57,24 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except RetryError as error:
-            say(str(error), err=True)
+            _tell_end(str(error))
         except Exception as error:
             if not (told := _of_brokers(error)):
                 raise
-            say(told, err=True)
+            _tell_end(told)
         finally:
             _tell_unreadable()
         sys.exit(1)
+
+
+def _tell_end(why: str) -> None:
+    """Say on standard error what ended the command, as a server that logs JSON says everything there."""
+    # Not imported here: of most commands nothing is logged.
+    logs = sys.modules.get("retry.process.logs")
+    if logs and logs.is_json():
+        logs.tell_end(why)
+    else:
+        say(why, err=True)
 
 
 def _tell_unreadable() -> None:

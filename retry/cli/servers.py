@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging.config
 import os
 import re
 import signal
@@ -60,12 +59,12 @@ def api(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.start import claim_directory
     from retry.scheduling.timers import server
 
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "api")
     server.run(settings)
 
@@ -94,7 +93,7 @@ def console(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.start import claim_directory
 
     try:
@@ -102,7 +101,7 @@ def console(ctx: click.Context) -> None:
     except ModuleNotFoundError as missing:
         raise SettingsInvalid("retry console", f"{_EXTRA} ({missing})") from None
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "console")
     server.run(settings)
 
@@ -158,10 +157,12 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool,
 def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int | None) -> None:
     from retry.process import start
     from retry.process.certificates import register_gauges, renew_on_change
+    from retry.process.logs import build_logging, configure_logs
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
     settings = from_environment()
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     if listening is not None:
         end_with_supervisor()
     start.tune_process()
@@ -209,12 +210,12 @@ def _entry_source_factory(settings: Settings) -> MakeSources:
 
 
 def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
     supervisor = Supervisor(environments(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))

@@ -20,11 +20,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from retry.dead_letters.retry_headers import ATTEMPT, ID, POLICY
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry.recovery_ratio import is_retry
+from retry.telemetry.trace_ids import make_span_ids
 
 _NS_PER_MS = 1_000_000
 _parent = TraceContextTextMapPropagator()
@@ -63,7 +63,7 @@ class Traces:
     def _record_span(self, entry: Entry, due_ms: int, now_ms: int) -> None:
         said = {name: value or b"" for name, value in entry.headers}
         lineage, attempt = said[ID], int(said[ATTEMPT])
-        self._ids.next.trace_id, self._ids.next.span_id = ids(lineage, attempt)
+        self._ids.next.trace_id, self._ids.next.span_id = make_span_ids(lineage, attempt)
         links = [Link(_context(lineage, attempt - 1))] if attempt > 1 else []
         if (theirs := _theirs(said)).is_valid:
             links.append(Link(theirs))
@@ -81,13 +81,8 @@ class Traces:
         self._provider.shutdown()
 
 
-def ids(lineage: bytes, attempt: int) -> tuple[int, int]:
-    """Make trace and span ids of one attempt, neither of them 0."""
-    return xxh3_128_intdigest(lineage) or 1, xxh3_64_intdigest(b"%b/%d" % (lineage, attempt)) or 1
-
-
 def _context(lineage: bytes, attempt: int) -> SpanContext:
-    trace_id, span_id = ids(lineage, attempt)
+    trace_id, span_id = make_span_ids(lineage, attempt)
     return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 

@@ -45,6 +45,8 @@ from retry.process.periodic import PeriodicTask, PeriodicTasks
 from retry.process.policy_reload import PolicyFile
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
+from retry.telemetry import letter_lines
+from retry.telemetry.call_records import Called
 from retry.telemetry.metrics import Metrics
 from retry.worker import passed_letters, worker_status
 from retry.worker.backlog import BacklogGauges, UnreadLetters
@@ -238,7 +240,12 @@ def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> Webh
     guard = SsrfGuard(parse_allowlist(settings.webhook_allow))
     client = WebhookClient(guard, _webhook_secrets(settings))
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
-    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.is_crowded, client.close)
+
+    def report_calls(calls: list[Called]) -> None:
+        metrics.tell_called(calls)
+        letter_lines.log_called(calls)
+
+    webhooks = WebhooksInFlight(client.call, limits, parking, report_calls, guard.lookups.is_crowded, client.close)
     metrics.watch("retry_webhooks_in_flight", webhooks.count)
     metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
     return webhooks

@@ -16,11 +16,12 @@ from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.broker_clock import TrustedClock
-from retry.kafka.client_config import RepeatedLineFilter
 from retry.kafka.topic_ends import StartupBacklog
 from retry.kafka.transaction_pace import TransactionPace
 from retry.process.periodic import PeriodicTasks
 from retry.process.policy_reload import OnPolicies, PolicyFile
+from retry.repeated_lines import RepeatedLineFilter
+from retry.telemetry import letter_lines
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
@@ -35,7 +36,7 @@ from retry.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 # Where a topic takes no large records any more, every sweep may put some back.
-log.addFilter(RepeatedLineFilter("put"))
+log.addFilter(RepeatedLineFilter(lambda record: record.msg if str(record.msg).startswith("put back") else None))
 
 Ends = Callable[[Iterable[PartitionId]], dict[PartitionId, int]]
 # Is told of what was sent, when it was due, and when it was sent.
@@ -190,6 +191,7 @@ class Engine:
         for each in swept:
             if each.sent:
                 self.metrics.tell_sent(each.sent, each.due_at_ms, sent_at_ms)
+                letter_lines.log_sent(each.sent)
                 self.metrics.tell_retried(count_retries(each.sent, each.labels, each.due_at_ms), sent_at_ms)
                 if self._traced is not None:
                     self._traced(each.sent, each.due_at_ms, sent_at_ms)
