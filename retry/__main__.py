@@ -17,6 +17,7 @@ from retry.cli.analytics_report import report
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
+from retry.cli.mcp import mcp
 from retry.cli.migrate import migrate
 from retry.cli.notifications import notifications
 from retry.cli.output import discard_output, say
@@ -104,7 +105,8 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, migrate, inspect, letters, failures,
-    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, analytics, verify, broker,
+    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, mcp,
+    analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):
