@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       positions_every_s: how often the committed offsets of the policy file's `group`s are written down. 0 never.
       log_format: `text` for lines that people read, `json` for an object in each line.
       log_level: what is logged at least: `debug`, `info`, `warning` or `error`. `debug` names each letter that is delivered.
-      traces: 1 sends an OpenTelemetry span for each retry, as `OTEL_…` variables say. Needs the extra `otel`.
+      traces: 1 sends OpenTelemetry spans of letters, calls and requests, as `OTEL_…` variables say. Needs the extra `otel`.
       calls: most webhooks in flight in one worker.
       calls_per_host: most webhooks in flight to one host.
       call_timeout_ms: longest time of one webhook: name lookup, connection and answer together.

@@ -103,6 +103,12 @@ def _rights() -> str:
     return table(("who", "resource", "name", "operation", "what stops without it"), rows)
 
 
+def _traces() -> str:
+    # Not imported here: it takes a library that not everybody has.
+    text = (Path(prometheus.__file__).parent / "tracing.py").read_text(encoding="utf-8").split('"""')[1]
+    return "".join(f"{line}\n" for line in text.splitlines() if line.startswith("|"))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
@@ -115,6 +121,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
     "logs": lambda: _table_of(logs),
+    "traces": _traces,
     "errors": _errors,
     "formats": lambda: _table_of(format_versions),
     "frameworks": _frameworks,

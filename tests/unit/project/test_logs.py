@@ -38,7 +38,7 @@ def make_record(text: str, *arguments: object, level: int = logging.WARNING, **e
 
 def test_a_line_of_json_holds_the_sentence_and_what_it_is_about() -> None:
     line = json.loads(JsonLine().format(make_record("put back: %s", HOSTILE, letter="orders.DLT/0/7", attempt=2)))
-    assert line.pop("at").endswith("Z")
+    assert line.pop("at").endswith("+00:00")
     assert isinstance(line.pop("process"), int)
     assert line == {
         "level": "WARNING", "logger": "retry.some", "message": "put back: " + HOSTILE.replace("\ud800", r"\ud800"),
