@@ -54,7 +54,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         rest with it. Give it to workers, API, console and commands alike. It is read again when it changes.
       webhook_allow: networks and hosts that webhooks may reach although they are private, without TLS or on another port than
         443. Set it alike for workers and API.
-      webhook_secrets: path of a file with one `whsec_…` secret a line, the newest first. Webhooks are signed with each of them.
+      webhook_secrets: path of a file of keys that sign webhooks, whose lines `retry api secret` makes: a team and its key, the
+        newest first. It is read again when it changes.
+      webhook_certificates: path of a folder with TEAM.crt and TEAM.key in PEM: what calls of a team show to receivers that ask
+        for a certificate. It is read again when it changes.
       api_addr: address where `retry api` listens. Port 0 picks a free port.
       api_tokens: path of a file of tokens, whose lines `retry api token` makes. Required when the API listens beyond loopback.
       api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
@@ -122,6 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     encryption_keys: Path | None = None
     webhook_allow: str = ""
     webhook_secrets: Path | None = None
+    webhook_certificates: Path | None = None
     api_addr: str = "127.0.0.1:8081"
     api_tokens: Path | None = None
     api_requests_per_s: int = 1_000

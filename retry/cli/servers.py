@@ -80,6 +80,21 @@ def api_token(team: str, until: int | None) -> None:
     say_token(make_token(team, until_ms=until))
 
 
+@api.command("secret")
+@click.argument("team")
+@click.option("--asymmetric", is_flag=True, help="Make an Ed25519 key (v1a): receivers can verify with it, and not sign.")
+def api_secret(team: str, *, asymmetric: bool) -> None:
+    """Make a key that signs webhooks of TEAM, or of @TARGET of notifications.
+
+    What receivers verify with goes to standard error, the line for RETRY_WEBHOOK_SECRETS to standard output.
+    """
+    from retry.http_client.signatures import NAME, make_key
+
+    check_name_and_end(NAME, team, "TEAM", None)
+    for_receivers, key = make_key(asymmetric=asymmetric)
+    say_token((for_receivers, f"{team} {key}"))
+
+
 _EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
 
 

@@ -15,7 +15,9 @@ from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import SettingsInvalid
-from retry.http_client.client import Answer, HttpRequest, WebhookClient, secrets_of
+from retry.http_client.client import Answer, HttpRequest, WebhookClient
+from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.signatures import SETTING, SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.intake import entry_source
 from retry.intake.attempts import RampedLineages, RecentLineages
@@ -156,7 +158,8 @@ def demand_startable(settings: Settings, admin: AdminClient) -> None:
     """
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policy_reload.load_policies(settings)))
     envelope_codec.make_codec(settings)
-    _webhook_secrets(settings)
+    _signing_keys(settings)
+    ClientCertificates(settings.webhook_certificates)
 
 
 def build_intake(
@@ -240,7 +243,7 @@ def _passed_letters(context: Context) -> PassedLetters:
 def _webhooks(context: Context, parking: TopicNames) -> WebhooksInFlight:
     settings, metrics, traces = context.settings, context.metrics, context.traces
     guard = SsrfGuard(parse_allowlist(settings.webhook_allow))
-    client = WebhookClient(guard, _webhook_secrets(settings))
+    client = WebhookClient(guard, _signing_keys(settings), ClientCertificates(settings.webhook_certificates))
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
 
     def report_calls(calls: list[Called]) -> None:
@@ -264,9 +267,9 @@ def _webhooks(context: Context, parking: TopicNames) -> WebhooksInFlight:
     return webhooks
 
 
-def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
+def _signing_keys(settings: Settings) -> Callable[[], SigningKeys]:
     path = settings.webhook_secrets
-    return ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
+    return ReloadedFile(SETTING, path, SigningKeys).current if path else SigningKeys
 
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
