@@ -17,14 +17,13 @@ from retry.cli.analytics_report import report
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
-from retry.cli.mcp import mcp
 from retry.cli.migrate import migrate
 from retry.cli.notifications import notifications
 from retry.cli.output import discard_output, say
 from retry.cli.pause import pause, pauses, reschedule, resume
 from retry.cli.policies import discover, policies, size
 from retry.cli.provision import acls, keys, topics
-from retry.cli.servers import api, broker, console, scheduler, worker
+from retry.cli.servers import api, broker, console, mcp, scheduler, worker
 from retry.cli.tasks import tasks
 from retry.cli.verify import verify
 from retry.errors import RetryError

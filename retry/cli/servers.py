@@ -1,4 +1,4 @@
-"""`retry worker`, `scheduler`, `broker`, `api` and `console`, which run until told to end; and tokens for the last two."""
+"""`retry worker`, `scheduler`, `broker`, `api`, `console` and `mcp`, which run until told to end; tokens and keys for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,6 +136,41 @@ def console_token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...], un
     if granted is None:
         raise click.UsageError("give roles as --role payments:operator, teams of payloads as --reveal payments")
     say_token(rights.make_token(name, granted, until))
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--console", "url", default="http://127.0.0.1:8082", show_default=True, help="Address of the console.")
+@click.option("--token-file", type=_FILE, help="File with a token of `retry console token`; a console on loopback may need none.")
+@click.option("--authorities", type=_FILE, help="File of the certificates that the console's is trusted by.")
+@click.option("--read-only", is_flag=True, help="Offer no actions, although the token's role allows them.")
+@click.option("--reveal", is_flag=True, help="Offer payloads, where the token may reveal them. Each look is in the audit.")
+def mcp(*, url: str, token_file: Path | None, authorities: Path | None, read_only: bool, reveal: bool) -> None:
+    """Serve an assistant the console's data and actions by the Model Context Protocol, on standard input and output.
+
+    It may what the token may: it reads, and where the role is operator, previews and starts actions.
+    """
+    try:
+        from retry.console import mcp_server
+        from retry.console.api_client import ConsoleClient
+    except ModuleNotFoundError as missing:
+        needed = f"mcp and httpx2 are not installed; pip install 'dead-letter-retry[mcp]' ({missing})"
+        raise SettingsInvalid("retry mcp", needed) from None
+    client = ConsoleClient(url, _read_token(token_file) if token_file else "", authorities)
+    version = metadata.version("dead-letter-retry")
+    mcp_server.build_server(client, version, acts=not read_only, reveals=reveal).run("stdio")
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path} cannot be read: {error}", param_hint="--token-file") from None
+    if not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise click.BadParameter(f"{path} is not a token in one line", param_hint="--token-file")
+    return token
 
 
 _PROCESSES_MAX = 64

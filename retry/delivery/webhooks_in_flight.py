@@ -131,9 +131,9 @@ class WebhooksInFlight:
         try:
             answer = await self._call(_request(entry, self._limits.timeout_ms))
         except LookupsBusy as error:
-            log.debug("%s waits: %s", entry.destination, error, extra=_fields(entry))
+            log.debug("%s waits: %s", entry.destination, error, extra=_name_call(entry))
         except Exception:
-            log.exception("a call failed in a way that nobody thought of; it counts as an attempt", extra=_fields(entry))
+            log.exception("a call failed in a way that nobody thought of; it counts as an attempt", extra=_name_call(entry))
             answer = Answer(None, "internal")
         with self._lock:
             self._in_flight[partition].discard(key)
@@ -205,8 +205,8 @@ class WebhooksInFlight:
         return self._loop
 
 
-def _fields(entry: Named) -> dict[str, str]:
-    """What a line of the log says of a call beside its words."""
+def _name_call(entry: Named) -> dict[str, str]:
+    """Name team, host and timer of a call, for a line of the log."""
     return {"team": entry.team, "target": entry.destination, "timer": (entry.call or envelopes.Call("")).id}
 
 

@@ -84,7 +84,7 @@ class ToldAtTheEnd(logging.Filter):
 
 
 def _find_trouble(record: logging.LogRecord) -> Hashable | None:
-    """What a warning or an error says; None for all else, which may repeat."""
+    """Find the sentence of a warning or an error; None of all else, which may repeat."""
     if record.levelno < logging.WARNING:
         return None
     return record.name, record.getMessage(), repr(record.exc_info[1]) if record.exc_info else ""
@@ -95,7 +95,7 @@ _REPEATED = RepeatedLineFilter(_find_trouble)
 
 
 def build_logging(log_format: str, level: str) -> dict[str, Any]:
-    """How to log, for `logging.config`: as `RETRY_LOG_FORMAT` and `RETRY_LOG_LEVEL` say."""
+    """Build what `logging.config` takes, as `RETRY_LOG_FORMAT` and `RETRY_LOG_LEVEL` say."""
     formatter = {"()": JsonLine} if log_format == JSON else {
         "()": Visible, "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
     }  # fmt: skip

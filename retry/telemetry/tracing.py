@@ -49,7 +49,7 @@ class _Ids(IdGenerator):
     def __init__(self) -> None:
         self._next, self._any = threading.local(), RandomIdGenerator()
 
-    def choose(self, ids: tuple[int, int] | None) -> None:
+    def set_ids(self, ids: tuple[int, int] | None) -> None:
         """Have the next span of this thread by these ids of trace and span; None for any."""
         self._next.ids = ids
 
@@ -94,7 +94,7 @@ class Traces:
             **{f"retry.{name}": value for name in ("reason", "cause", "group") if (value := letter[name])},  # type: ignore[literal-required]
         }  # fmt: skip
         # Of the same letter, beside the span of its sending.
-        self._ids.choose((trace_id, make_span_ids(b"process " + lineage, attempt)[1]))
+        self._ids.set_ids((trace_id, make_span_ids(b"process " + lineage, attempt)[1]))
         links = [Link(_context(lineage, attempt - 1))] if attempt > 1 else []
         times_ms = min(letter["taken_ms"], now_ms), now_ms
         self._record(f"process {letter['topic']}", SpanKind.CONSUMER, told, times_ms, links)
@@ -107,7 +107,7 @@ class Traces:
             "server.address": called.hostname, "server.port": called.port, "error.type": done.error, "retry.team": done.team,
             "retry.timer": done.timer,
         }  # fmt: skip
-        self._ids.choose(None)
+        self._ids.set_ids(None)
         self._record(
             f"{done.method} {done.route}".rstrip(), SpanKind.SERVER if done.route else SpanKind.CLIENT,
             {name: value for name, value in told.items() if value not in (None, "")}, (done.began_ms, done.ended_ms),
@@ -133,7 +133,7 @@ class Traces:
     def _record_span(self, entry: Entry, due_ms: int, now_ms: int) -> None:
         said = {name: value or b"" for name, value in entry.headers}
         lineage, attempt = said[ID], int(said[ATTEMPT])
-        self._ids.choose(make_span_ids(lineage, attempt))
+        self._ids.set_ids(make_span_ids(lineage, attempt))
         links = [Link(_context(lineage, attempt - 1))] if attempt > 1 else []
         if (theirs := _theirs(said)).is_valid:
             links.append(Link(theirs))

@@ -30,13 +30,13 @@ def test_a_worker_and_a_console_without_brokers_log_json_and_repeat_no_line(depl
         sender.finish()
         await_that("the letter is sent", lambda: "retry_id" in worker.log())
         own.kill()
-        before = len(worker.log()), len(console.log())
+        before = len(worker.log()), len(console.process.log())
         await_that("the worker misses its brokers", lambda: "brokers do not answer" in worker.log())
         let_pass(AWAY_S)
-        told = worker.log()[before[0] :], console.log()[before[1] :]
+        told = worker.log()[before[0] :], console.process.log()[before[1] :]
         own.start()
         await_that("brokers are back", lambda: "brokers answer again" in worker.log())
-        worker.stop()
+        worker.terminate()
         lines = [json.loads(line) for line in worker.log().splitlines()]
     (sent,) = [line for line in lines if "retry_id" in line]
     assert (sent["level"], sent["letter"], sent["team"]) == ("DEBUG", f"{next(iter(deployment.dead_letters))}/0/0", "testers")

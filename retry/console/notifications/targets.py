@@ -13,9 +13,9 @@ from retry.console.notifications.rule_file import SETTING, Target
 from retry.console.notifications.sentences import SINGLE_MAX, Message, write_summary
 from retry.console.notifications.url_file import read_url
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
-from retry.http_client import signatures
 from retry.http_client.client import HttpRequest, WebhookClient
 from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.signatures import SETTING as OF_KEYS
 from retry.http_client.signatures import SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.reloaded_file import ReloadedFile
@@ -49,7 +49,7 @@ class Senders:
         self._settings, self._console_url = settings, console_url
         self._keys: Callable[[], SigningKeys] = SigningKeys
         if settings.webhook_secrets is not None:
-            self._keys = ReloadedFile(signatures.SETTING, settings.webhook_secrets, SigningKeys).current
+            self._keys = ReloadedFile(OF_KEYS, settings.webhook_secrets, SigningKeys).current
         ClientCertificates(settings.webhook_certificates)
 
     def check_target(self, target: Target) -> None:
