@@ -173,7 +173,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 PART := $(LOCK) --no-annotate --constraint requirements.lock
 RUNS := --extra console --extra otel --extra notifications
 lock:  ## renew requirements.lock, and in release/ the locks of images and of what builds and checks releases
-	$(LOCK) $(RUNS) --extra analytics --extra dev -o requirements.lock pyproject.toml
+	$(LOCK) $(RUNS) --extra mcp --extra analytics --extra dev -o requirements.lock pyproject.toml
 	$(PART) $(RUNS) -o release/retry.lock pyproject.toml
 	$(PART) $(RUNS) --extra analytics -o release/analytics.lock pyproject.toml
 	$(PART) -o release/build.lock release/build.in

@@ -23,7 +23,7 @@ from retry.cli.output import discard_output, say
 from retry.cli.pause import pause, pauses, reschedule, resume
 from retry.cli.policies import discover, policies, size
 from retry.cli.provision import acls, keys, topics
-from retry.cli.servers import api, broker, console, scheduler, worker
+from retry.cli.servers import api, broker, console, mcp, scheduler, worker
 from retry.cli.tasks import tasks
 from retry.cli.verify import verify
 from retry.errors import RetryError
@@ -57,14 +57,24 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except RetryError as error:
-            say(str(error), err=True)
+            _tell_end(str(error))
         except Exception as error:
             if not (told := _of_brokers(error)):
                 raise
-            say(told, err=True)
+            _tell_end(told)
         finally:
             _tell_unreadable()
         sys.exit(1)
+
+
+def _tell_end(why: str) -> None:
+    """Say on standard error what ended the command, as a server that logs JSON says everything there."""
+    # Not imported here: of most commands nothing is logged.
+    logs = sys.modules.get("retry.process.logs")
+    if logs and logs.is_json():
+        logs.tell_end(why)
+    else:
+        say(why, err=True)
 
 
 def _tell_unreadable() -> None:
@@ -94,7 +104,8 @@ def main() -> None:
 
 for command in (
     worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, migrate, inspect, letters, failures,
-    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, analytics, verify, broker,
+    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, mcp,
+    analytics, verify, broker,
 ):  # fmt: skip
     main.add_command(command)
 for question in (report, advise, what_if):

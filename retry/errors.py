@@ -31,6 +31,7 @@ RetryError
 ├── FilterInvalid          correct the filter at the column that the message names, as the message says
 ├── RebuildInProgress      wait until the console has read the topics; the message says how far it is
 ├── WriteNotShown          nothing: it is written, and is shown once the console has read it
+├── ConsoleUnusable        start the console, or correct the address, the token or the request that the message names
 ├── CursorStale            go back to the first page
 ├── NotificationFailed     correct what the message names; what was not told is told again until it arrives
 ├── ActionRefused          ask for what the message names instead; nothing was done
@@ -244,6 +245,10 @@ class WriteNotShown(RetryError):
 
     def __init__(self) -> None:
         super().__init__("it is done, and this console does not show it yet; look again in some seconds, and do not do it again")
+
+
+class ConsoleUnusable(RetryError):
+    """The console did not answer a program, or refused what it asked."""
 
 
 class CursorStale(RetryError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -44,7 +44,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       stalled_s: how long a part of the worker may stand still although it has work. Then the process ends with exit code 1.
       standby: 1 keeps copies of the shards that other workers own, so that this worker takes them over sooner.
       positions_every_s: how often the committed offsets of the policy file's `group`s are written down. 0 never.
-      traces: 1 sends an OpenTelemetry span for each retry, as `OTEL_…` variables say. Needs the extra `otel`.
+      log_format: `text` for lines that people read, `json` for an object in each line.
+      log_level: what is logged at least: `debug`, `info`, `warning` or `error`. `debug` names each letter that is delivered.
+      traces: 1 sends OpenTelemetry spans of letters, calls and requests, as `OTEL_…` variables say. Needs the extra `otel`.
       calls: most webhooks in flight in one worker.
       calls_per_host: most webhooks in flight to one host.
       call_timeout_ms: longest time of one webhook: name lookup, connection and answer together.
@@ -52,7 +54,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         rest with it. Give it to workers, API, console and commands alike. It is read again when it changes.
       webhook_allow: networks and hosts that webhooks may reach although they are private, without TLS or on another port than
         443. Set it alike for workers and API.
-      webhook_secrets: path of a file with one `whsec_…` secret a line, the newest first. Webhooks are signed with each of them.
+      webhook_secrets: path of a file of keys that sign webhooks, whose lines `retry api secret` makes: a team and its key, the
+        newest first. It is read again when it changes.
+      webhook_certificates: path of a folder with TEAM.crt and TEAM.key in PEM: what calls of a team show to receivers that ask
+        for a certificate. It is read again when it changes.
       api_addr: address where `retry api` listens. Port 0 picks a free port.
       api_tokens: path of a file of tokens, whose lines `retry api token` makes. Required when the API listens beyond loopback.
       api_requests_per_s: most requests of one team in a second, for each API process. 0 is no limit.
@@ -111,6 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stalled_s: int = 60
     standby: int = 0
     positions_every_s: int = 10
+    log_format: str = "text"
+    log_level: str = "info"
     traces: int = 0
     calls: int = 512
     calls_per_host: int = 32
@@ -118,6 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     encryption_keys: Path | None = None
     webhook_allow: str = ""
     webhook_secrets: Path | None = None
+    webhook_certificates: Path | None = None
     api_addr: str = "127.0.0.1:8081"
     api_tokens: Path | None = None
     api_requests_per_s: int = 1_000
@@ -166,9 +174,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not all(map(_DECODER.fullmatch, self.console_decoders.split(","))):
             fault = f"{self.console_decoders!r} is not topics=name by commas, like payments.*=acme-cbor"
             raise SettingsInvalid("RETRY_CONSOLE_DECODERS", fault)
-        for name, low, high in BOUNDS:
-            if not low <= getattr(self, name) <= high:
-                raise SettingsInvalid(_PREFIX + name.upper(), f"{getattr(self, name)} is not from {low:,} to {high:,}")
+        for name, value, fault in self._list_faults():
+            raise SettingsInvalid(_PREFIX + name.upper(), f"{value} is {fault}")
         if unsupported := find_group_protocol_fault(self.kafka):
             raise SettingsInvalid("RETRY_KAFKA_GROUP_PROTOCOL", unsupported)
         self.http_host_port()
@@ -177,6 +184,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.console_url and not _ORIGIN.fullmatch(self.console_url):
             fault = f"{self.console_url!r} is not scheme://host or scheme://host:port, like https://retry.example.com"
             raise SettingsInvalid("RETRY_CONSOLE_URL", fault)
+
+    def _list_faults(self) -> Iterator[tuple[str, object, str]]:
+        for name, low, high in BOUNDS:
+            if not low <= getattr(self, name) <= high:
+                yield name, getattr(self, name), f"not from {low:,} to {high:,}"
+        for name, words in WORDS:
+            if getattr(self, name) not in words:
+                yield name, repr(getattr(self, name)), f"none of {', '.join(words)}"
 
     def http_host_port(self) -> tuple[str, int]:
         """Host and port of `http_addr`; raises SettingsInvalid where it is not host:port."""
@@ -223,6 +238,7 @@ def _host_port(variable: str, address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+WORDS = (("log_format", ("text", "json")), ("log_level", ("debug", "info", "warning", "error")))
 _LEAST_CACHE = 8 << 20
 BOUNDS = (
     ("shards", 1, 1_000),

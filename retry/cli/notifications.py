@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging.config
-
 import click
 
 from retry.cli.output import say
@@ -22,10 +20,10 @@ def try_target(target: str) -> None:
     """Send a test message to TARGET, of the file that RETRY_CONSOLE_NOTIFICATIONS names. Exit code 1 where it is not taken."""
     from retry.console.notifications import rule_file
     from retry.console.notifications.targets import Senders, build_test_event, public_url
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
 
-    logging.config.dictConfig(LOGGING)
     settings = from_environment()
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     rules = rule_file.load(settings)
     if rules is None:
         raise SettingsInvalid(rule_file.SETTING, "not set; it is the path of the file with targets and rules")

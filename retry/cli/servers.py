@@ -1,9 +1,8 @@
-"""`retry worker`, `scheduler`, `broker`, `api` and `console`, which run until told to end; and tokens for the last two."""
+"""`retry worker`, `scheduler`, `broker`, `api`, `console` and `mcp`, which run until told to end; tokens and keys for them."""
 
 from __future__ import annotations
 
 import asyncio
-import logging.config
 import os
 import re
 import signal
@@ -11,7 +10,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +59,12 @@ def api(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.start import claim_directory
     from retry.scheduling.timers import server
 
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "api")
     server.run(settings)
 
@@ -81,6 +80,21 @@ def api_token(team: str, until: int | None) -> None:
     say_token(make_token(team, until_ms=until))
 
 
+@api.command("secret")
+@click.argument("team")
+@click.option("--asymmetric", is_flag=True, help="Make an Ed25519 key (v1a): receivers can verify with it, and not sign.")
+def api_secret(team: str, *, asymmetric: bool) -> None:
+    """Make a key that signs webhooks of TEAM, or of @TARGET of notifications.
+
+    What receivers verify with goes to standard error, the line for RETRY_WEBHOOK_SECRETS to standard output.
+    """
+    from retry.http_client.signatures import NAME, make_key
+
+    check_name_and_end(NAME, team, "TEAM", None)
+    for_receivers, key = make_key(asymmetric=asymmetric)
+    say_token((for_receivers, f"{team} {key}"))
+
+
 _EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
 
 
@@ -94,7 +108,7 @@ def console(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.start import claim_directory
 
     try:
@@ -102,7 +116,7 @@ def console(ctx: click.Context) -> None:
     except ModuleNotFoundError as missing:
         raise SettingsInvalid("retry console", f"{_EXTRA} ({missing})") from None
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "console")
     server.run(settings)
 
@@ -122,6 +136,41 @@ def console_token(name: str, roles: tuple[str, ...], reveal: tuple[str, ...], un
     if granted is None:
         raise click.UsageError("give roles as --role payments:operator, teams of payloads as --reveal payments")
     say_token(rights.make_token(name, granted, until))
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--console", "url", default="http://127.0.0.1:8082", show_default=True, help="Address of the console.")
+@click.option("--token-file", type=_FILE, help="File with a token of `retry console token`; a console on loopback may need none.")
+@click.option("--authorities", type=_FILE, help="File of the certificates that the console's is trusted by.")
+@click.option("--read-only", is_flag=True, help="Offer no actions, although the token's role allows them.")
+@click.option("--reveal", is_flag=True, help="Offer payloads, where the token may reveal them. Each look is in the audit.")
+def mcp(*, url: str, token_file: Path | None, authorities: Path | None, read_only: bool, reveal: bool) -> None:
+    """Serve an assistant the console's data and actions by the Model Context Protocol, on standard input and output.
+
+    It may what the token may: it reads, and where the role is operator, previews and starts actions.
+    """
+    try:
+        from retry.console import mcp_server
+        from retry.console.api_client import ConsoleClient
+    except ModuleNotFoundError as missing:
+        needed = f"mcp and httpx2 are not installed; pip install 'dead-letter-retry[mcp]' ({missing})"
+        raise SettingsInvalid("retry mcp", needed) from None
+    client = ConsoleClient(url, _read_token(token_file) if token_file else "", authorities)
+    version = metadata.version("dead-letter-retry")
+    mcp_server.build_server(client, version, acts=not read_only, reveals=reveal).run("stdio")
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path} cannot be read: {error}", param_hint="--token-file") from None
+    if not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise click.BadParameter(f"{path} is not a token in one line", param_hint="--token-file")
+    return token
 
 
 _PROCESSES_MAX = 64
@@ -158,10 +207,12 @@ def worker(*, adopt: bool, processes: int, timers_only: bool, allow_empty: bool,
 def _alone(*, adopt: bool, timers_only: bool, allow_empty: bool, listening: int | None) -> None:
     from retry.process import start
     from retry.process.certificates import register_gauges, renew_on_change
+    from retry.process.logs import build_logging, configure_logs
     from retry.worker.composition import build, demand_startable
     from retry.worker.supervisor import end_with_supervisor
 
     settings = from_environment()
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     if listening is not None:
         end_with_supervisor()
     start.tune_process()
@@ -209,12 +260,12 @@ def _entry_source_factory(settings: Settings) -> MakeSources:
 
 
 def _run_processes(processes: int, *, adopt: bool, timers_only: bool, allow_empty: bool) -> int:
-    from retry.process.logs import LOGGING
+    from retry.process.logs import build_logging, configure_logs
     from retry.process.self_restart import ONCE
     from retry.worker.supervisor import Supervisor
 
     settings = from_environment()
-    logging.config.dictConfig(LOGGING)
+    configure_logs(build_logging(settings.log_format, settings.log_level))
     options = ["--timers-only"] * timers_only + ["--allow-empty"] * allow_empty
     supervisor = Supervisor(environments(settings, processes), options, [ONCE] * adopt)
     return asyncio.run(supervisor.run(*settings.http_host_port(), settings.http_hosts))

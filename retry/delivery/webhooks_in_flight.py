@@ -131,9 +131,9 @@ class WebhooksInFlight:
         try:
             answer = await self._call(_request(entry, self._limits.timeout_ms))
         except LookupsBusy as error:
-            log.debug("%s waits: %s", entry.destination, error)
+            log.debug("%s waits: %s", entry.destination, error, extra=_name_call(entry))
         except Exception:
-            log.exception("a call failed in a way that nobody thought of; it counts as an attempt")
+            log.exception("a call failed in a way that nobody thought of; it counts as an attempt", extra=_name_call(entry))
             answer = Answer(None, "internal")
         with self._lock:
             self._in_flight[partition].discard(key)
@@ -203,6 +203,11 @@ class WebhooksInFlight:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="calls", daemon=True).start()
         return self._loop
+
+
+def _name_call(entry: Named) -> dict[str, str]:
+    """Name team, host and timer of a call, for a line of the log."""
+    return {"team": entry.team, "target": entry.destination, "timer": (entry.call or envelopes.Call("")).id}
 
 
 def _request(entry: Named, timeout_ms: int) -> HttpRequest:

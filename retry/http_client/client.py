@@ -2,23 +2,13 @@
 
 A call goes to the addresses that were vetted for it, through a connection of its own or one that `connection_pool` has kept.
 Nothing is decompressed, no redirect followed, no cookie kept, and no proxy taken from the environment.
-
->>> secret = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
->>> headers = sign_body([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
->>> headers["webhook-signature"]
-'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import hmac
 import logging
-import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -28,49 +18,11 @@ from typing import NamedTuple
 import aiohttp
 
 from retry import clock
-from retry.dead_letters.retry_headers import WEBHOOK_ID
-from retry.errors import SettingsInvalid, UrlRefused
+from retry.errors import UrlRefused
+from retry.http_client.client_certificates import ClientCertificates
 from retry.http_client.connection_pool import AnswerTooLarge, ConnectionPool, HostConnection
+from retry.http_client.signatures import SigningKeys, sign_body
 from retry.http_client.ssrf_guard import ResolvedHost, SsrfGuard
-from retry.reloaded_file import number_lines
-
-# Signatures by the Standard Webhooks specification, version 1: https://www.standardwebhooks.com.
-
-_PREFIX = "whsec_"
-_BYTES_MIN, _BYTES_MAX = 24, 64
-
-
-def secret_of(text: str) -> bytes:
-    """Read the key in a secret as it is handed out: `whsec_` and 24 to 64 bytes in base64.
-
-    Raises:
-      SettingsInvalid: it is none; the message does not repeat it.
-    """
-    try:
-        key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not text.startswith(_PREFIX) or not _BYTES_MIN <= len(key) <= _BYTES_MAX:
-        what = f"a line is not {_PREFIX} with {_BYTES_MIN} to {_BYTES_MAX} bytes in base64"
-        raise SettingsInvalid("RETRY_WEBHOOK_SECRETS", what)
-    return key
-
-
-def secrets_of(text: str) -> list[bytes]:
-    """Read the keys of a file, one secret a line, without empty lines and comments; raises as `secret_of`."""
-    return [secret_of(line) for _, line in number_lines(text)]
-
-
-def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """Sign one attempt with each secret, so that a receiver may know the old one or the new one; without secrets there is no
-    `webhook-signature`."""
-    headers = {WEBHOOK_ID: webhook_id, "webhook-timestamp": str(timestamp_s)}
-    content = f"{webhook_id}.{timestamp_s}.".encode() + body
-    signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
-    if signatures:
-        headers["webhook-signature"] = " ".join(f"v1,{signature}" for signature in signatures)
-    return headers
-
 
 # What one call came to, and what follows from it: the one place that says what an answer means.
 #
@@ -171,13 +123,15 @@ class WebhookClient:
     """Makes calls; belongs to one event loop.
 
     Args:
-      secrets: asked before each call for the keys to sign with, the newest first.
-      trust: certificate authorities; those of the machine where it is left out.
+      keys: asked before each call for the keys to sign with; nothing is signed where it is left out.
+      certificates: trust in receivers, and what each team shows them; the machine's, and nothing, where it is left out.
     """
 
-    def __init__(self, guard: SsrfGuard, secrets: Callable[[], Sequence[bytes]], trust: ssl.SSLContext | None = None) -> None:
-        self._guard, self._secrets = guard, secrets
-        self._pool = ConnectionPool(trust or ssl.create_default_context())
+    def __init__(
+        self, guard: SsrfGuard, keys: Callable[[], SigningKeys] = SigningKeys, certificates: ClientCertificates | None = None
+    ) -> None:
+        self._guard, self._keys = guard, keys
+        self._pool = ConnectionPool((certificates or ClientCertificates()).find_context)
 
     async def call(self, request: HttpRequest) -> Answer:
         """Call once. Every failure of a call that has begun is an answer; LookupsBusy is raised where it was not begun."""
@@ -205,7 +159,7 @@ class WebhookClient:
     async def _exchange(self, connection: HostConnection, vetted: ResolvedHost, request: HttpRequest) -> Answer:
         now_ms = clock.wall_ms()
         headers = {"User-Agent": _USER_AGENT, **request.headers}
-        headers |= sign_body(self._secrets(), request.id, now_ms // 1_000, request.body)
+        headers |= sign_body(self._keys().find_keys(request.team), request.id, now_ms // 1_000, request.body)
         try:
             response = await connection.session.request(
                 request.method, vetted.url, headers=headers, data=request.body or None, allow_redirects=False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -142,17 +143,17 @@ class HostConnection:
 
 
 class ConnectionPool:
-    """Connections that are kept, by team and origin; belongs to one event loop."""
+    """Connections that are kept, by team and origin, and made with the team's TLS; belongs to one event loop."""
 
-    def __init__(self, trust: ssl.SSLContext) -> None:
-        self._trust = trust
+    def __init__(self, find_context: Callable[[str], ssl.SSLContext]) -> None:
+        self._find_context = find_context
         self._kept: defaultdict[Origin, list[HostConnection]] = defaultdict(list)
         self._count, self._closing = 0, set[asyncio.Task[None]]()
         self._looking: asyncio.TimerHandle | None = None
 
     def make_connection(self, vetted: ResolvedHost, team: str) -> HostConnection:
         """Make a connection that is not open yet."""
-        return HostConnection(_origin(vetted, team), vetted, self._trust)
+        return HostConnection(_origin(vetted, team), vetted, self._find_context(team))
 
     def take_connection(self, vetted: ResolvedHost, team: str) -> HostConnection | None:
         """Take a connection that is kept, and leads to where the call may go."""

@@ -73,10 +73,10 @@ class Certificate:
         (of_certificate, of_key), (certificate, key) = self._settings, self._files
         Certificate(of_certificate, certificate, of_key, key)
 
-    def left_s(self) -> float:
-        """How long the certificate in use is valid; less than nothing once it has expired."""
+    def ends_s(self) -> float:
+        """When the certificate in use ends, in seconds since 1970."""
         self.current()
-        return self._leaf.not_valid_after_utc.timestamp() - clock.wall_ms() / _MS
+        return self._leaf.not_valid_after_utc.timestamp()
 
     def trouble(self) -> str:
         """Why what the files hold now is not in use, or why clients will refuse what is; empty where all is well."""

@@ -41,6 +41,7 @@ class BatchResult:
       blocks: letters that may wait in any shard, and whose block may still grow.
       letters: outcome fields of each letter, by those that it shares with others; empty once packed.
       outcomes: rows for the topic of outcomes, made from `letters` by `pack`.
+      told: values of `outcomes`, kept for the spans of these letters; empty where none are sent.
       traces: lineage fields of each letter, by team; empty once packed.
       lineages: rows for the topic of lineages, by team, made from `traces` by `pack`.
       decided: letters by (team, decision).
@@ -53,7 +54,7 @@ class BatchResult:
 
     __slots__ = (
         "anywhere", "back", "blocks", "came_back", "decided", "entries", "failures", "families", "incarnations", "letters",
-        "lineages", "outcomes", "parked", "traces",
+        "lineages", "outcomes", "parked", "told", "traces",
     )  # fmt: skip
 
     def __init__(self, incarnations: Mapping[Partition, int] | None = None) -> None:
@@ -63,6 +64,7 @@ class BatchResult:
         self.blocks = BlockGathering()
         self.letters: outcomes.LettersByShared = defaultdict(list)
         self.outcomes: ProducerRows = []
+        self.told: list[bytes] = []
         self.traces: defaultdict[str, list[attempts.LineageFields]] = defaultdict(list)
         self.lineages: dict[str, ProducerRows] = {}
         self.decided: Counter[tuple[str, str]] = Counter()
@@ -82,6 +84,7 @@ class BatchResult:
             self.entries[shard] += rows
         self.anywhere += later.anywhere
         self.outcomes += later.outcomes
+        self.told += later.told
         for team, rows in later.lineages.items():
             self.lineages.setdefault(team, []).extend(rows)
         for name in _COUNTS:

@@ -6,44 +6,33 @@ The operator's `RETRY_KAFKA_*` properties come after our preferences and before 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from retry.clock import monotonic_s
 from retry.errors import BrokersRefused, BrokersUnreachable, SettingsInvalid
 from retry.kafka import connection
 from retry.kafka.asked_again import until_answered
 from retry.kafka.committed_offsets import IsolatedAdminClient
+from retry.repeated_lines import RepeatedLineFilter
 from retry.settings import Settings
 
 log = logging.getLogger(__name__)
-_LOG_AGAIN_S = 5.0
 # A connection is lost, the transaction coordinator refuses a partition or a producer, a transaction can only be undone.
-_OFTEN = ("FAIL", "ADDPARTS", "TXNERR", "GETPID")
+_OFTEN = re.compile(r"(FAIL|ADDPARTS|TXNERR|GETPID) (?:\[[^]]*\] )?(\[thrd:[^]]*\])?")
 
 
-class RepeatedLineFilter(logging.Filter):
-    """Lets one line of each kind (its first word) through every few seconds; ten clients, say, log it 20 times a second each."""
-
-    def __init__(self, *kinds: str) -> None:
-        super().__init__()
-        self._quiet_until_s = dict.fromkeys(kinds, 0.0)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        kind = record.getMessage().partition(" ")[0]
-        if kind not in self._quiet_until_s:
-            return True
-        passes = monotonic_s() >= self._quiet_until_s[kind]
-        if passes:
-            self._quiet_until_s[kind] = monotonic_s() + _LOG_AGAIN_S
-        return passes
+def _find_kind(record: logging.LogRecord) -> Hashable | None:
+    """Kind and broker of a line that ten clients, say, log 20 times a second each; None of any other."""
+    often = _OFTEN.match(record.getMessage())
+    return often and often.groups()
 
 
-log.addFilter(RepeatedLineFilter(*_OFTEN))
+log.addFilter(RepeatedLineFilter(_find_kind))
 
 # The shortest that brokers accept by default. No transaction may outlive it: an open one holds back every
 # read_committed reader of the partitions that it touched.

@@ -187,6 +187,7 @@ def renew_on_change(settings: Settings, would_start: Callable[[AdminClient], obj
 
 
 def register_gauges(watch: CertificateWatch, registry: CollectorRegistry) -> None:
-    """Tell Prometheus when the certificate in use is valid."""
-    prometheus.gauge(registry, "retry_client_certificate_begins_seconds", lambda: watch.shown.begins_s)
-    prometheus.gauge(registry, "retry_client_certificate_ends_seconds", lambda: watch.shown.ends_s)
+    """Tell Prometheus when the certificate in use is valid, and what every process tells."""
+    prometheus.add_process_metrics(registry)
+    prometheus.gauge(registry, "retry_client_certificate_begins_timestamp_seconds", lambda: watch.shown.begins_s)
+    prometheus.gauge(registry, "retry_client_certificate_ends_timestamp_seconds", lambda: watch.shown.ends_s)

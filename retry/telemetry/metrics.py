@@ -109,10 +109,10 @@ class Metrics:
         self._disregarded = prometheus.counter(registry, "retry_named_changes_disregarded_total")
         self._positions = prometheus.counter(registry, "retry_offset_samples_written_total")
         self._unsampled = prometheus.counter(registry, "retry_offset_samples_failed_total")
-        self._took = prometheus.histogram(registry, "retry_webhook_seconds", _TOOK_S)
+        self._took = prometheus.histogram(registry, "retry_webhook_duration_seconds", _TOOK_S)
         self._lateness, self._window, self._exceptions = Lateness(), Window(), Exceptions()
         registry.register(self._lateness)
-        prometheus.counters(registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
+        self.count_each("retry_unreadable_records_total", UNREADABLE.count_by_topic)
         self.watch_each("retry_recovery_window_sent", lambda: {key: n for key, (n, _) in self._count_settled().items()})
         self.watch_each("retry_recovery_window_failed_again", lambda: {key: n for key, (_, n) in self._count_settled().items()})
         self.watch_each("retry_recovery_ratio", self._recovery)
@@ -124,6 +124,10 @@ class Metrics:
     def watch_each(self, name: str, values: prometheus.Values) -> None:
         """Add a gauge with labels, whose values by these are asked for whenever the metrics are read."""
         prometheus.gauges(self.registry, name, values)
+
+    def count_each(self, name: str, values: prometheus.Values) -> None:
+        """Add a counter that is kept elsewhere, whose values by labels are asked for whenever the metrics are read."""
+        prometheus.counters(self.registry, name, values)
 
     def tell_taken(self, decided: Mapping[tuple[str, str], int], families: Mapping[str, int]) -> None:
         """Count letters by (team, decision), and by family."""

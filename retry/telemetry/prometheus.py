@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -63,7 +73,7 @@ WORKER = (
            "`ended_elsewhere` was replaced or cancelled from another partition, by what was written later"),
     Metric("retry_webhooks_total", COUNTER, ("team", "decision"),
            "webhook calls of HTTP timers that have ended: `delivered`, `retry`, `parked`"),
-    Metric("retry_webhook_seconds", HISTOGRAM, (), "duration of these webhook calls"),
+    Metric("retry_webhook_duration_seconds", HISTOGRAM, (), "duration of these webhook calls"),
     Metric("retry_webhooks_in_flight", GAUGE, (), "webhook calls in flight"),
     Metric("retry_hosts_blocked", GAUGE, ("state",), "hosts whose circuit breaker is `open` or `half-open`"),
     Metric("retry_lateness_seconds", HISTOGRAM, ("team",), "from the due time to the commit of the delivery"),
@@ -104,8 +114,8 @@ WORKER = (
            "0 while nothing is delivered because this worker's clock differs from the brokers'"),
     Metric("retry_lineages", GAUGE, (), "lineages that are remembered"),
     Metric("retry_policy_file_valid", GAUGE, (), "0 while a changed policy file is refused and the former one stays in use"),
-    Metric("retry_policy_file_refused", GAUGE, (), "how often a changed policy file was refused since the start"),
-    Metric("retry_policy_file_used_since_seconds", GAUGE, (), "when the policy file in use was read, in seconds since 1970"),
+    Metric("retry_policy_file_refused_total", COUNTER, (), "how often a changed policy file was refused"),
+    Metric("retry_policy_file_used_timestamp_seconds", GAUGE, (), "when the policy file in use was read, in seconds since 1970"),
     Metric("retry_retention_left_seconds", GAUGE, ("topic",),
            "time until Kafka may delete the oldest letter of a dead-letter topic among those that wait here; negative "
            "where it may be deleted already. Updated every minute, from up to 100 letters of each lane"),
@@ -122,15 +132,16 @@ SCHEDULER = (
 
 API = (
     Metric("retry_api_requests_total", COUNTER, ("method", "status"), "requests that were answered"),
-    Metric("retry_api_request_seconds", HISTOGRAM, (), "duration of these requests"),
+    Metric("retry_api_request_duration_seconds", HISTOGRAM, (), "duration of these requests"),
     Metric("retry_api_entries_waiting", GAUGE, (), "named entries that wait: timers, schedules and tasks"),
     Metric("retry_api_ready", GAUGE, (), "1 once the API has read the whole changelog"),
-    Metric("retry_api_certificate_left_seconds", GAUGE, (), "how long the certificate in use is valid; +Inf where there is none"),
+    Metric("retry_api_certificate_ends_timestamp_seconds", GAUGE, (),
+           "when the certificate in use ends, in seconds since 1970; +Inf where there is none"),
 )
 
 CONSOLE = (
     Metric("retry_console_requests_total", COUNTER, ("method", "status"), "requests that were answered"),
-    Metric("retry_console_request_seconds", HISTOGRAM, (), "how long these took to begin to be answered"),
+    Metric("retry_console_request_duration_seconds", HISTOGRAM, (), "how long these took to begin to be answered"),
     Metric("retry_console_streams", GAUGE, (), "open pages that are kept fresh"),
     Metric("retry_console_lag_records", GAUGE, (), "offsets that are there and not shown yet"),
     Metric("retry_console_ready", GAUGE, (), "1 once everything that was there at the start is read"),
@@ -140,9 +151,10 @@ CONSOLE = (
 
 # Of worker, scheduler, API and console alike.
 EVERY = (
-    Metric("retry_client_certificate_begins_seconds", GAUGE, (),
+    Metric("retry_build_info", GAUGE, ("version",), "1, with the version of the service that runs"),
+    Metric("retry_client_certificate_begins_timestamp_seconds", GAUGE, (),
            "when the certificate that this process shows the brokers became valid, in seconds since 1970; 0 where it shows none"),
-    Metric("retry_client_certificate_ends_seconds", GAUGE, (),
+    Metric("retry_client_certificate_ends_timestamp_seconds", GAUGE, (),
            "when it ends, in seconds since 1970; +Inf where it shows none. What the process was started with counts, until files "
            "that have replaced it are in use"),
     Metric("retry_unreadable_records_total", COUNTER, ("topic",),
@@ -180,6 +192,14 @@ def gauges(registry: CollectorRegistry, name: str, values: Values) -> None:
 def counters(registry: CollectorRegistry, name: str, values: Values) -> None:
     """Add a counter that is kept elsewhere, whose values by labels are asked for whenever the page is read."""
     registry.register(_Each(find_declared(name, COUNTER), values, CounterMetricFamily))
+
+
+def add_process_metrics(registry: CollectorRegistry) -> None:
+    """Add which version runs, and what every program tells of itself by names of Prometheus' own: `process_…`, `python_…`."""
+    version = metadata.version("dead-letter-retry")
+    gauges(registry, "retry_build_info", lambda: {version: 1.0})
+    for collect in (ProcessCollector, PlatformCollector, GCCollector):
+        collect(registry=registry)
 
 
 def render_metrics(registry: CollectorRegistry) -> str:

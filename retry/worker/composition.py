@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import NamedTuple
 
+from retry import clock
 from retry.delay_queue import envelope_codec
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.admission import Admission
@@ -15,7 +15,9 @@ from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import SettingsInvalid
-from retry.http_client.client import WebhookClient, secrets_of
+from retry.http_client.client import Answer, HttpRequest, WebhookClient
+from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.signatures import SETTING, SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.intake import entry_source
 from retry.intake.attempts import RampedLineages, RecentLineages
@@ -45,12 +47,15 @@ from retry.process.periodic import PeriodicTask, PeriodicTasks
 from retry.process.policy_reload import PolicyFile
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
+from retry.telemetry import letter_lines
+from retry.telemetry.call_records import Called
+from retry.telemetry.http_exchange import HttpExchange, find_traceparent
 from retry.telemetry.metrics import Metrics
 from retry.worker import passed_letters, worker_status
 from retry.worker.backlog import BacklogGauges, UnreadLetters
 from retry.worker.consumer_lag_samples import LagSamples, place_of
 from retry.worker.context import Context, connect, open_tables, refuse_another_changelog, refuse_emptied_policies
-from retry.worker.engine import Engine, Traced
+from retry.worker.engine import Engine
 from retry.worker.parked_letters import ParkedLetters, ParkedReferences
 from retry.worker.passed_letters import PassedLetters
 from retry.worker.shards.assignment import Shards
@@ -140,7 +145,7 @@ def build(
         ends=context.find_stable_offsets,
         # Sweeps may be far apart, and none is missed before its time.
         stalled_s=settings.stalled_s + settings.sweep_interval_ms / 1_000,
-        backlog=backlog, rounds=housekeeping(context, delivery, unread), traced=_make_tracer(settings), unread=unread,
+        backlog=backlog, rounds=housekeeping(context, delivery, unread), traces=context.traces, unread=unread,
     )  # fmt: skip
 
 
@@ -153,7 +158,8 @@ def demand_startable(settings: Settings, admin: AdminClient) -> None:
     """
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policy_reload.load_policies(settings)))
     envelope_codec.make_codec(settings)
-    _webhook_secrets(settings)
+    _signing_keys(settings)
+    ClientCertificates(settings.webhook_certificates)
 
 
 def build_intake(
@@ -204,7 +210,7 @@ def build_delivery(
     shard_context = ShardContext(
         context.log, tables, admission, redecider=_redecider(context, registry, entry_builder),
         rows_max=settings.sweep_records or settings.batch_records, bytes_max=settings.batch_bytes,
-        stale_ms=topics.table_age_ms_max(context.changelog), calls=_webhooks(settings, timers, context.metrics),
+        stale_ms=topics.table_age_ms_max(context.changelog), calls=_webhooks(context, timers),
         discarded=names.discarded, audit=names.audit, outcomes=names.outcomes,
         ask_parked=_parked_letters(context).request_records, ask_passed=_passed_letters(context).request_progress,
         shards=shards_in_all, pace=TransactionPace("deliveries", settings.batch_bytes),
@@ -234,19 +240,36 @@ def _passed_letters(context: Context) -> PassedLetters:
     return passed_letters.of_brokers(read_consumer_groups, context.admin, client_config.reader_config(context.settings))
 
 
-def _webhooks(settings: Settings, parking: TopicNames, metrics: Metrics) -> WebhooksInFlight:
+def _webhooks(context: Context, parking: TopicNames) -> WebhooksInFlight:
+    settings, metrics, traces = context.settings, context.metrics, context.traces
     guard = SsrfGuard(parse_allowlist(settings.webhook_allow))
-    client = WebhookClient(guard, _webhook_secrets(settings))
+    client = WebhookClient(guard, _signing_keys(settings), ClientCertificates(settings.webhook_certificates))
     limits = Limits(settings.calls, settings.calls_per_host, settings.call_timeout_ms)
-    webhooks = WebhooksInFlight(client.call, limits, parking, metrics.tell_called, guard.lookups.is_crowded, client.close)
+
+    def report_calls(calls: list[Called]) -> None:
+        metrics.tell_called(calls)
+        letter_lines.log_called(calls)
+
+    async def call(request: HttpRequest) -> Answer:
+        began_ms = clock.wall_ms()
+        answer = await client.call(request)
+        if traces is not None:
+            traces.record_exchange(HttpExchange(
+                method=request.method, url=request.url, status=answer.status, error=answer.error, team=request.team,
+                traceparent=find_traceparent(request.headers), began_ms=began_ms, ended_ms=began_ms + answer.took_ms,
+                timer=request.id,
+            ))  # fmt: skip
+        return answer
+
+    webhooks = WebhooksInFlight(call, limits, parking, report_calls, guard.lookups.is_crowded, client.close)
     metrics.watch("retry_webhooks_in_flight", webhooks.count)
     metrics.watch_each("retry_hosts_blocked", webhooks.breakers)
     return webhooks
 
 
-def _webhook_secrets(settings: Settings) -> Callable[[], list[bytes]]:
+def _signing_keys(settings: Settings) -> Callable[[], SigningKeys]:
     path = settings.webhook_secrets
-    return ReloadedFile("RETRY_WEBHOOK_SECRETS", path, secrets_of).current if path else list
+    return ReloadedFile(SETTING, path, SigningKeys).current if path else SigningKeys
 
 
 def housekeeping(context: Context, delivery: DeliverySide, unread: UnreadLetters) -> PeriodicTasks:
@@ -290,13 +313,3 @@ def _watch_lag(context: Context, groups: Callable[[], dict[str, set[str]]], writ
     return [PeriodicTask(settings.positions_every_s, samples.sample_groups)] if settings.positions_every_s else []
 
 
-def _make_tracer(settings: Settings) -> Traced | None:
-    if not settings.traces:
-        return None
-    try:
-        from retry.telemetry.tracing import Traces
-    except ImportError as error:
-        raise SettingsInvalid("RETRY_TRACES", f"{error}; install dead-letter-retry[otel], or set it to 0") from None
-    traces = Traces(settings.app_id)
-    atexit.register(traces.close)
-    return traces.record_spans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from retry import clock
 from retry.delay_queue.envelope_codec import EnvelopeCodec
@@ -22,8 +22,12 @@ from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
 from retry.process import acls, encryption, start
 from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
+from retry.process.traces import open_traces
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from retry.telemetry.tracing import Traces
 
 # A worker that is told to end asks, too.
 _RENEWED_WITHIN_S = 2.0
@@ -37,6 +41,7 @@ class Context(NamedTuple):
       own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
       versions: of records whose entries have names.
+      traces: None where no spans are sent.
     """
 
     settings: Settings
@@ -52,6 +57,7 @@ class Context(NamedTuple):
     log: KafkaCluster
     codec: EnvelopeCodec
     versions: RecordVersions
+    traces: Traces | None
 
     @property
     def admin(self) -> AdminClient:
@@ -103,7 +109,7 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
     return Context(
         settings, policies, make_sources, metrics=metrics, renewed=renewed, instance=instance, names=names, own=own,
-        cluster_id=cluster_id, identity=identity, log=log, codec=codec, versions=versions,
+        cluster_id=cluster_id, identity=identity, log=log, codec=codec, versions=versions, traces=open_traces(settings),
     )  # fmt: skip
 
 

@@ -6,21 +6,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from retry import clock
 from retry.delay_queue import control_records
-from retry.delay_queue.envelopes import Entry
 from retry.delivery.due_batch import RefusedEntry
 from retry.delivery.sweep import SweepResult
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
 from retry.intake.consumer import LetterConsumer
 from retry.kafka.broker_clock import TrustedClock
-from retry.kafka.client_config import RepeatedLineFilter
 from retry.kafka.topic_ends import StartupBacklog
 from retry.kafka.transaction_pace import TransactionPace
 from retry.process.periodic import PeriodicTasks
 from retry.process.policy_reload import OnPolicies, PolicyFile
+from retry.repeated_lines import RepeatedLineFilter
+from retry.telemetry import letter_lines
 from retry.telemetry.health import Blocked, HealthProbe, PartitionId, Reason
 from retry.telemetry.metrics import Metrics
 from retry.telemetry.recovery_ratio import count_retries
@@ -33,13 +34,14 @@ from retry.worker.shards.progress import REASONS, Phase
 from retry.worker.shards.shard import Shard
 from retry.worker.watchdog import Watchdog
 
+if TYPE_CHECKING:
+    from retry.telemetry.tracing import Traces
+
 log = logging.getLogger(__name__)
 # Where a topic takes no large records any more, every sweep may put some back.
-log.addFilter(RepeatedLineFilter("put"))
+log.addFilter(RepeatedLineFilter(lambda record: record.msg if str(record.msg).startswith("put back") else None))
 
 Ends = Callable[[Iterable[PartitionId]], dict[PartitionId, int]]
-# Is told of what was sent, when it was due, and when it was sent.
-Traced = Callable[[list[Entry], list[int], int], None]
 
 # One sweep delivers so many batches at most, then it is looked whether it should go on.
 _BATCHES_MAX = 10
@@ -65,7 +67,7 @@ class Engine:
     def __init__(
         self, letters: LetterConsumer, shards: Shards, recent: LineageFollower, policies: PolicyFile, use: OnPolicies,
         metrics: Metrics, skew: TrustedClock, looks: Sequence[Callable[[], None]], ends: Ends, stalled_s: float,
-        backlog: StartupBacklog | None = None, rounds: PeriodicTasks | None = None, traced: Traced | None = None,
+        backlog: StartupBacklog | None = None, rounds: PeriodicTasks | None = None, traces: Traces | None = None,
         unread: UnreadLetters | None = None,
     ) -> None:  # fmt: skip
         self._letters, self._shards, self._recent, self.metrics = letters, shards, recent, metrics
@@ -75,7 +77,7 @@ class Engine:
         self.read_changelog = shards.read
         self.read_lineages, self.close_lineages = recent.read, recent.close
         self.ask_for_policies = policies.request_reload
-        self._backlog, self.rounds, self._traced = backlog, rounds or PeriodicTasks([]), traced
+        self._backlog, self.rounds, self._traces = backlog, rounds or PeriodicTasks([]), traces
         self._unread = unread
         self._cut_short = self.much_is_due = self.sent_few = False
         self._ends, self.watchdog = ends, Watchdog(self._list_probes, self._hear_ends, stalled_s)
@@ -109,7 +111,10 @@ class Engine:
         deadline = clock.Deadline(_CLOCK_S)
         while (now_ms := self._skew.known_ms()) is None and not deadline.has_passed() and not self._letters.closing():
             clock.pause(_AGAIN_S)
-        return self._letters.prepare(batch, now_ms)
+        prepared = self._letters.prepare(batch, now_ms)
+        if self._traces is not None and prepared is not None:
+            prepared.result.told = [row["value"] for row in prepared.result.outcomes]
+        return prepared
 
     def commit(self, written: WrittenBatch | None) -> None:
         """Intake, last stage: what was written is seen from now on."""
@@ -119,6 +124,8 @@ class Engine:
             self.metrics.tell_failures(result.failures)
             self.metrics.tell_back(result.back, now_ms)
             self.metrics.tell_parked(result.parked)
+            if self._traces is not None:
+                self._traces.record_letters(result.told, now_ms)
             for target, letters in result.came_back.items():
                 self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
 
@@ -190,9 +197,10 @@ class Engine:
         for each in swept:
             if each.sent:
                 self.metrics.tell_sent(each.sent, each.due_at_ms, sent_at_ms)
+                letter_lines.log_sent(each.sent)
                 self.metrics.tell_retried(count_retries(each.sent, each.labels, each.due_at_ms), sent_at_ms)
-                if self._traced is not None:
-                    self._traced(each.sent, each.due_at_ms, sent_at_ms)
+                if self._traces is not None:
+                    self._traces.record_spans(each.sent, each.due_at_ms, sent_at_ms)
             if each.deferred:
                 why, letters = "; ".join(each.errors), ", ".join(each.letters)
                 log.warning("put back: %s: %s; the letters are %s", dict(each.deferred), why, letters)
@@ -310,8 +318,8 @@ class Engine:
         watch("retry_clock_trusted", lambda: not skew.trouble)
         watch("retry_lineages", lambda: len(self._recent.lineages))
         watch("retry_policy_file_valid", lambda: policies.trouble is None)
-        watch("retry_policy_file_refused", lambda: policies.refusals)
-        watch("retry_policy_file_used_since_seconds", lambda: policies.used_at_ms / 1_000)
+        self.metrics.count_each("retry_policy_file_refused_total", lambda: {(): float(policies.refusals)})
+        watch("retry_policy_file_used_timestamp_seconds", lambda: policies.used_at_ms / 1_000)
 
     def _count_paused(self) -> dict[str, float]:
         controls = [shard.table.controls for shard in self.list_open_shards()]

@@ -26,7 +26,7 @@ from retry import clock
 from retry.errors import RetryError
 from retry.http_server import HttpServer
 from retry.process import start
-from retry.process.logs import LOGGING
+from retry.process.logs import build_logging
 from retry.process.self_restart import THIS_PROCESS, end_in_time
 from retry.settings import Settings
 from retry.worker.engine import Engine
@@ -375,18 +375,19 @@ def _health(engine: Engine, beside: Iterable[HttpServer]) -> tuple[bool, dict[st
 
 def run(
     engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = (),
-    logs: dict[str, Any] = LOGGING,
+    logs: dict[str, Any] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT, then hand over; ends the process.
 
     Args:
       listening: where health and metrics are served; else on the address of the settings.
       beside: what else is served.
-      logs: how it logs, for `logging.config`.
+      logs: how it logs, for `logging.config`; else as the settings say.
     """
     start.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.
     threading.Thread(target=engine.watchdog.run, name="watchdog", daemon=True).start()
     threading.Thread(target=engine.rounds.run, name="rounds", daemon=True).start()
     sys.setswitchinterval(_SWITCH_S)
+    logs = logs or build_logging(settings.log_format, settings.log_level)
     _Worker(assemble(engine, settings, listening, beside), engine, logs).execute_from_commandline()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from retry.clock import wall_ms
 from tests.conftest import Deploy, Schedulings
 from tests.integration.test_http_tls import Pair
 from tests.support.process import WorkerProcess, await_that
@@ -82,8 +83,12 @@ def test_the_api_speaks_tls_with_files_that_are_renewed_while_it_is_asked(api: T
     api.pair.key.write_bytes(good_key)
     await_that("health is well", lambda: api.ask("GET", "/health/ready")[1]["certificate"] == "ok")
     api.kept.request("GET", "/metrics", headers={"Authorization": f"Bearer {api.token}"})
-    (left_s,) = re.findall(r"^retry_api_certificate_left_seconds (\S+)$", api.kept.getresponse().read().decode(), re.MULTILINE)
-    assert 29 * 86_400 < float(left_s) <= 30 * 86_400
+    page = api.kept.getresponse().read().decode()
+    (ends_s,) = re.findall(r"^retry_api_certificate_ends_timestamp_seconds (\S+)$", page, re.MULTILINE)
+    assert 29 * 86_400 < float(ends_s) - wall_ms() / 1_000 <= 30 * 86_400
+    assert {name for name in ("retry_build_info{", "process_open_fds ", "python_info{") if f"\n{name}" in page} == {
+        "retry_build_info{", "process_open_fds ", "python_info{",
+    }  # fmt: skip
     renewed = api.pair.renew()
     await_that("the new one is shown", lambda: api.shown() == renewed)
     assert api.ask("POST", "/timers", WISH)[0] == 201

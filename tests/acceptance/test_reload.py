@@ -131,7 +131,7 @@ def test_a_broken_file_is_refused_until_it_is_mended(deploy: Deploy) -> None:
     assert health(worker)["policies"]["error"] is None
     assert worker.metric("retry_policy_file_valid") == 1
     times = worker.log().count("the policy file is not used, the old one stays")
-    assert worker.metric("retry_policy_file_refused") == times > len(broken)
+    assert worker.metric("retry_policy_file_refused_total") == times > len(broken)
     tail.close()
     worker.terminate()
 

@@ -39,6 +39,7 @@ KINDS = (
 # Variables that the chart sets from something else than `settings`.
 ELSEWHERE = {
     "bootstrap_servers", "app_id", "policies", "data_dir", "instance", "http_addr", "api_addr", "api_tokens", "webhook_secrets",
+    "webhook_certificates",
     "encryption_keys",
     "api_metrics_open", "api_tls_cert", "api_tls_key", "scheduler_tls_cert", "scheduler_tls_key",
     "console_addr", "console_url", "console_tokens", "console_tls_cert", "console_tls_key",
@@ -249,6 +250,7 @@ def test_every_value_of_settings_arrives() -> None:
     assert (found.positions_every_s, found.traces) == (30, 1)
     assert found.webhook_allow == "10.1.0.0/16,hooks.internal"
     assert found.webhook_secrets == Path("/etc/retry/webhook/whsec")
+    assert found.webhook_certificates == Path("/etc/retry/webhook-certificates")
     assert found.encryption_keys == Path("/etc/retry/encryption/of-letters")
     assert found.kafka == {
         "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "retry", "sasl.password": "given",

@@ -8,7 +8,7 @@ import pytest
 
 from retry import clock
 from retry.errors import SettingsInvalid
-from retry.http_client.client import secret_of, secrets_of
+from retry.http_client.signatures import SETTING, SigningKeys, sign_body
 from retry.reloaded_file import ReloadedFile
 from retry.scheduling.timers.callers import Tokens, make_token
 
@@ -91,13 +91,18 @@ def test_an_end_that_is_no_time_is_refused(tmp_path: Path, until: str) -> None:
 def test_secrets_rotate(tmp_path: Path, later: Later) -> None:
     file = tmp_path / "secrets"
     file.write_text(f"{ONE}\n")
-    secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", file, secrets_of)
-    assert secrets.current() == [secret_of(ONE)]
+    secrets = ReloadedFile(SETTING, file, SigningKeys)
+
+    def signatures() -> list[str]:
+        return sign_body(secrets.current().find_keys("billing"), "1", 1, b"")["webhook-signature"].split(" ")
+
+    (by_one,) = signatures()
     file.write_text(f"{OTHER}\n{ONE}\n")
     later.ahead_s += 10
-    assert secrets.current() == [secret_of(OTHER), secret_of(ONE)]
+    by_other, still = signatures()
+    assert still == by_one != by_other
     file.unlink()
     later.ahead_s += 10
-    assert secrets.current() == [secret_of(OTHER), secret_of(ONE)]
-    with pytest.raises(SettingsInvalid, match="RETRY_WEBHOOK_SECRETS"):
-        ReloadedFile("RETRY_WEBHOOK_SECRETS", file, secrets_of)
+    assert signatures() == [by_other, by_one]
+    with pytest.raises(SettingsInvalid, match=SETTING):
+        ReloadedFile(SETTING, file, SigningKeys)

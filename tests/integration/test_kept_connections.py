@@ -38,7 +38,7 @@ def calling(steps: Callable[[Calls], Awaitable[None]], names: Names | None = Non
     """Run some calls by one client."""
 
     async def run() -> None:
-        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), names.lookup if names else None), list)
+        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), names.lookup if names else None))
 
         async def call(url: str, team: str = "t", timeout_s: float = PATIENCE_S) -> Answer:
             return await client.call(HttpRequest("id", "POST", url, {}, b"{}", timeout_s, team))
@@ -267,7 +267,7 @@ def test_2_16_a_host_that_does_not_read_what_it_is_sent_leaves_no_connection_beh
             return accepted
 
         async def run() -> None:
-            client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")), list)
+            client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")))
             accepting = asyncio.get_running_loop().run_in_executor(None, answer_at_once)
             url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
             answer = await client.call(HttpRequest("id", "POST", url, {}, b"x" * BODY_BYTES, PATIENCE_S, "t"))

@@ -61,7 +61,7 @@ class World:
         self.bench.log.create(self.names.calls, 1)
         self.bench.admission.block = lambda lane, reason, _why, _now: self.held.update({lane.destination: reason})  # type: ignore[attr-defined]
         self.lookups = Lookups(lookup_s=lookup_s)
-        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), self.lookups.addresses), list)
+        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), self.lookups.addresses))
         limits = Limits(512, 32, int(LONG_S * 1_000))
         self.calls = WebhooksInFlight(client.call, limits, self.names, self.told.extend, self.lookups.is_crowded, client.close)
 
@@ -107,7 +107,7 @@ def test_a_team_whose_names_do_not_resolve_waits_without_attempts_or_breakers_an
 
 
 def test_a_lookup_has_a_time_limit_of_its_own_and_a_name_is_looked_up_once_at_a_time(resolver: Resolver) -> None:
-    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), Lookups(lookup_s=0.05).addresses), list)
+    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8"), Lookups(lookup_s=0.05).addresses))
 
     async def calls() -> list[str | None]:
         asked = [HttpRequest("t", "POST", f"http://hang.test:{port}/", {}, b"", LONG_S, "team") for port in range(1, 9)]

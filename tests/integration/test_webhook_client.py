@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import socket
 import ssl
@@ -10,22 +11,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from retry.http_client.client import BODY_BYTES_MAX, Answer, HttpRequest, Verdict, WebhookClient, secret_of, sign_body
+from retry import clock
+from retry.errors import SettingsInvalid
+from retry.http_client.client import BODY_BYTES_MAX, Answer, HttpRequest, Verdict, WebhookClient
+from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.signatures import SigningKeys, make_key, sign_body
 from retry.http_client.ssrf_guard import Lookup, SsrfGuard, parse_allowlist
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status
 from tests.support.process import await_that
+from tests.support.secured import Certificates
 
 TLS = Path(__file__).parents[1] / "fixtures" / "tls"
-SECRET = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+KEYS = SigningKeys("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 # Of calls that are to come to its end; of all others, which a busy machine may make as slowly as it likes.
 TIMEOUT_S, PATIENCE_S = 1.5, 60.0
 
 
-def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, trust: ssl.SSLContext | None = None,
+def call(url: str, *, allow: str = "127.0.0.0/8", lookup: Lookup | None = None, trust: Path | None = None,
          timeout_s: float = PATIENCE_S, **request: object) -> Answer:  # fmt: skip
     async def one() -> Answer:
-        client = WebhookClient(SsrfGuard(parse_allowlist(allow), lookup), lambda: [SECRET], trust)
+        client = WebhookClient(SsrfGuard(parse_allowlist(allow), lookup), lambda: KEYS, ClientCertificates(authorities=trust))
         wanted = {"id": "timer-1", "method": "POST", "headers": {}, "body": b"{}", "timeout_s": timeout_s, "team": "t", **request}
         try:
             return await client.call(HttpRequest(url=url, **wanted))  # type: ignore[arg-type]
@@ -44,7 +51,7 @@ def test_a_call_arrives_signed_and_as_it_was_asked_for() -> None:
     assert got.headers["content-type"] == "text/plain"
     assert got.headers["x-own"] == "1"
     assert got.headers["host"] == f"127.0.0.1:{host.port}"
-    expected = sign_body([SECRET], "timer-1", int(got.headers["webhook-timestamp"]), b"hello")
+    expected = sign_body(KEYS.find_keys("t"), "timer-1", int(got.headers["webhook-timestamp"]), b"hello")
     assert {name: got.headers[name] for name in expected} == expected
 
 
@@ -139,8 +146,7 @@ def serving() -> ssl.SSLContext:
 
 def test_tls_is_spoken_with_the_hosts_name_to_the_address_that_was_vetted() -> None:
     with Host(tls=serving()) as host:
-        trust = ssl.create_default_context(cafile=str(TLS / "cert.pem"))
-        answer = call(f"https://hooks.test:{host.port}/", lookup=loopback(), trust=trust)  # type: ignore[arg-type]
+        answer = call(f"https://hooks.test:{host.port}/", lookup=loopback(), trust=TLS / "cert.pem")  # type: ignore[arg-type]
     assert answer.status == 200
     assert host.server_names == ["hooks.test"]
     assert host.calls[0].headers["host"] == f"hooks.test:{host.port}"
@@ -148,11 +154,109 @@ def test_tls_is_spoken_with_the_hosts_name_to_the_address_that_was_vetted() -> N
 
 @pytest.mark.parametrize("name", ["hooks.test", "other.test"])
 def test_2_16_a_certificate_that_is_not_to_be_trusted(name: str) -> None:
-    trust = ssl.create_default_context(cafile=str(TLS / "cert.pem")) if name == "other.test" else None
+    trust = TLS / "cert.pem" if name == "other.test" else None
     with Host(tls=serving()) as host:
         answer = call(f"https://{name}:{host.port}/", lookup=loopback(), trust=trust)  # type: ignore[arg-type]
         assert answer.error == "tls"
     assert host.calls == []
+
+
+def test_a_receiver_verifies_calls_of_its_team_by_the_public_key_and_no_other_team_signs_for_it() -> None:
+    (public, private), (_, shared) = make_key(asymmetric=True), make_key(asymmetric=False)
+    keys = SigningKeys(f"payments {private}\norders {shared}\n")
+    verify = Ed25519PublicKey.from_public_bytes(base64.b64decode(public.removeprefix("whpk_"))).verify
+
+    async def call_as(*teams: str) -> None:
+        client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")), lambda: keys)
+        for team in teams:
+            assert (await client.call(HttpRequest("id-1", "POST", host.url, {}, b"body", PATIENCE_S, team))).error is None
+        await client.close()
+
+    with Host() as host:
+        asyncio.run(call_as("payments", "orders", "search"))
+    payments, orders, search = (call.headers for call in host.calls)
+    scheme, _, signature = payments["webhook-signature"].partition(",")
+    verify(base64.b64decode(signature), b"id-1.%b.body" % payments["webhook-timestamp"].encode())
+    assert scheme == "v1a"
+    assert orders["webhook-signature"].startswith("v1,")
+    assert "webhook-signature" not in search
+
+
+class Receivers:
+    """A host that asks for a client certificate, and the folder of those that teams show."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificates, self.folder = Certificates(folder), folder / "of-teams"
+        self.folder.mkdir()
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(*self.certificates.files("host"))
+        self.tls.load_verify_locations(self.certificates.authority)
+        self.tls.verify_mode = ssl.CERT_REQUIRED
+        # Else a client hears only after its request that its certificate is refused.
+        self.tls.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def put(self, team: str, passphrase: str = "") -> None:
+        """Write another pair of files for a team."""
+        key, certificate = self.certificates.sign(team, passphrase)
+        (self.folder / f"{team}.crt").write_bytes(certificate)
+        (self.folder / f"{team}.key").write_bytes(key)
+
+    def open(self) -> ClientCertificates:
+        """What calls of all teams show."""
+        return ClientCertificates(self.folder, self.certificates.authority)
+
+
+def test_calls_of_a_team_show_its_certificate_and_those_of_others_are_refused(tmp_path: Path) -> None:
+    receivers = Receivers(tmp_path)
+    receivers.put("payments")
+    with Host(tls=receivers.tls) as host:
+
+        async def call_as(*teams: str) -> list[str | None]:
+            client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")), SigningKeys, receivers.open())
+            wanted = [HttpRequest("1", "POST", f"https://127.0.0.1:{host.port}/", {}, b"", PATIENCE_S, team) for team in teams]
+            try:
+                return [(await client.call(each)).error for each in wanted]
+            finally:
+                await client.close()
+
+        mine, theirs = asyncio.run(call_as("payments", "orders"))
+        assert (mine, len(host.calls)) == (None, 1)
+        assert theirs in ("tls", "reset")
+        receivers.put("orders")
+        assert asyncio.run(call_as("orders", "payments")) == [None, None]
+
+
+def test_a_new_certificate_is_used_and_one_that_cannot_be_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(clock.Interval, "is_due", lambda _self: True)
+    receivers = Receivers(tmp_path)
+    receivers.put("payments")
+    shown = receivers.open()
+    first, plain = shown.find_context("payments"), shown.find_context("orders")
+    assert first is not plain
+    assert shown.find_context("payments") is first
+    (receivers.folder / "payments.key").write_text("half of a key")
+    assert (shown.find_context("payments"), shown.find_context("payments")) == (first, first)
+    assert caplog.text.count("what was read before stays in use") == 1
+    receivers.put("payments")
+    second = shown.find_context("payments")
+    assert second not in (first, plain)
+    for file in receivers.folder.iterdir():
+        file.unlink()
+    assert shown.find_context("payments") is plain
+
+
+@pytest.mark.parametrize("wrong", ["no key", "a passphrase", "no folder"])
+def test_certificates_that_cannot_be_used_are_told_before_anything_starts(tmp_path: Path, wrong: str) -> None:
+    receivers = Receivers(tmp_path)
+    receivers.put("payments", passphrase="locked" if wrong == "a passphrase" else "")
+    if wrong == "no key":
+        (receivers.folder / "payments.key").unlink()
+    elif wrong == "no folder":
+        receivers.folder = tmp_path / "nowhere"
+    with pytest.raises(SettingsInvalid, match="RETRY_WEBHOOK_CERTIFICATES"):
+        receivers.open()
 
 
 def test_2_16_a_host_that_speaks_no_tls() -> None:

@@ -28,7 +28,7 @@ def called(good: str, bad: str, times: int) -> tuple[list[list[object]], list[li
 
 
 async def _main(good: str, bad: str, times: int) -> None:
-    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")), list)
+    client = WebhookClient(SsrfGuard(parse_allowlist("127.0.0.0/8")))
 
     async def call(url: str) -> Answer:
         return await client.call(HttpRequest("t", "POST", url, {}, b"{}", _TIMEOUT_S, "team"))

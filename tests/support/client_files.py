@@ -54,7 +54,7 @@ def rights(holder: str) -> list[Right]:
 def ends_s(process: WorkerProcess) -> list[float]:
     """When the certificate of each process ends that answers at this address, in seconds since 1970."""
     lines = process.get("/metrics")[1].splitlines()
-    return [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("retry_client_certificate_ends_seconds")]
+    return [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("retry_client_certificate_ends_timestamp_seconds")]
 
 
 def all_show(process: WorkerProcess, processes: int, after_s: float) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from retry import errors, format_versions, settings
 from retry.dead_letters.failure import FIELDS
 from retry.dead_letters.frameworks.detection import DIALECTS
-from retry.process import acls
+from retry.process import acls, logs
 from retry.settings import Settings
 from retry.telemetry import call_records, offset_records, outcomes, prometheus, worker_records
 from retry.telemetry.prometheus import Metric
@@ -58,6 +58,7 @@ def _said(error: type[Exception]) -> str:
 
 def _settings() -> str:
     bounds = {name: "0, 1" if high == 1 else f"{low:,} to {high:,}" for name, low, high in settings.BOUNDS}
+    bounds |= {name: ", ".join(f"`{word}`" for word in words) for name, words in settings.WORDS}
     meanings = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(inspect.getdoc(Settings) or "")}
     rows = (
         (f"`RETRY_{field.name.upper()}`", _default(field.default), bounds.get(field.name, ""), _capital(meanings[field.name]))
@@ -104,18 +105,26 @@ def _rights() -> str:
     return table(("who", "resource", "name", "operation", "what stops without it"), rows)
 
 
+def _traces() -> str:
+    # Not imported here: it takes a library that not everybody has.
+    text = (Path(prometheus.__file__).parent / "tracing.py").read_text(encoding="utf-8").split('"""')[1]
+    return "".join(f"{line}\n" for line in text.splitlines() if line.startswith("|"))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "chart_values": values_table,
     "rights": _rights,
     "settings": _settings,
     "commands_run": lambda: command_docs.section(
-        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker"
+        "worker", "api", "scheduler", "console", "mcp", "notifications", "topics", "acls", "policies", "broker"
     ),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
     "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
+    "logs": lambda: _table_of(logs),
+    "traces": _traces,
     "errors": _errors,
     "formats": lambda: _table_of(format_versions),
     "frameworks": _frameworks,

@@ -8,10 +8,13 @@ Exported = dict[str, tuple[str, tuple[str, ...]]]
 
 
 def exported(page: str) -> Exported:
-    """By name, as it is declared: type, and labels in alphabetical order; none where there is no sample."""
+    """By name, as it is declared: type, and labels in alphabetical order; none where there is no sample.
+
+    What Prometheus' own collectors tell of every program is left out.
+    """
     found: Exported = {}
     for family in text_string_to_metric_families(page):
-        if family.name.endswith("_created"):
+        if family.name.endswith("_created") or family.name.startswith(("process_", "python_")):
             continue
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = next((tuple(sorted(s.labels.keys() - {"le"})) for s in family.samples), ())

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = ("-m", "retry", "worker")
 
 # A line may be read before all of it is written: a number ends before something else.
-_HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)(?=\s)")
+_HTTP = re.compile(r"http on 127\.0\.0\.1:(\d+)(?=[\s\"])")
 # What the chart gives a worker between SIGTERM and SIGKILL.
 TERMINATION_S = 60.0
 _ABORTED_S = 20.0

@@ -158,6 +158,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - name: RETRY_WEBHOOK_SECRETS
   value: /etc/retry/webhook/{{ $v.webhookSecrets.key }}
 {{- end }}
+{{- if $v.webhookCertificates.name }}
+- name: RETRY_WEBHOOK_CERTIFICATES
+  value: /etc/retry/webhook-certificates
+{{- end }}
 {{- if $v.encryptionKeys.name }}
 - name: RETRY_ENCRYPTION_KEYS
   value: /etc/retry/encryption/{{ $v.encryptionKeys.key }}
@@ -204,6 +208,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if .Values.webhookSecrets.name }}
 - {name: webhook, mountPath: /etc/retry/webhook, readOnly: true}
 {{- end }}
+{{- if .Values.webhookCertificates.name }}
+- {name: webhook-certificates, mountPath: /etc/retry/webhook-certificates, readOnly: true}
+{{- end }}
 {{- if .Values.encryptionKeys.name }}
 - {name: encryption, mountPath: /etc/retry/encryption, readOnly: true}
 {{- end }}
@@ -218,6 +225,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- with .Values.webhookSecrets.name }}
 - name: webhook
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.webhookCertificates.name }}
+- name: webhook-certificates
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
 {{- with .Values.encryptionKeys.name }}

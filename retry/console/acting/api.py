@@ -14,17 +14,20 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from retry.clock import iso
 from retry.console.acting import actions, api_answers, audit, openapi, pauses, standing_actions
 from retry.console.acting.act_pages import action_id, parse_body
 from retry.console.acting.action_pages import page_of
 from retry.console.acting.api_answers import Words, demand, limit_of, read, respond_json
 from retry.console.acting.audit import REVEAL
 from retry.console.acting.previews import KeptPreview
+from retry.console.reading.advice import Told, read_advice
 from retry.console.reading.group_list import OPEN
 from retry.console.reading.lists import AUDIT_FIELDS
 from retry.console.rows import FailureState
 from retry.console.web import filters, masks
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
+from retry.console.web.letter import explain_letter
 from retry.console.web.letters import scan
 from retry.console.web.rights import Role, needs
 from retry.operations.act.action_report import list_member_results, member_row
@@ -136,7 +139,8 @@ _decode_pause = msgspec.json.Decoder(PauseBody).decode
 
 def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
     return [
-        Route("/api/now", answer_now), Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
+        Route("/api/now", answer_now), Route("/api/viewer", answer_viewer), Route("/api/advice", answer_advice),
+        Route("/api/letters", list_letters), Route("/api/letters/{name:path}", get_letter),
         Route("/api/groups", answer_groups), Route("/api/groups/{id}", get_group), Route("/api/audit", answer_audit),
         Route("/api/actions", list_actions), Route("/api/actions", create_preview, methods=["POST"]),
         Route("/api/actions/{id}", action), Route("/api/actions/{id}/members", stream_members),
@@ -173,12 +177,31 @@ def list_letters(request: Request) -> Response:
     })  # fmt: skip
 
 
-@needs(Role.VIEWER, "reveal")
+@needs(Role.VIEWER)
+def answer_viewer(request: Request) -> Response:
+    """Who asks, and what they may: for programs that offer no more than that."""
+    viewer = viewer_of(request)
+    return respond_json({"name": viewer.name, "roles": dict(viewer.roles), "reveal": sorted(viewer.reveal)})
+
+
+@needs(Role.VIEWER)
+def answer_advice(request: Request) -> Response:
+    file, scope = console_of(request).settings.console_advice, viewer_of(request).scope()
+    found = Told([], fault="RETRY_CONSOLE_ADVICE names no file") if file is None else read_advice(file, scope)
+    return respond_json({
+        "advice": found.rows, "more": found.more, "at": iso(found.at_ms), "fault": found.fault or None, "diff": list(found.diff),
+    })  # fmt: skip
+
+
+@needs(Role.VIEWER, "reveal", "explain")
 def get_letter(request: Request) -> Response:
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
     row = demand(console.replica.find_letter(viewer.scope(), name), "letter")
     shown = api_answers.describe_letter(row)
+    if given.get("explain") in ("1", "true"):
+        found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
+        shown["explained"] = explain_letter(console, row, found)
     if given.get("reveal") in ("1", "true"):
         if not viewer.may_reveal(row.team):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")

@@ -90,10 +90,13 @@ DOCUMENT: dict[str, Any] = {
     "security": [{"token": []}],
     "paths": {
         "/api/now": {"get": _get("What there is to be seen now", "Now")},
+        "/api/viewer": {"get": _get("Who asks, and what they may", "Viewer")},
+        "/api/advice": {"get": _get("What analytics advise of policies, most saved first", "Advice")},
         "/api/letters": {"get": _get("Letters that a filter means", "Letters", _Q, _AFTER, _LIMIT, **_STALE)},
         "/api/letters/{name}": {"get": _get(
             "One letter; with its payload for who may see it", "Letter", _NAME,
-            _query("reveal", "1: headers and payload, too; the audit says so first"), **_GONE,
+            _query("reveal", "1: headers and payload, too; the audit says so first"),
+            _query("explain", "1: what failed, by which rule it is due when, and what happens next, in sentences"), **_GONE,
         )},
         "/api/groups": {"get": _get(
             "Kinds of failures, most letters first", "Groups", _Q, _AFTER, _LIMIT,
@@ -171,7 +174,18 @@ DOCUMENT: dict[str, Any] = {
             }),
             "Member": _schema({"letter": _TEXT_OR_NOT, "result": _TEXT}, "letter", "result"),
             "Actions": _describe_page("actions", "Action"),
-            "Letter": _schema({"name": _TEXT, "state": _TEXT, "team": _TEXT_OR_NOT, "target": _TEXT}, "name", "state", "target"),
+            "Viewer": _schema({
+                "name": _TEXT, "roles": {"type": "object", "additionalProperties": _TEXT, "description": "by team; * is every"},
+                "reveal": {**_TEXTS, "description": "teams whose payloads they may see"},
+            }, "name", "roles", "reveal"),
+            "Advice": _schema({
+                "advice": {"type": "array", "items": {"type": "object"}}, "more": _COUNT, "at": _TEXT_OR_NOT, "diff": _TEXTS,
+                "fault": {**_TEXT_OR_NOT, "description": "why there is none"},
+            }, "advice", "at", "fault"),
+            "Letter": _schema({
+                "name": _TEXT, "state": _TEXT, "team": _TEXT_OR_NOT, "target": _TEXT,
+                "explained": {"type": "object", "additionalProperties": _TEXTS, "description": "sentences by section"},
+            }, "name", "state", "target"),
             "Letters": _describe_page("letters", "Letter"),
             "Group": _schema({"id": _TEXT, "waiting": _COUNT, "parked": _COUNT, "teams": _TEXTS}, "id", "waiting", "parked"),
             "Groups": _describe_page("groups", "Group"),

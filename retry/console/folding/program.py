@@ -6,7 +6,7 @@ that ends. Where it is killed, the console starts it again, and it goes on from 
 
 from __future__ import annotations
 
-import logging.config
+import logging
 import signal
 import sys
 import threading
@@ -20,7 +20,7 @@ from retry.console.folding.reports import CLOSE, Begin, Report, decode_begin, en
 from retry.errors import RetryError
 from retry.policies.registry import Registry
 from retry.process import start
-from retry.process.logs import LOGGING
+from retry.process.logs import build_logging, configure_logs
 from retry.process.policy_reload import watch_policies
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     start.tune_process()
     start.calm_collector()
-    logging.config.dictConfig(LOGGING)
     connection, closing = Connection(int(sys.argv[1])), threading.Event()
     begin = decode_begin(connection.recv_bytes())
+    configure_logs(build_logging(begin.settings.log_format, begin.settings.log_level))
     file = ReplicaFile(begin.path, begin.corrupt)
     threading.Thread(target=_listen, args=(connection, file, closing), name="console", daemon=True).start()
 

@@ -13,13 +13,15 @@ from retry.console.notifications.rule_file import SETTING, Target
 from retry.console.notifications.sentences import SINGLE_MAX, Message, write_summary
 from retry.console.notifications.url_file import read_url
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
-from retry.http_client.client import HttpRequest, WebhookClient, secrets_of
+from retry.http_client.client import HttpRequest, WebhookClient
+from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.signatures import SETTING as OF_KEYS
+from retry.http_client.signatures import SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
 _TIMEOUT_S = 15.0
-_TEAM = "console"
 _EXTRA = "names a target of Apprise, which is not installed; pip install 'dead-letter-retry[notifications]'"
 
 
@@ -45,9 +47,10 @@ class Senders:
 
     def __init__(self, settings: Settings, console_url: str) -> None:
         self._settings, self._console_url = settings, console_url
-        self._secrets: Callable[[], Sequence[bytes]] = lambda: ()
+        self._keys: Callable[[], SigningKeys] = SigningKeys
         if settings.webhook_secrets is not None:
-            self._secrets = ReloadedFile("RETRY_WEBHOOK_SECRETS", settings.webhook_secrets, secrets_of).current
+            self._keys = ReloadedFile(OF_KEYS, settings.webhook_secrets, SigningKeys).current
+        ClientCertificates(settings.webhook_certificates)
 
     def check_target(self, target: Target) -> None:
         """See that a target's file can be used; raises SettingsInvalid, in which no URL stands."""
@@ -78,10 +81,12 @@ class Senders:
 
     async def _call(self, target: Target, event: Event) -> None:
         url = read_url(target.file)
+        folder = self._settings.webhook_certificates
         headers, body = {"Content-Type": "application/json"}, event.encode(self._console_url)
-        client = WebhookClient(SsrfGuard(parse_allowlist(self._settings.webhook_allow)), self._secrets)
+        guard, certificates = SsrfGuard(parse_allowlist(self._settings.webhook_allow)), ClientCertificates(folder)
+        client = WebhookClient(guard, self._keys, certificates)
         try:
-            answer = await client.call(HttpRequest(event.call_id, "POST", url, headers, body, _TIMEOUT_S, _TEAM))
+            answer = await client.call(HttpRequest(event.call_id, "POST", url, headers, body, _TIMEOUT_S, f"@{target.name}"))
         except LookupsBusy as error:
             raise NotificationFailed(str(error)) from None
         finally:

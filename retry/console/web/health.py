@@ -27,7 +27,7 @@ class Health:
         self._replica, self._certificate = console.replica, certificate
         self._registry = registry or CollectorRegistry()
         self._answered = prometheus.counter(self._registry, "retry_console_requests_total")
-        self._took = prometheus.histogram(self._registry, "retry_console_request_seconds")
+        self._took = prometheus.histogram(self._registry, "retry_console_request_duration_seconds")
         prometheus.gauge(self._registry, "retry_console_streams", lambda: float(console.live.streams))
         prometheus.gauge(self._registry, "retry_console_lag_records", lambda: float(self._replica.freshness().lag_records))
         prometheus.counters(self._registry, "retry_unreadable_records_total", self._count_unreadable)

@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging.config
+import logging
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from retry import clock
+from retry.process.logs import configure_logs
 from retry.record import CREATE_TIME, Headers, Record
 from retry.scheduling import client
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
@@ -81,7 +82,7 @@ class Mini:
 
 def run(settings: SchedulerSettings) -> None:
     """Serve three schedules until SIGTERM or SIGINT."""
-    logging.config.dictConfig(logging_of(settings))
+    configure_logs(logging_of(settings))
     asyncio.run(_serve(settings))
 
 

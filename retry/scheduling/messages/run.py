@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging.config
 from functools import partial
 from itertools import chain
 
@@ -10,6 +9,7 @@ from retry.http_server.certificate import Certificate
 from retry.kafka import topics
 from retry.kafka.interface import AdminClient
 from retry.process.certificates import register_gauges, renew_on_change
+from retry.process.logs import configure_logs
 from retry.scheduling.messages import composition
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
 from retry.scheduling.messages.settings import SchedulerSettings, logging_of
@@ -23,7 +23,7 @@ from retry.worker.engine import Engine
 def run(settings: SchedulerSettings, *, adopt: bool = False) -> None:
     """Run until SIGTERM or SIGINT; ends the process. Raises as `retry.scheduling.messages.composition.build`."""
     logs = logging_of(settings)
-    logging.config.dictConfig(logs)
+    configure_logs(logs)
     certificate = rest_certificate(settings)
     with renew_on_change(settings.worker, partial(_demand_startable, settings, certificate)) as of_client:
         engine = composition.build(settings, adopt=adopt)

@@ -6,7 +6,6 @@ is set to nothing counts as not set.
 
 from __future__ import annotations
 
-import copy
 import logging
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import yaml
 from retry import settings as environment
 from retry.errors import SettingsInvalid
 from retry.policies.topic_names import topic_fault
-from retry.process.logs import LOGGING
+from retry.process.logs import build_logging
 from retry.settings import Settings, find_group_protocol_fault
 
 # The YAML file of the Go kafka-message-scheduler: librdkafka properties for both clients, the producer and the consumer.
@@ -149,14 +148,15 @@ def from_environment(environ: Mapping[str, str] | None = None) -> SchedulerSetti
     """Read the settings from the environment and the file that it names; raises SettingsInvalid where a value cannot be used."""
     given = {name: value for name, value in (environment.of_process() if environ is None else environ).items() if value != ""}
     server, metrics = HostPort.parse_address(given, "SERVER_ADDR", 8000), HostPort.parse_address(given, "METRICS_ADDR", 8001)
+    worker = _worker(given, server, metrics)
     return SchedulerSettings(
         topics=_topics(given, "SCHEDULES_TOPICS", "schedules"), history=_read_topic(given, "HISTORY_TOPIC", "history"),
         server=server, metrics=metrics, since_delta=_parse_integer(given, "SINCE_DELTA", 0, -36_500, 0) or 0,
         grace_s=_parse_integer(given, "SCHEDULE_GRACE_INTERVAL", None, 0, _GRACE_S_MAX),
         allowed=_topics(given, "SCHEDULER_ALLOWED_TARGETS", ""),
         graylog=HostPort.parse_address(given, "GRAYLOG_SERVER", 12201) if "GRAYLOG_SERVER" in given else None,
-        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"), level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), "INFO"),
-        worker=_worker(given, server, metrics),
+        decoder=_url(given, "KAFKA_MESSAGE_BODY_DECODER"), worker=worker,
+        level=_LEVELS.get(given.get("LOG_LEVEL", "").lower(), worker.log_level.upper()),
     )  # fmt: skip
 
 
@@ -228,8 +228,7 @@ _GRAYLOG_NAME = "kafka-message-scheduler"
 
 
 def logging_of(settings: SchedulerSettings) -> dict[str, Any]:
-    config = copy.deepcopy(LOGGING)
-    config["root"]["level"] = settings.level
+    config = build_logging(settings.worker.log_format, settings.level)
     if settings.graylog is not None:
         config["handlers"]["graylog"] = {
             "class": "pygelf.GelfUdpHandler", "host": settings.graylog.host, "port": settings.graylog.port,

@@ -60,4 +60,4 @@ class CallAudit:
             line["timer"] = location.rpartition("/")[2]
         if self._left_out:
             line["left_out"], self._left_out = self._left_out, 0
-        log.info("%s", orjson.dumps(line).decode())
+        log.info("%s", orjson.dumps(line).decode(), extra={"call": line})

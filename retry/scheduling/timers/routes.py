@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -26,7 +27,11 @@ from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
+from retry.telemetry.http_exchange import HttpExchange, find_traceparent
 from retry.telemetry.unreadable_records import UNREADABLE
+
+if TYPE_CHECKING:
+    from retry.telemetry.tracing import Traces
 
 REQUEST_BYTES_MAX = 512 << 10
 _LOOPBACK = Token("timers", None)
@@ -54,22 +59,23 @@ class Web:
       metrics_open: whether metrics are shown without a token where there are tokens.
       certificate: with which it is served, so that health tells of it.
       audit: which calls are logged, see `CallAudit`.
+      traces: where spans go; None where none are sent.
     """
 
     def __init__(
         self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False,
-        certificate: Certificate | None = None, audit: int = call_audit.CHANGES,
+        certificate: Certificate | None = None, audit: int = call_audit.CHANGES, traces: Traces | None = None,
     ) -> None:
-        self._certificate, self._audit = certificate, call_audit.CallAudit(audit)
+        self._certificate, self._audit, self._traces = certificate, call_audit.CallAudit(audit), traces
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self.registry = CollectorRegistry()
         self._answered = prometheus.counter(self.registry, "retry_api_requests_total")
-        self._took = prometheus.histogram(self.registry, "retry_api_request_seconds")
+        self._took = prometheus.histogram(self.registry, "retry_api_request_duration_seconds")
         prometheus.gauge(self.registry, "retry_api_entries_waiting", view.count_waiting)
         prometheus.counters(self.registry, "retry_unreadable_records_total", UNREADABLE.count_by_topic)
         prometheus.gauge(self.registry, "retry_api_ready", lambda: float(view.is_ready()))
-        left_s = certificate.left_s if certificate else lambda: math.inf
-        prometheus.gauge(self.registry, "retry_api_certificate_left_seconds", left_s)
+        ends_s = certificate.ends_s if certificate else lambda: math.inf
+        prometheus.gauge(self.registry, "retry_api_certificate_ends_timestamp_seconds", ends_s)
         self.app = Starlette(
             routes=[
                 Route("/timers", partial(self._handle_request, self._timers_at), methods=["POST", "GET"]),
@@ -82,7 +88,7 @@ class Web:
         )  # fmt: skip
 
     async def _handle_request(self, handler: Handler, request: Request) -> Response:
-        began_s = clock.monotonic_s()
+        began_s, began_ms = clock.monotonic_s(), clock.wall_ms()
         who, response = None, None
         try:
             who = self._who(request)
@@ -92,9 +98,22 @@ class Web:
             response = _problem(problem)
         finally:
             self._audit.log_call(request, who, response)
+            self._trace(request, who, response, began_ms)
         self._answered.labels(request.method, response.status_code).inc()
         self._took.observe(clock.monotonic_s() - began_s)
         return response
+
+    def _trace(self, request: Request, who: Token | None, response: Response | None, began_ms: int) -> None:
+        if self._traces is None:
+            return
+        status = HTTPStatus.INTERNAL_SERVER_ERROR if response is None else response.status_code
+        error = str(int(status)) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
+        route = "/timers/{id}" if "id" in request.path_params else "/timers"
+        self._traces.record_exchange(HttpExchange(
+            method=request.method, route=route, status=int(status), error=error, team=who.name if who else "",
+            traceparent=find_traceparent(request.headers), began_ms=began_ms, ended_ms=clock.wall_ms(),
+            timer=request.path_params.get("id", ""),
+        ))  # fmt: skip
 
     def _who(self, request: Request) -> Token:
         if self._tokens is None:

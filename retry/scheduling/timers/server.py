@@ -22,6 +22,7 @@ from retry.policies.registry import Registry
 from retry.process import acls, encryption, start
 from retry.process.certificates import CertificateWatch, register_gauges, renew_on_change
 from retry.process.self_restart import THIS_PROCESS
+from retry.process.traces import open_traces
 from retry.scheduling.timers.callers import Quotas, Tokens
 from retry.scheduling.timers.read_model import FINISHED_MAX, View
 from retry.scheduling.timers.routes import Web
@@ -76,7 +77,10 @@ def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certif
         timers = Timers(view, records, guard, topic=changelog, bytes_max=record_bytes_max, codec=codec)
         quotas = Quotas(settings.api_requests_per_s, settings.api_timers_per_team, view.waiting_of)
         metrics_open, audit = bool(settings.api_metrics_open), settings.api_audit
-        web = Web(timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit)
+        traces = open_traces(settings)
+        web = Web(
+            timers, view, tokens, quotas, metrics_open=metrics_open, certificate=certificate, audit=audit, traces=traces
+        )
         register_gauges(watch, web.registry)
         hosts, share = settings.http_hosts, _SHARE_OF_FILES
         asyncio.run(_serve(HttpServer(web.app, "http", host, port, hosts=hosts, share=share, certificate=certificate)))

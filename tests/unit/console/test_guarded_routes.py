@@ -57,7 +57,7 @@ _FORMS = {
 }  # fmt: skip
 _ASKED = {"/letters/complete": f"?q=team:{FOREIGN[:4]}", "/policies/explain": f"?topic={FOREIGN}.DLT"}
 # What names no team whatever there is, or asks brokers; what is counted there is looked at below.
-_WITHOUT_TEAMS = ("/workers", "/api/now", "/api/openapi.json", "/policies/reschedule", "/act")
+_WITHOUT_TEAMS = ("/workers", "/api/now", "/api/viewer", "/api/advice", "/api/openapi.json", "/policies/reschedule", "/act")
 # By path of the route: what stands for each of its parameters where the thing is of the other team.
 _IDS = {"name": "parked/0/2", "id": "0bad0bad0bad0bad"}
 

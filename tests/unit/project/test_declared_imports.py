@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[3]
 OWN = {"backoff", "retry"}
 # What these take or give is of the other package, which they cannot do without.
 PARTS = {
-    "anyio": "starlette", "markupsafe": "jinja2", "mode-streaming": "faust-streaming", "py4j": "pyspark",
-    "yarl": "faust-streaming",
+    "anyio": "starlette", "markupsafe": "jinja2", "mcp-types": "mcp", "mode-streaming": "faust-streaming",
+    "py4j": "pyspark", "yarl": "faust-streaming",
 }  # fmt: skip
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from retry.dead_letters import retry_headers as names
 from retry.delay_queue.envelopes import Entry
 from retry.errors import SettingsInvalid
+from retry.intake.batch import BatchResult
+from retry.process.traces import open_traces
 from retry.record import Headers
 from retry.settings import Settings
-from retry.worker import composition
+from retry.telemetry import outcomes
+from retry.telemetry.http_exchange import HttpExchange
+from retry.telemetry.trace_ids import make_span_ids
 from tests.unit.intake.test_intake import NOW_MS, prepare, record
 
 pytest.importorskip("opentelemetry.sdk")
@@ -71,11 +76,67 @@ def test_attempts_of_one_lineage_are_linked_from_each_to_the_one_before(spans: I
     assert (first.start_time, first.end_time) == ((NOW_MS - 1_500) * 1_000_000, NOW_MS * 1_000_000)
     assert (first.name, first.parent, first.kind.name) == ("send orders.retry", None, "PRODUCER")
     assert dict(second.attributes or {}) == {
-        "messaging.system": "kafka", "messaging.operation.type": "send", "messaging.destination.name": "orders.retry",
+        "messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send",
+        "messaging.destination.name": "orders.retry",
         "retry.id": (sent[0].headers[0][1] or b"").decode(), "retry.attempt": 2, "retry.policy": "orders/orders.DLT",
         "retry.team": "orders",
     }  # fmt: skip
     assert first.resource.attributes["service.name"] == "app"
+
+
+def finished(spans: InMemorySpanExporter, record: Callable[[Traces], None]) -> tuple[ReadableSpan, ...]:
+    traces = Traces("app", spans, "app-intake")
+    record(traces)
+    traces.close()
+    return spans.get_finished_spans()
+
+
+def test_a_letter_that_was_taken_in_is_a_span_of_its_lineage_linked_to_the_sending_before(spans: InMemorySpanExporter) -> None:
+    told_of = BatchResult()
+    alike = outcomes.SharedFields(
+        team="orders", topic="orders.DLT", partition=3, policy="orders/x", attempt=2, exception="E", decision="park",
+        reason="max_attempts", target="parked", cause="java.io.IOException", fingerprint=None, group="billing",
+    )  # fmt: skip
+    told_of.letters[alike] = [(b"4711", 42, NOW_MS - 5, NOW_MS - 5, None)]
+    told_of.pack(NOW_MS - 2)
+    values = [row["value"] for row in told_of.outcomes]
+    (only,) = finished(spans, lambda traces: traces.record_letters(values, NOW_MS))
+    assert (only.name, only.kind.name, only.parent) == ("process orders.DLT", "CONSUMER", None)
+    assert (only.start_time, only.end_time) == ((NOW_MS - 2) * 1_000_000, NOW_MS * 1_000_000)
+    assert dict(only.attributes or {}) == {
+        "messaging.system": "kafka", "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.destination.name": "orders.DLT", "messaging.destination.partition.id": "3", "messaging.kafka.offset": 42,
+        "messaging.consumer.group.name": "app-intake", "retry.id": "4711", "retry.attempt": 2, "retry.policy": "orders/x",
+        "retry.team": "orders", "retry.decision": "park", "retry.target": "parked", "retry.reason": "max_attempts",
+        "retry.cause": "java.io.IOException", "retry.group": "billing",
+    }  # fmt: skip
+    before, same = make_span_ids(b"4711", 1), make_span_ids(b"4711", 2)
+    assert [place(link.context) for link in only.links] == [before]
+    assert only.context.trace_id == same[0]
+    assert only.context.span_id != same[1]
+
+
+def test_a_call_and_a_request_belong_to_the_trace_that_came_with_them(spans: InMemorySpanExporter) -> None:
+    about = {"method": "POST", "team": "orders", "traceparent": PARENT, "began_ms": NOW_MS - 9, "ended_ms": NOW_MS}
+    call = HttpExchange(**about, status=None, error="timeout", url="https://u:p@host:8443/secret?q=1", timer="t1")
+    request = HttpExchange(**{**about, "traceparent": "none"}, status=201, error=None, route="/timers")
+
+    def record(traces: Traces) -> None:
+        for each in (call, request):
+            traces.record_exchange(each)
+
+    called, asked = finished(spans, record)
+    assert (called.name, called.kind.name, called.status.status_code.name) == ("POST", "CLIENT", "ERROR")
+    assert called.parent is not None
+    assert f"00-{called.parent.trace_id:032x}-{called.parent.span_id:016x}-01" == PARENT
+    assert dict(called.attributes or {}) == {
+        "http.request.method": "POST", "server.address": "host", "server.port": 8443, "error.type": "timeout",
+        "retry.team": "orders", "retry.timer": "t1",
+    }  # fmt: skip
+    assert (asked.name, asked.kind.name, asked.parent, asked.status.status_code.name) == ("POST /timers", "SERVER", None, "UNSET")
+    assert dict(asked.attributes or {}) == {
+        "http.request.method": "POST", "http.route": "/timers", "http.response.status_code": 201, "retry.team": "orders",
+    }  # fmt: skip
 
 
 def test_the_letters_own_trace_is_linked_too(spans: InMemorySpanExporter) -> None:
@@ -100,6 +161,6 @@ def test_two_workers_make_the_same_ids(spans: InMemorySpanExporter) -> None:
 
 def test_without_the_extra_an_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "retry.telemetry.tracing", None)
-    assert composition._make_tracer(Settings()) is None
+    assert open_traces(Settings()) is None
     with pytest.raises(SettingsInvalid, match=r"RETRY_TRACES.*dead-letter-retry\[otel\]"):
-        composition._make_tracer(Settings(traces=1))
+        open_traces(Settings(traces=1))
