@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from retry.distribution import NAME, demand_own_packages
+
+# Before any other import: what stands here under these names may be another package.
+demand_own_packages()
+
 import errno
 import os
 import sys
@@ -87,7 +92,7 @@ def _of_brokers(error: Exception) -> str:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="dead-letter-retry")
+@click.version_option(package_name=NAME)
 def main() -> None:
     """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
 

@@ -20,6 +20,7 @@ import click
 from retry.cli.options import Moment
 from retry.cli.output import say
 from retry.clock import wall_ms
+from retry.distribution import describe_extra
 from retry.errors import BrokerNotStarted, SettingsInvalid
 from retry.settings import environments, from_environment
 
@@ -81,9 +82,6 @@ def api_token(team: str, until: int | None) -> None:
     say_token(make_token(team, until_ms=until))
 
 
-_EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
-
-
 @click.group(invoke_without_command=True)
 @click.pass_context
 def console(ctx: click.Context) -> None:
@@ -100,7 +98,8 @@ def console(ctx: click.Context) -> None:
     try:
         from retry.console import server
     except ModuleNotFoundError as missing:
-        raise SettingsInvalid("retry console", f"{_EXTRA} ({missing})") from None
+        extra = f"authlib, jinja2 and joserfc are not installed ({missing}); {describe_extra('console')}"
+        raise SettingsInvalid("retry console", extra) from None
     settings = from_environment()
     logging.config.dictConfig(LOGGING)
     claim_directory(settings.data_dir / "console")

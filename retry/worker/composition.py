@@ -14,6 +14,7 @@ from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
+from retry.distribution import describe_extra
 from retry.errors import SettingsInvalid
 from retry.http_client.client import WebhookClient, secrets_of
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
@@ -296,7 +297,7 @@ def _make_tracer(settings: Settings) -> Traced | None:
     try:
         from retry.telemetry.tracing import Traces
     except ImportError as error:
-        raise SettingsInvalid("RETRY_TRACES", f"{error}; install dead-letter-retry[otel], or set it to 0") from None
+        raise SettingsInvalid("RETRY_TRACES", f"{error}; {describe_extra('otel')}, or set it to 0") from None
     traces = Traces(settings.app_id)
     atexit.register(traces.close)
     return traces.record_spans
