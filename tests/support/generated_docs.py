@@ -108,7 +108,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
     "commands_run": lambda: command_docs.section(
-        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker"
+        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker", "context", "completion"
     ),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
