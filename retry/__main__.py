@@ -17,6 +17,7 @@ from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
 from retry.cli.contexts import apply_context, context
+from retry.cli.doctor import doctor
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
@@ -65,7 +66,7 @@ main.add_commands("Run", worker, api, scheduler, console, broker)
 main.add_commands("Look", letters, failures, explain, pauses, tasks, audit, verify)
 main.add_commands("Act", act, actions, pause, resume, reschedule, erase)
 main.add_commands("Analyse", analytics)
-main.add_commands("Keep", topics, acls, keys, notifications, context, completion)
+main.add_commands("Keep", doctor, topics, acls, keys, notifications, context, completion)
 for question in (report, advise, what_if):
     analytics.add_command(question)
 

@@ -108,11 +108,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
     "commands_run": lambda: command_docs.section(
-        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker", "context", "completion"
+        "worker", "api", "scheduler", "console", "notifications", "topics", "acls", "policies", "broker"
     ),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
-    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),
+    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate", "doctor", "context", "completion"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
     "errors": _errors,
