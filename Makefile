@@ -14,11 +14,15 @@ help:  ## list the targets
 setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source, Spark's classes
 
 $(SETUP): requirements.lock pyproject.toml retry/jars.lock
+	@echo '== 1 of 4: an environment of Python in $(VENV)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
+	@echo '== 2 of 4: packages, each with its hash: 1.2 GB on disk, of which PySpark has 470 MB; some minutes'
+	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q backoff retry
+	@echo '== 3 of 4: 110 MB of jars, of the local broker and of Spark, once for this user; a minute without a word'
 	$(BIN)/python -m retry.jars
+	@echo "== 4 of 4: Spark's classes are read once, so that reports begin sooner: half a minute"
 	-$(BIN)/python -m retry analytics prepare
 	touch $@
 

@@ -48,3 +48,6 @@ __all__ = [
     "JITTERS", "Bucket", "Calendar", "Constant", "Cron", "Decision", "Exponential", "Limit", "Linear", "Park", "Policy",
     "PolicyInvalid", "QuietHours", "RetryAt", "Steps", "duration_ms", "duration_text",
 ]  # fmt: skip
+
+# Another package has this name, too: commands look whose they got.
+DISTRIBUTION = "dead-letter-retry"

@@ -1,4 +1,4 @@
-"""Makes the files of a release from its tag: wheel, chart, list of components, and their hashes.
+"""Makes the files of a release from its tag: wheel, wheel for tests of users, chart, list of components, and their hashes.
 
     python -m release.build --tag v1.2.3 --to dist --tools build/tools --venv build/release
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from release import components
+from release import components, testing_wheel
 
 ROOT = Path(__file__).parents[1]
 SUMS = "SHA256SUMS"
@@ -63,6 +63,8 @@ def build(repository: Path, tag: str, to: Path, helm: Path, cyclonedx: Path) -> 
         version = _version(tree, tag)
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s), "PYTHONDONTWRITEBYTECODE": "1"}
         _wheel(tree, made, environ)
+        testing_wheel.write_project(tree, Path(scratch) / "testing")
+        _wheel(Path(scratch) / "testing", made, environ)
         _run([helm.resolve(), "package", tree / "charts" / "retry", "--destination", made], tree)
         packages = _run(components.command(cyclonedx), tree, environ)
         listed = components.whole(packages, (tree / "release/retry.lock").read_text(), (tree / "retry/jars.lock").read_text())

@@ -21,3 +21,6 @@
 A stage imports none of those below it in `pyproject.toml`'s contract "A letter travels down the page", and no stage imports its
 neighbour. `worker.composition` puts a worker together.
 """
+
+# Another package has this name, too: commands look whose they got.
+DISTRIBUTION = "dead-letter-retry"

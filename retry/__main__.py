@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from typing import Any
+from retry.distribution import NAME, demand_own_packages
+
+# Before any other import: what stands here under these names may be another package.
+demand_own_packages()
+
+from pathlib import Path
 
 import click
 
@@ -14,100 +16,57 @@ from retry.cli.actions import actions, audit
 from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
+from retry.cli.contexts import apply_context, context
+from retry.cli.doctor import doctor
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
 from retry.cli.migrate import migrate
 from retry.cli.notifications import notifications
-from retry.cli.output import discard_output, say
+from retry.cli.output import say
 from retry.cli.pause import pause, pauses, reschedule, resume
 from retry.cli.policies import discover, policies, size
+from retry.cli.program import Program, completion
 from retry.cli.provision import acls, keys, topics
 from retry.cli.servers import api, broker, console, mcp, scheduler, worker
 from retry.cli.tasks import tasks
 from retry.cli.verify import verify
-from retry.errors import RetryError
-from retry.printable import is_text
-
-# What the system says of a file or a terminal that takes no more.
-_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+from retry.settings import list_unknown_variables, set_variables
 
 
-class _Commands(click.Group):
-    """Whatever a command could not do is told in one line."""
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=NAME)
+@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="The brokers, whatever the environment or a context says.")
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", envvar="RETRY_CONFIG", show_envvar=True,
+    help="A file of contexts, in the place of ~/.config/dead-letter-retry/contexts.yaml.",
+)  # fmt: skip
+@click.option(
+    "--context", "chosen", metavar="NAME", envvar="RETRY_CONTEXT", show_envvar=True,
+    help="The context whose settings count where the environment has none, for this command.",
+)  # fmt: skip
+@click.pass_context
+def main(ctx: click.Context, bootstrap_servers: str | None, config: Path | None, chosen: str | None) -> None:
+    """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once.
 
-    def main(self, *args: Any, **options: Any) -> Any:
-        try:
-            return super().main(*args, **options)
-        except OSError as error:
-            if error.errno not in _NOT_WRITTEN:
-                raise
-            discard_output()
-            where = f" to {error.filename}" if error.filename else ""
-            say(f"what this command says could not be written{where}: {error.strerror}; write it elsewhere", err=True)
-            sys.exit(1)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for place, text in enumerate(args, 1):
-            if not is_text(text):
-                raise click.UsageError(f"argument {place} is not UTF-8 text: {os.fsencode(text)!r:.60}")
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except RetryError as error:
-            _tell_end(str(error))
-        except Exception as error:
-            if not (told := _of_brokers(error)):
-                raise
-            _tell_end(told)
-        finally:
-            _tell_unreadable()
-        sys.exit(1)
+    These options may stand anywhere. An option goes before the environment, and that before a context.
+    """
+    for told in list_unknown_variables():
+        say(told, err=True)
+    if ctx.invoked_subcommand in ("context", "completion"):
+        return
+    if bootstrap_servers is not None:
+        # The scheduler has a name of its own for it.
+        set_variables({"RETRY_BOOTSTRAP_SERVERS": bootstrap_servers, "BOOTSTRAP_SERVERS": bootstrap_servers}, over=True)
+    apply_context(config, chosen)
 
 
-def _tell_end(why: str) -> None:
-    """Say on standard error what ended the command, as a server that logs JSON says everything there."""
-    # Not imported here: of most commands nothing is logged.
-    logs = sys.modules.get("retry.process.logs")
-    if logs and logs.is_json():
-        logs.tell_end(why)
-    else:
-        say(why, err=True)
-
-
-def _tell_unreadable() -> None:
-    """Say which records of the service's own topics a command has passed over."""
-    # Not imported here: most commands read none.
-    if read := sys.modules.get("retry.telemetry.unreadable_records"):
-        for each in read.UNREADABLE.list_topics():
-            say(each.sentence, err=True)
-
-
-def _of_brokers(error: Exception) -> str:
-    """Describe in one sentence what brokers answered, or that none did; empty where the error is of another kind."""
-    if isinstance(error, TimeoutError):
-        return "no broker answered in time; look at the brokers, then try again"
-    # Not imported here: most commands begin sooner without it.
-    kafka = sys.modules.get("confluent_kafka")
-    if kafka is None or not isinstance(error, kafka.KafkaException):
-        return ""
-    return f"the brokers answered: {error.args[0].str()}; look at them and at this user's rights, then try again"
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="dead-letter-retry")
-def main() -> None:
-    """Dead-letter retry for Kafka: every failed message comes back at the right time, exactly once."""
-
-
-for command in (
-    worker, api, scheduler, console, topics, acls, policies, discover, try_letters, size, migrate, inspect, letters, failures,
-    explain, pause, resume, pauses, reschedule, act, actions, audit, erase, keys, tasks, notifications, mcp,
-    analytics, verify, broker,
-):  # fmt: skip
-    main.add_command(command)
+main.add_commands("Attach", discover, try_letters, inspect, policies, size, migrate)
+main.add_commands("Run", worker, api, scheduler, console, mcp, broker)
+main.add_commands("Look", letters, failures, explain, pauses, tasks, audit, verify)
+main.add_commands("Act", act, actions, pause, resume, reschedule, erase)
+main.add_commands("Analyse", analytics)
+main.add_commands("Keep", doctor, topics, acls, keys, notifications, context, completion)
 for question in (report, advise, what_if):
     analytics.add_command(question)
 

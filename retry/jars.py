@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from retry.distribution import describe_extra
 from retry.errors import JarsUnavailable, JavaUnavailable, RetryError
 from retry.settings import cache_dir, java_home
 
@@ -124,7 +125,7 @@ def _fetch(name: str, folder: Path) -> None:
 def _ivy(name: str, target: Path) -> list[str]:
     java, spark = find_java(), importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
-        raise JarsUnavailable("PySpark is not installed; pip install 'dead-letter-retry[analytics]'")
+        raise JarsUnavailable(f"PySpark is not installed; {describe_extra('analytics')}")
     ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"))
     kinds = ["-types", "jar", "bundle", "-confs", "default"]
     cache = ["-cache", str(cache_dir() / "ivy")]

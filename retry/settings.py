@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -272,7 +273,8 @@ def of_process() -> dict[str, str]:
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings that the environment holds.
 
-    Raises SettingsInvalid where a variable that begins with RETRY_ is unknown, or its value cannot be used.
+    Variables that begin with RETRY_ and are none of the service's are passed over; `list_unknown_variables` tells them. Raises
+    SettingsInvalid where a value cannot be used.
     """
     found = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(_PREFIX)}
     if wrong := next((k for k, v in found.items() if not is_text(v)), None):
@@ -281,11 +283,38 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     registry = {_property(k, _REGISTRY_PREFIX): v for k, v in found.items() if k.startswith(_REGISTRY_PREFIX) and v != ""}
     if registry and "url" not in registry:
         raise SettingsInvalid("RETRY_REGISTRY_URL", f"not set, but {', '.join(sorted(registry))} of the registry's client is")
-    plain = {k: v for k, v in found.items() if not k.startswith(_PROPERTIES) and v != ""}
+    plain = {k: v for k, v in found.items() if k in _VARIABLES and v != ""}
     values: dict[str, object] = {"kafka": kafka, "registry": registry}
     for variable, text in plain.items():
         values[variable.removeprefix(_PREFIX).lower()] = _convert_text(variable, text)
     return Settings(**values)  # type: ignore[arg-type]
+
+
+_VARIABLES = {
+    _PREFIX + each.name.upper(): each.type for each in msgspec.structs.fields(Settings) if each.name not in NOT_FROM_ENVIRONMENT
+}
+# They say where commands find settings, and are none themselves.
+_OF_COMMANDS = frozenset({"RETRY_CONFIG", "RETRY_CONTEXT"})
+
+
+def list_unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Say of each variable that begins with RETRY_ and is none of the service's that it is passed over, in a sentence."""
+    names = sorted(each for each in (os.environ if environ is None else environ) if each.startswith(_PREFIX) and is_text(each))
+    told = ((name, find_unknown_setting(name)) for name in names if name not in _OF_COMMANDS)
+    return [f"{name} is passed over: {unknown}" for name, unknown in told if unknown]
+
+
+def find_unknown_setting(variable: str) -> str:
+    """Say that a variable is no setting, and which one may be meant; empty where it is one."""
+    if variable in _VARIABLES or any(variable.startswith(each) and variable != each for each in _PROPERTIES):
+        return ""
+    near = get_close_matches(variable, _VARIABLES, 1, 0.8)
+    return "no such setting" + (f", did you mean {near[0]}?" if near else "")
+
+
+def set_variables(values: Mapping[str, str], *, over: bool) -> None:
+    """Set variables for this process and those that it starts: all, or without `over` those that have no value yet."""
+    os.environ.update({name: value for name, value in values.items() if over or not os.environ.get(name)})
 
 
 def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
@@ -305,6 +334,11 @@ def environments(settings: Settings, processes: int) -> list[dict[str, str]]:
 def cache_dir() -> Path:
     """Return the folder of fetched jars and classes of Spark, shared by all checkouts of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dead-letter-retry"
+
+
+def config_dir() -> Path:
+    """Return the folder of what this user has chosen for commands."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dead-letter-retry"
 
 
 def java_home() -> str | None:
@@ -330,14 +364,10 @@ def _property(variable: str, prefix: str) -> str:
 
 
 def _convert_text(variable: str, text: str) -> object:
-    fields = {f.name: f.type for f in msgspec.structs.fields(Settings) if f.name not in NOT_FROM_ENVIRONMENT}
-    name = variable.removeprefix(_PREFIX).lower()
-    if name not in fields:
-        known = ", ".join(_PREFIX + f.upper() for f in fields)
-        raise SettingsInvalid(variable, f"no such setting; known are {known}, RETRY_KAFKA_* and RETRY_REGISTRY_*")
-    if fields[name] is int:
+    kind = _VARIABLES[variable]
+    if kind is int:
         try:
             return int(text)
         except ValueError:
             raise SettingsInvalid(variable, f"{text!r} is not a whole number") from None
-    return text if fields[name] is str else Path(text)
+    return text if kind is str else Path(text)

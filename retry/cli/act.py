@@ -12,7 +12,7 @@ import click
 
 from retry import clock
 from retry.cli import act_output, options
-from retry.cli.options import TERMS, Moment, add_options
+from retry.cli.options import FilterCommand, Moment, add_options
 from retry.cli.output import REFUSED, exit_where_refused, say
 from retry.cli.policies import Duration
 from retry.errors import ActionRefused
@@ -101,7 +101,7 @@ KINDS = ("retry", "redirect", "park", "discard", "edit", "patch")
 NOT_YET, HELD = 1, 4
 
 
-@click.command(context_settings=TERMS)
+@click.command(cls=FilterCommand)
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="FILTER")
 @click.option(
@@ -169,7 +169,7 @@ def act(
         act_output.print_preview(found, as_json=as_json)
     if expect is not None and found.chosen.count != expect:
         raise ActionRefused(f"{found.chosen.count:,} letters are like this, not {expect:,}; nothing was done")
-    sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else _print_preview(found))
+    sys.exit(_do(shards, found, expect, wait_ms, as_json) if yes else tell_undone(found))
 
 
 def registry_of(policies: str | None) -> Registry:
@@ -194,7 +194,8 @@ def _parse_selection(words: tuple[str, ...], letters: tuple[str, ...], now_ms: i
         raise click.BadParameter(f"{wrong.args[0]!r} names no letter; {forms}", param_hint="--letter") from None
 
 
-def _print_preview(found: Preview) -> int:
+def tell_undone(found: Preview) -> int:
+    """Say that a preview was shown and nothing was done; the exit code."""
     if found.chosen.count:
         say("nothing was done; --yes does it", err=True)
     return 0 if found.chosen.count else REFUSED

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retry.cli.act import start_action
-from retry.cli.act_output import told_tally
+from retry.cli.act import start_action, tell_undone
+from retry.cli.act_output import print_preview, told_tally
 from retry.cli.options import NEWEST, POLICIES, Moment, add_options, identify_user, listing
 from retry.cli.output import REFUSED, exit_where_refused, say, say_json
 from retry.cli.policies import Duration
@@ -112,14 +112,15 @@ def cancel(action: str, by: str, reason: str) -> None:
 
 @actions.command()
 @_add_order_options
+@click.option("--yes", is_flag=True, help="Have the workers do it; without this the command only says what would come back.")
 @click.option("--wait", "wait_ms", type=Duration(), default="10m", show_default=True, help="How long to wait for the workers.")
 @_JSON
 @exit_where_refused()
-def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None:
+def undo(action: str, by: str, reason: str, yes: bool, wait_ms: int, as_json: bool) -> None:
     """Undo a discard: letters that were discarded less than ten minutes ago go back to where they were, due as before.
 
-    Of letters for which that is too late it prints the command that returns them. Other kinds cannot be undone, and say what can
-    be done instead. Ends as `retry act`.
+    Without --yes it only says which would. Of letters for which that is too late it prints the command that returns them. Other
+    kinds cannot be undone, and say what can be done instead. Ends as `retry act`.
     """
     settings, shards, about = _find_action(action)
     from retry.operations.act import start
@@ -129,6 +130,9 @@ def undo(action: str, by: str, reason: str, wait_ms: int, as_json: bool) -> None
     found, too_late = start.undoing(Audit(settings, shards.admin), about, by, reason).preview(shards)
     if too_late:
         say(too_late, err=True)
+    if not yes:
+        print_preview(found, as_json=as_json)
+        sys.exit(tell_undone(found))
     sys.exit(start_action(shards, found, wait_ms, as_json=as_json) if found.chosen.count else REFUSED)
 
 

@@ -14,6 +14,7 @@ import click
 from retry.cli.options import add_options
 from retry.cli.output import say, say_json
 from retry.cli.policies import Duration
+from retry.distribution import describe_extra
 from retry.errors import RetryError
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
@@ -183,7 +184,7 @@ def spark(name: str, memory: str = "1g", *, quick: bool = True, kafka: bool = Tr
 
 
 def _not_installed(missing: ModuleNotFoundError) -> RetryError:
-    return RetryError(f"{missing.name} is not installed; pip install 'dead-letter-retry[analytics]'")
+    return RetryError(f"{missing.name} is not installed; {describe_extra('analytics')}")
 
 
 def is_large(data: str | None) -> bool:

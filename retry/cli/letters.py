@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retry.cli.options import TERMS, letter_options, listing
+from retry.cli.options import FilterCommand, letter_options, listing
 from retry.cli.output import say, say_json, say_lines
 from retry.clock import iso, wall_ms
 from retry.errors import RetryError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retry.operations.listing import Listing
 
 
-@click.command(context_settings=TERMS)
+@click.command(cls=FilterCommand)
 @letter_options
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most letters on a page.")
 @click.option("--after", metavar="CURSOR", help="The next page: what the last one ended with, or the cursor of a JSON line.")
@@ -139,7 +139,7 @@ def _fields(part: Recurrence | Call | None) -> dict[str, object] | None:
     return None if part is None else {name: getattr(part, name) for name in part.__struct_fields__}
 
 
-@click.command(context_settings=TERMS)
+@click.command(cls=FilterCommand)
 @letter_options
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most kinds of failures to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")

@@ -67,8 +67,19 @@ NEWEST = click.option(
     "--newest", type=click.IntRange(1), default=10_000, show_default=True,
     help="Parked records that are looked at: the newest of each partition.",
 )  # fmt: skip
-# A term that begins with - is no option, and -header.tenant:acme asks for no help.
-TERMS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+class FilterCommand(click.Command):
+    """A command that takes a filter: terms that begin with - are no options; -header.tenant:acme asks for no help, -h does."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        terms = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+        super().__init__(*args, **{**options, "context_settings": terms})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, ["--help" if each == "-h" else each for each in args[:end]] + args[end:])
+
 
 
 letter_options = add_options([click.argument("words", nargs=-1, metavar="FILTER"), POLICIES, NEWEST])

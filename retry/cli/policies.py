@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms, duration_text
-from retry.cli.output import say, say_json, say_lines, write_file
+from retry.cli.output import format_json, say, say_json, say_lines, write_file
 from retry.dead_letters.failure import Failure
 from retry.policies.explain import explain as explain_lines
 from retry.policies.policy_file import load
@@ -37,6 +37,17 @@ def check(file: str) -> None:
     teams, topics = len({route.team for route in routes}), len(routes)
     tasks = f", {_count(len(registry.tasks.topics), 'topic')} of tasks" if registry.tasks else ""
     say(f"{file}: {_count(teams, 'team')}, {_count(topics, 'topic')}{tasks}: OK")
+
+
+@policies.command(name="schema")
+def print_schema() -> None:
+    """Print the JSON Schema of policy files, by which editors complete and check them.
+
+    Write it beside the file, and name it in the file's first line: # yaml-language-server: $schema=policy-file.schema.json
+    """
+    from retry.policies.json_schema import build_schema
+
+    say_lines(format_json(build_schema(), indented=True).splitlines())
 
 
 class Duration(click.ParamType):

@@ -19,6 +19,7 @@ import click
 from retry.cli.options import Moment
 from retry.cli.output import say
 from retry.clock import wall_ms
+from retry.distribution import describe_extra
 from retry.errors import BrokerNotStarted, SettingsInvalid
 from retry.settings import environments, from_environment
 
@@ -95,9 +96,6 @@ def api_secret(team: str, *, asymmetric: bool) -> None:
     say_token((for_receivers, f"{team} {key}"))
 
 
-_EXTRA = "authlib, jinja2 and joserfc are not installed; pip install 'dead-letter-retry[console]'"
-
-
 @click.group(invoke_without_command=True)
 @click.pass_context
 def console(ctx: click.Context) -> None:
@@ -114,7 +112,8 @@ def console(ctx: click.Context) -> None:
     try:
         from retry.console import server
     except ModuleNotFoundError as missing:
-        raise SettingsInvalid("retry console", f"{_EXTRA} ({missing})") from None
+        extra = f"authlib, jinja2 and joserfc are not installed ({missing}); {describe_extra('console')}"
+        raise SettingsInvalid("retry console", extra) from None
     settings = from_environment()
     configure_logs(build_logging(settings.log_format, settings.log_level))
     claim_directory(settings.data_dir / "console")
@@ -156,7 +155,7 @@ def mcp(*, url: str, token_file: Path | None, authorities: Path | None, read_onl
         from retry.console import mcp_server
         from retry.console.api_client import ConsoleClient
     except ModuleNotFoundError as missing:
-        needed = f"mcp and httpx2 are not installed; pip install 'dead-letter-retry[mcp]' ({missing})"
+        needed = f"mcp and httpx2 are not installed ({missing}); {describe_extra('mcp')}"
         raise SettingsInvalid("retry mcp", needed) from None
     client = ConsoleClient(url, _read_token(token_file) if token_file else "", authorities)
     version = metadata.version("dead-letter-retry")

@@ -48,7 +48,7 @@ def verify(
     """Read all topics and say whether anything is lost, duplicate, torn, early, phantom, on a wrong topic or stuck.
 
     Nothing is changed: no group is joined, nothing committed, nothing sent; workers may run. Exit code 0: all is well; 1:
-    something was found, or it could not be read.
+    something was found; 2: it could not be read.
     """
     from retry.kafka.interface import KafkaException
     from retry.operations.verify.run import VerifyRequest, verify_deployment
@@ -65,7 +65,7 @@ def verify(
         findings = verify_deployment(from_environment(), registry, request, _bar)
     except (RetryError, KafkaException) as error:
         say(str(error), err=True)
-        sys.exit(1)
+        sys.exit(2)
     say_json(_object(findings)) if as_json else say_lines(_format_findings(findings))
     sys.exit(0 if findings.clean() else 1)
 

@@ -137,6 +137,20 @@ def offsets_at(
     return offsets
 
 
+def newest_ms(admin: AdminClient, topic: str, partitions: Iterable[int]) -> int:
+    """Return the newest timestamp of a record in some partitions, in milliseconds since 1970; -1 where there is none.
+
+    Raises KafkaException or TimeoutError where nobody answers.
+    """
+    request = {TopicPartition(topic, n): OffsetSpec.max_timestamp() for n in partitions}
+
+    def query_cluster(within_s: float) -> int:
+        answers = admin.list_offsets(request, request_timeout=within_s)
+        return max((int(answer.result(within_s).timestamp) for answer in answers.values()), default=-1)
+
+    return until_answered(query_cluster, _ASK_S)
+
+
 def _offsets(
     admin: AdminClient, topic: str, partitions: Iterable[int], spec: OffsetSpec,
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,

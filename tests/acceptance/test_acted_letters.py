@@ -223,7 +223,10 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
     discarded = acted(deployment, "discard", "state:waiting")
     assert discarded["done"] == 6
     refused(deployment, "they are to be discarded already", "act", "retry", "key:5", code=3)
-    undone = deployment.command("actions", "undo", discarded["action"][:6], "--json")
+    shown = deployment.command("actions", "undo", discarded["action"][:6])
+    assert (shown.returncode, "6 letters to undo" in shown.stdout) == (0, True), shown.stderr
+    assert shown.stderr == "nothing was done; --yes does it\n"
+    undone = deployment.command("actions", "undo", discarded["action"][:6], "--yes", "--json")
     assert json.loads(undone.stdout)["done"] == 6, undone.stderr
     after = {row["name"] for row in listed(deployment)}
     assert after == due

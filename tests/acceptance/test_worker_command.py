@@ -72,7 +72,6 @@ def test_a_data_directory_in_use_is_refused_with_its_path_and_owner(deployment: 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"RETRY_BOOTSTRAP_SERVRES": "127.0.0.1:9092"}, "RETRY_BOOTSTRAP_SERVRES: no such setting"),
         ({"RETRY_SWEEP_INTERVAL_MS": "soon"}, "RETRY_SWEEP_INTERVAL_MS: 'soon' is not a whole number"),
         ({"RETRY_POLICIES": "/nowhere/policies.yaml"}, "/nowhere/policies.yaml"),
         ({"RETRY_POLICIES": ""}, "RETRY_POLICIES: not set"),

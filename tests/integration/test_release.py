@@ -87,7 +87,8 @@ def test_a_release_that_is_made_twice_is_the_same_bytes(tmp_path: Path) -> None:
     assert [each.returncode for each in made] == [0, 0], made[0].stderr + made[1].stderr
     first = digests(tmp_path / "dist-1")
     assert first == digests(tmp_path / "dist-2")
-    names = {f"dead_letter_retry-{VERSION}-py3-none-any.whl", f"retry-{VERSION}.tgz", f"dead-letter-retry-{VERSION}.cdx.json"}
+    wheels = {f"dead_letter_retry{part}-{VERSION}-py3-none-any.whl" for part in ("", "_testing")}
+    names = wheels | {f"retry-{VERSION}.tgz", f"dead-letter-retry-{VERSION}.cdx.json"}
     assert first.keys() == {*names, "SHA256SUMS"}
     sums = dict(reversed(line.split()) for line in (tmp_path / "dist-1" / "SHA256SUMS").read_text().splitlines())
     assert sums == {name: first[name] for name in names}
@@ -99,7 +100,7 @@ def _holds_the_program(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         assert {each.date_time for each in archive.infolist()} == {(2026, 11, 24, 1, 2, 2)}
-    assert {"retry/jars.lock", "retry/__main__.py", "backoff/__init__.py"} <= names
+    assert {"retry/jars.lock", "retry/__main__.py", "retry/py.typed", "backoff/__init__.py", "backoff/py.typed"} <= names
     assert not [name for name in names if name.startswith(("tests", "release", "docs")) or "stray" in name]
 
 

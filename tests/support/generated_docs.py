@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 
 from retry import errors, format_versions, settings
+from retry.cli.output import format_json
 from retry.dead_letters.failure import FIELDS
 from retry.dead_letters.frameworks.detection import DIALECTS
+from retry.policies.json_schema import build_schema
 from retry.process import acls, logs
 from retry.settings import Settings
 from retry.telemetry import call_records, offset_records, outcomes, prometheus, worker_records
@@ -120,7 +122,7 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
-    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),
+    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate", "doctor", "context", "completion"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
     "logs": lambda: _table_of(logs),
@@ -156,6 +158,15 @@ def pages() -> dict[Path, str]:
     return {path: text for path, text in texts.items() if parts_of(text)}
 
 
+SCHEMA = DOCS / "reference" / "policy-file.schema.json"
+
+
+def policy_file_schema() -> str:
+    """The JSON Schema of policy files, as `retry policies schema` prints it."""
+    return format_json(build_schema(), indented=True) + "\n"
+
+
 if __name__ == "__main__":
+    SCHEMA.write_text(policy_file_schema(), encoding="utf-8")
     for path, text in pages().items():
         path.write_text(renewed(text), encoding="utf-8")

@@ -12,6 +12,7 @@ from retry.console.notifications.events import Event
 from retry.console.notifications.rule_file import SETTING, Target
 from retry.console.notifications.sentences import SINGLE_MAX, Message, write_summary
 from retry.console.notifications.url_file import read_url
+from retry.distribution import describe_extra
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
 from retry.http_client.client import HttpRequest, WebhookClient
 from retry.http_client.client_certificates import ClientCertificates
@@ -22,7 +23,6 @@ from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
 _TIMEOUT_S = 15.0
-_EXTRA = "names a target of Apprise, which is not installed; pip install 'dead-letter-retry[notifications]'"
 
 
 def public_url(settings: Settings) -> str:
@@ -100,5 +100,6 @@ def _open_door() -> ModuleType:
     try:
         from retry.console.notifications import apprise_door
     except ModuleNotFoundError as missing:
-        raise SettingsInvalid(SETTING, f"{_EXTRA} ({missing})") from None
+        extra = f"names a target of Apprise, which is not installed ({missing}); {describe_extra('notifications')}"
+        raise SettingsInvalid(SETTING, extra) from None
     return apprise_door

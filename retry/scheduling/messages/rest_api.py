@@ -38,6 +38,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from retry.distribution import NAME
 from retry.errors import RetryError
 from retry.http_server import HttpServer
 from retry.http_server.certificate import Certificate, certificate_of
@@ -87,7 +88,7 @@ def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
     return {
         "hostname": socket.gethostname(), "address": _addresses(), "server_address": str(settings.server),
         "kafka": {"bootstrap_servers": servers, "topics": list(settings.topics), "history_topic": settings.history},
-        "version": version("dead-letter-retry"),
+        "version": version(NAME),
     }  # fmt: skip
 
 

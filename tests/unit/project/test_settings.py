@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retry.errors import SettingsInvalid
-from retry.settings import Settings, from_environment
+from retry.settings import Settings, from_environment, list_unknown_variables
 
 SECRET = "hunter2-canary"
 
@@ -79,7 +79,6 @@ def test_variables_of_others_are_not_looked_at() -> None:
         ("RETRY_HTTP_ADDR", "8080"), ("RETRY_HTTP_ADDR", ":8080"), ("RETRY_HTTP_ADDR", "localhost:"),
         ("RETRY_HTTP_ADDR", "localhost:http"), ("RETRY_HTTP_ADDR", "localhost:65536"),
         ("RETRY_HTTP_ADDR", "localhost:-1"), ("RETRY_HTTP_ADDR", "localhost:٣"),
-        ("RETRY_SHARD", "8"), ("RETRY_KAFKA", "x"), ("RETRY_", "x"), ("RETRY_shards", "8x"), ("RETRY_POLICY", "p.yaml"),
     ],
 )  # fmt: skip
 def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
@@ -101,9 +100,17 @@ def test_values_at_the_limits_are_taken(variable: str, low: int, high: int) -> N
         assert getattr(from_environment({f"RETRY_{variable}": str(value)}), variable.lower()) == value
 
 
-def test_an_unknown_setting_is_told_which_ones_there_are() -> None:
-    with pytest.raises(SettingsInvalid, match=r"RETRY_BOOTSTRAP_SERVERS.*RETRY_SHARDS.*RETRY_KAFKA_\*"):
-        from_environment({"RETRY_SHARD_COUNT": "8"})
+def test_a_variable_that_is_none_of_ours_is_passed_over_and_told_with_the_one_that_may_be_meant() -> None:
+    foreign = {"RETRY_SHARD": "8x", "RETRY_PORT_8080_TCP_ADDR": "::1", "RETRY_KAFKA": "x", "RETRY_": "x", "RETRY_shards": "8x"}
+    known = {"RETRY_SHARDS": "3", "RETRY_KAFKA_X_Y": "1", "RETRY_REGISTRY_URL": "http://r", "RETRY_CONFIG": "f"}
+    assert from_environment(foreign | known) == from_environment(known)
+    assert list_unknown_variables(foreign | known) == [
+        "RETRY_ is passed over: no such setting",
+        "RETRY_KAFKA is passed over: no such setting",
+        "RETRY_PORT_8080_TCP_ADDR is passed over: no such setting",
+        "RETRY_SHARD is passed over: no such setting, did you mean RETRY_SHARDS?",
+        "RETRY_shards is passed over: no such setting",
+    ]
 
 
 @pytest.mark.parametrize(

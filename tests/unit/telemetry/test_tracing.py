@@ -162,5 +162,5 @@ def test_two_workers_make_the_same_ids(spans: InMemorySpanExporter) -> None:
 def test_without_the_extra_an_operator_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "retry.telemetry.tracing", None)
     assert open_traces(Settings()) is None
-    with pytest.raises(SettingsInvalid, match=r"RETRY_TRACES.*dead-letter-retry\[otel\]"):
+    with pytest.raises(SettingsInvalid, match=r"RETRY_TRACES.*pip install 'dead_letter_retry-.*\.whl\[otel\]'"):
         open_traces(Settings(traces=1))
