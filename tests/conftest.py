@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from retry.kafka.local_broker import LocalBroker
-from retry.process.logs import LOGGING
+from retry.process.logs import build_logging
 from retry.telemetry.unreadable_records import UNREADABLE
 from tests.support.cluster import Cluster
 from tests.support.deployment import Deployment
@@ -58,7 +58,7 @@ def _nothing_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _logs_are_set_up_anew() -> Iterator[None]:
     """A command sets up the logs of its process; what the next test reads of the logs must not depend on it."""
-    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in LOGGING["loggers"])]
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in build_logging("text", "info")["loggers"])]
     before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
     yield
     for logger, level, handlers in before:
