@@ -60,8 +60,7 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
 def curve(mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms) -> Constant | Linear | Exponential | Steps:
     """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
 
-    `max_delay_ms` stands in where the mapping has no `max_delay`. Raises PolicyInvalid where the kind is unknown, or a key of it
-    is missing, unknown, or cannot be used.
+    `max_delay_ms` stands in where it has no `max_delay`. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -60,7 +60,6 @@ class Policy:
         """Say when retry number `attempt` is due, or why it is not made. Called for every letter, so it stays small.
 
         Arguments:
-          attempt: number of the retry in question, from 1.
           first_failed_at_ms: when the first of all attempts failed; the age counts from here.
           failed_at_ms: when the last attempt failed; the delay counts from here.
           now_ms: bounds the due time from above, so that a wrong clock elsewhere cannot postpone a letter for years.

@@ -100,7 +100,6 @@ class Acting(Mover):
         return MovedBatch(Effect.MOVED if acted else Effect.NONE, acted)
 
     def _find_refused(self, context: MoveContext, work: SliceWork) -> bool:
-        """Whether some letters of a slice that was undone are to blame, since they cannot be kept as they were."""
         kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
         found = slice_work.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
         # What is merely too old is kept with another time, now that this is known.
@@ -138,7 +137,6 @@ class Acting(Mover):
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
 
     def _list_known(self) -> list[ActionState]:
-        """All actions; read anew only when something was told of one, since ended ones are known for a month."""
         if (controls := self._table.controls) is not self._controls:
             self._controls, self._states = controls, action_state.read_states(controls)
         return self._states
@@ -153,11 +151,9 @@ class Acting(Mover):
         return self._named.build_policy_hold(state, context.redecider.digest, context.now_ms)
 
     def describe_waiting(self, digest: str) -> str:
-        """Describe what actions wait for, for the health report; empty where none waits."""
         return self._named.describe_waiting(self._states, digest)
 
     def _is_complete(self, state: ActionState) -> bool:
-        """Whether all its slices are here, or done; looked at once, as they come before their head."""
         if state.id not in self._counted:
             found, at, wanted = 0, b"", state.count_left(self._changelog.partition)
             while found < wanted and (page := self._table.list_slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
@@ -206,7 +202,6 @@ class Acting(Mover):
         return state, key, action_records.decode_slice(value)
 
     def _drop_rest(self, state: ActionState) -> SliceWork:
-        """The rest of an action that was cancelled, with the last of it whatever is missing."""
         slices = self._table.list_slices(action_records.slices_of(state.id), _SLICES_MAX)
         results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
         ended = len(slices) if len(slices) == _SLICES_MAX else state.count_left(self._changelog.partition)
@@ -259,7 +254,6 @@ def _make_hold(state: ActionState, order: Order) -> SliceWork:
 
 
 def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
-    """Nulls for all controls of an action."""
     head = action_records.head_key(action)
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 

@@ -56,11 +56,7 @@ def hash_envelope(envelope: bytes) -> bytes:
 
 
 class EntryActions:
-    """Applies actions to entries.
-
-    Args:
-      taken: keys that others have; whoever only looks knows of none.
-    """
+    """Applies actions to entries; `taken` are keys that others have, of which whoever only looks knows none."""
 
     def __init__(self, redecider: Redecider, discarded: str, taken: Taken = untaken) -> None:
         self.redecider, self.discarded, self._taken = redecider, discarded, taken
@@ -70,10 +66,7 @@ class EntryActions:
         return self.redecider.entry_builder.codec
 
     def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
-        """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
-
-        Raises:
-          EntryUnreadable: not an entry that this version can read.
+        """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done. Raises EntryUnreadable.
         """
         if (refused := find_key_refusal(member.key)) is not None:
             return refused

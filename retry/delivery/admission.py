@@ -40,7 +40,6 @@ class Admission:
       look: asks the cluster the same after something went wrong.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
       through: the entry sources; what came in by one goes where that one lets it.
-      record_limits: which records their topics do not take; without it, all are tried.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class Admission:
         self.breakers.unsent(lane.destination)
 
     def list_blocked(self, now_ms: int) -> dict[Lane, str]:
-        """Why lanes wait that have something due and may send none of it."""
         return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
     def reasons(self, now_ms: int) -> Counter[Reason]:
@@ -133,7 +131,6 @@ class Admission:
             self.breakers.note_delivered(destination)
 
     def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """List the destinations whose circuit breaker is open, in the order of their names."""
         states = self.breakers.describe_targets(now_ms)
         return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 

@@ -89,7 +89,6 @@ class Cancelling(Mover):
         return MovedBatch(entries=len(moves), has_ended=ended)
 
     def _take_nulls(self, context: MoveContext) -> bool:
-        """Take the nulls that wait, for which one look at all entries does."""
         self._nulls = self._table.find_due(DUE_MS_MAX, context.rows_max, context.bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
@@ -128,7 +127,6 @@ class Cancelling(Mover):
         return moves, seen, None
 
     def _cancel_entry(self, context: MoveContext, key: bytes, envelope: bytes, taken: Taken) -> Redecision | None:
-        """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
@@ -152,11 +150,7 @@ class Cancelling(Mover):
 
 
 def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | None:
-    """The record key of an entry; None where it has none, or no version of this service wrote it.
-
-    Raises:
-      SealUnopened: it cannot be opened here.
-    """
+    """The record key of an entry; None without one, or where no version of this service wrote it. Raises SealUnopened."""
     try:
         return redecider.entry_builder.codec.decode(key, envelope).key
     except EntryForeign:
@@ -164,7 +158,6 @@ def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | No
 
 
 def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
-    """The key under which a null that was followed goes where its envelope says; what is no entry is held."""
     try:
         entry = envelopes.routing(envelope)
     except EntryForeign:

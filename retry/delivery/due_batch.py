@@ -44,14 +44,12 @@ class RefusedEntries:
         return len(self._known)
 
     def note_refusal(self, key: bytes, destination: str, why: str, now_ms: int) -> None:
-        """Remember that an entry was refused; the first time counts."""
         with self._lock:
             if len(self._known) < _ENTRIES_MAX:
                 letter = entry_keys.source(key).letter
                 self._known.setdefault(entry_keys.identity(key), RefusedEntry(letter, destination, why, now_ms))
 
     def drop_entry(self, key: bytes) -> None:
-        """Forget an entry that was taken, or was parked."""
         with self._lock:
             self._known.pop(entry_keys.identity(key), None)
 
@@ -116,8 +114,7 @@ def select_due_batch(
 ) -> list[DueRow]:  # fmt: skip
     """Select the next batch: what admission lets through of every lane, the teams in turn; of blocks all entries, or none.
 
-    Each team that has something due gets its part of entries and bytes, and one entry at least, or one block. HTTP calls, which
-    a transaction cannot deliver, are left out.
+    Each team that has something due gets its part of entries and bytes, and one entry or block at least. HTTP calls are left out.
 
     Args:
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.

@@ -45,12 +45,9 @@ _NAMED_MAX = 5
 
 
 class Held:
-    """Entries that are held, counted.
+    """Entries that are held, counted by the id of the key that they are sealed under, and by the reason, in a sentence.
 
-    Attributes:
-      by_key: by the id of the key that they are sealed under.
-      why: by the reason, in a sentence.
-      refused: those that are held since their topic refuses them, by their keys.
+    The `refused` ones are held since their topic refuses them.
     """
 
     def __init__(self) -> None:
@@ -61,7 +58,6 @@ class Held:
         return self.by_key.total() + len(self.refused)
 
     def count_entry(self, error: SealUnopened) -> None:
-        """Count one more entry that cannot be opened."""
         self.by_key[error.key_id] += 1
         self.why[str(error)] += 1
 
@@ -82,11 +78,7 @@ class Holding(Mover):
         self._generation, self._look_at_ms = -1, 0
 
     def quarantine_entries(self, rows: Sequence[DueRow], context: MoveContext) -> int:
-        """Move those of some entries that cannot be opened out of the way of others; how many those were.
-
-        Raises:
-          TransactionFailed: nothing is known to be moved.
-        """
+        """Move those of some entries that cannot be opened out of the way, and return how many; raises TransactionFailed."""
         if not self.is_settled(context.end):
             return 0
         found = Held()
@@ -99,11 +91,7 @@ class Holding(Mover):
     def park_refused(self, rows: Sequence[DueRow], context: MoveContext) -> bool:
         """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
 
-        Gives False, and nothing is done, while not all is folded that was moved before.
-
-        Raises:
-          EntryUnreadable: this version cannot read one of them.
-          TransactionFailed: nothing is known to be moved.
+        Gives False, and does nothing, while not all is folded that was moved before. Raises EntryUnreadable, TransactionFailed.
         """
         if not self.is_settled(context.end):
             return False
@@ -167,7 +155,6 @@ class Holding(Mover):
         return MovedBatch(Effect.HELD, len(free)) if free else MovedBatch()
 
     def _read_next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
-        """The next entries that are held, and where to go on; empty at the end."""
         rows: list[DueRow] = []
         for lane in HELD.values():
             at = max(self._cursor, lane)
@@ -195,7 +182,6 @@ class Holding(Mover):
 
 
 def _select_unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
-    """Select the rows that cannot be opened, and count them in `held`."""
     unopened = []
     for row in rows:
         try:
@@ -216,7 +202,6 @@ def _count_foreign(changelog: ChangelogPartition, rows: Sequence[DueRow]) -> Non
 
 
 def _make_released_key(key: bytes, envelope: bytes) -> bytes:
-    """The key of an entry in the lane that its envelope tells."""
     of, topic = envelopes.routing(envelope), entry_keys.source(key).topic
     if key[0] == NAMED:
         # A little later: of one version that counts which is due last, and the one that is held must not count without the other.

@@ -54,11 +54,7 @@ class TakenKeys:
 def commit(
     context: MoveContext, changelog: ChangelogPartition, table: Table, moves: Sequence[Redecision], ended: Sequence[ChangelogRow]
 ) -> None:
-    """Move entries, and write what ends with that, in one transaction.
-
-    Raises:
-      TransactionFailed: nothing is known to be moved.
-    """
+    """Move entries, and write what ends with that, in one transaction; raises TransactionFailed."""
     writer, lineages = context.writer, context.redecider.lineages
     leave = [each for each in moves if not _stays(each, changelog)]
     changes = [*list_replacements(table, moves, [each for each in moves if _stays(each, changelog)]), *ended]
@@ -118,11 +114,7 @@ def list_nulls(table: Table, keys: Sequence[bytes]) -> list[ChangelogRow]:
 
 
 def explode_blocks(writer: SweepWriter, table: Table, changelog: ChangelogPartition, rows: Sequence[DueRow]) -> None:
-    """Give each entry of some blocks a record of its own, in one transaction.
-
-    Raises:
-      TransactionFailed: nothing is known to be changed.
-    """
+    """Give each entry of some blocks a record of its own, in one transaction; raises TransactionFailed."""
     writer.begin()
     writer.write(*changelog, [{"key": key, "value": value} for key, value in blocks.split_blocks(rows, ())])
     writer.commit()

@@ -32,12 +32,7 @@ def find_no_records(_parking: Mapping[str, str], places: Sequence[bytes]) -> Map
 
 
 class ConsumerProgress(NamedTuple):
-    """The progress of consumers through letters that were sent, as far as it is known.
-
-    Attributes:
-      reached: whether the consumer groups that are named have committed beyond all of them.
-      silent: topics for which no group is named, or of which that cannot be known.
-    """
+    """Whether named consumer groups have `reached` the end of letters that were sent, and topics of which nobody knows."""
 
     reached: bool
     silent: list[str]
@@ -57,11 +52,9 @@ class Reachable(LaneAdmission, Protocol):
     """Says which topics can be written to; see `retry.delivery.admission`."""
 
     def find_closed(self, destinations: set[str]) -> dict[str, str]:
-        """Return the destinations that cannot be written to, each with the reason, as far as it is known."""
         ...
 
     def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """List the destinations whose circuit breaker is open."""
         ...
 
 
@@ -69,12 +62,8 @@ class MoveContext(NamedTuple):
     """Everything that movers of a shard are given for one batch.
 
     Attributes:
-      redecider: has the policy file of now.
       rows_max, bytes_max: no more entries are looked at, or taken, once so many, or so many bytes of them, are reached.
-      end: tells where the changelog partition ends now.
       discarded, audit, outcomes: topics: of letters that operators discard, of who did what, and of what was decided of letters.
-      ask_parked: reads letters that rest.
-      ask_passed: asks what consumers have read.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
     """
 
@@ -133,9 +122,7 @@ class Mover(ABC):
     def move_batch(self, context: MoveContext) -> MovedBatch:
         """Move one batch of what is to be moved, if anything is, and log what is worth that.
 
-        Raises:
-          TableUnreadable, EntryUnreadable: as for a sweep; nothing was moved.
-          TransactionFailed: nothing is known to be moved; merely aborted, it is tried again.
+        Raises TableUnreadable, EntryUnreadable as a sweep does; TransactionFailed, merely aborted, is tried again.
         """
 
     def await_fold(self) -> None:

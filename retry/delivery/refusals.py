@@ -1,8 +1,7 @@
 """Who is to blame for an aborted transaction: targets that refuse whatever they are given, and single entries.
 
-A record can be too large or too old for its topic, or refused for what it is, while the topic takes others; any other refusal
-counts for its whole target. Where the topic of what goes beside a delivery refuses, it counts for every entry that has something
-for it.
+A record can be refused for what it is, while the topic takes others; any other refusal counts for its whole target. Where the
+topic of what goes beside a delivery refuses, it counts for every entry that has something for it.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def diagnose(
 ) -> Refusals:  # fmt: skip
     """Find out which targets and which entries are refused; both empty where nobody is.
 
-    What the cluster says of the targets, and of what their topics take, comes first: it takes milliseconds, a rehearsal seconds.
-    `compressing` opens a producer for what its topic takes only compressed, which is not refused then.
+    What the cluster says comes first: it takes milliseconds, a rehearsal seconds. `compressing` opens a producer for what a topic
+    takes only compressed, which is not refused then.
     """
     if targets := admission.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})

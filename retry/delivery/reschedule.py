@@ -34,16 +34,12 @@ _PAGE = 64
 
 
 class RescheduleStep(NamedTuple):
-    """A request that stands: the key of its record, what it asks for, and the keys of older ones that it stands in for."""
-
     key: bytes
     asked: Reschedule
     superseded: list[bytes]
 
 
 class Rescheduling(Mover):
-    """How far the requests of one shard have been done."""
-
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         super().__init__(changelog, table)
         self.moved = self.seen = 0

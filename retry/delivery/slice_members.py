@@ -33,13 +33,9 @@ from retry.delivery.returned_letter import NOT_OURS, LetterReturns
 def act_on_members(
     members: Iterable[Member], letters: WaitingLetters | RestingLetters, bytes_max: int, refused: Collection[bytes]
 ) -> list[tuple[Member, Result]]:
-    """Act on the first of some members, until so many bytes of letters are reached, and say what became of each.
+    """Act on the first of some members, up to so many bytes of letters, and say what became of each; raises EntryUnreadable.
 
-    Args:
-      refused: members that cannot be kept as they were, since their topic refuses that.
-
-    Raises:
-      EntryUnreadable: a member, or a bitmap, is none.
+    Topics refuse to keep the members in `refused` as they were.
     """
     results: list[tuple[Member, Result]] = []
     for member in members:
@@ -66,7 +62,6 @@ class WaitingLetters:
         self._actions = EntryActions(redecider, discarded, self._taken)
 
     def act_on_member(self, member: Member) -> Result:
-        """Change one letter, or say why nothing is done for it."""
         # A key that is named twice would be put twice: the table has it until all is committed.
         envelope = None if member.key in self._met else self._table.get(member.key)
         self._met.add(member.key)
@@ -83,10 +78,7 @@ class WaitingLetters:
 
 
 class RestingLetters:
-    """Letters that rest, and which of them one transaction returns.
-
-    `found` are their records by their places, `bitmaps` the changelog rows that mark which letters have been returned by now.
-    """
+    """Letters that rest, their records `found` by places, and which of them one transaction returns, by `bitmaps`."""
 
     def __init__(
         self, state: ActionState, table: Table, returns: LetterReturns, found: Mapping[bytes, FoundRecord], now_ms: int
@@ -96,7 +88,6 @@ class RestingLetters:
         self._put: set[tuple[int | None, bytes]] = set()
 
     def act_on_member(self, member: Member) -> Result:
-        """Make an entry of one letter, or say why nothing is done for it."""
         place = returned_offsets.decode_place(member.key)
         if returned_offsets.is_offset_returned(self._read_bitmap(place.block()), place.offset):
             return Refusal(CHANGED if self._state.action.kind == action_records.EDIT else RETURNED)
@@ -146,8 +137,7 @@ def _is_not_ours(found: FoundRecord, returns: LetterReturns) -> bool:
 def list_puts(letters: Sequence[ActedLetter], changelog: str) -> tuple[list[Entry], list[int]]:
     """Records that put entries, into whichever shards these wait in, and the partitions of each.
 
-    They are published and not written: only what is written takes part in the proof that a shard is this worker's, and others
-    may own these. Intake puts entries into all shards, too.
+    They are published: what is written takes part in the proof that a shard is this worker's, and others may own these.
     """
     entries = [Entry(changelog, each.key, each.envelope, [], None, each.entry.team) for each in letters]
     return entries, [cast(int, each.shard) for each in letters]
@@ -160,8 +150,6 @@ _EVERY_MS = 60_000
 
 
 class Orphans:
-    """When they were last looked for in one shard."""
-
     def __init__(self) -> None:
         self._next_ms = 0
 

@@ -22,12 +22,10 @@ from retry.kafka.refused_records import Anchor
 
 
 class SliceWork(NamedTuple):
-    """The rows and the results of one transaction for an action.
+    """The rows and the results of one transaction for an action; `state` is None where rows are only tidied up.
 
     Attributes:
-      state: the action; None where rows are only tidied up.
       rows: changelog rows of slices and controls.
-      results: each letter that is worked on, and what became of it.
       elsewhere: rows of other shards, or of this one, that come behind the entries of returned letters.
     """
 

@@ -89,9 +89,6 @@ class SweepResult(NamedTuple):
       due_at_ms, labels: of each entry that was sent, when it was due, and of retries policy and attempt.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
       errors: why they were refused, and `letters` where the first of them came from.
-      superseded: how many superseded entries got their nulls.
-      named: keys of the delivered entries that have a name.
-      overruled: see `retry.delivery.disregarded_changes`.
     """
 
     sent: list[Entry]
@@ -114,10 +111,8 @@ class ShardBatch(NamedTuple):
     Attributes:
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
-      unopened: due rows, of which some cannot be opened; the batch is empty then.
+      unopened, refused: due rows of which some cannot be opened, or that were refused before; the batch is empty then.
       to_explode: blocks of which not all may go.
-      refused: due rows whose topic has refused them before; the batch is empty then.
-      overruled: of what is superseded, what entries of other partitions count in place of.
     """
 
     table: Table
@@ -169,9 +164,7 @@ def select(
 ) -> ShardBatch | None:  # fmt: skip
     """Step 1, for one shard; None where nothing is to be done there.
 
-    Raises:
-      TableUnreadable: the table must be restored before anything is sent.
-      EntryUnreadable: the shard must not be swept by this version.
+    Raises TableUnreadable: it must be restored first; EntryUnreadable: the shard must not be swept by this version.
     """
     foreign, to_explode = list[bytes](), list[DueRow]()
     rows = select_due_batch(table, admission, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
@@ -215,8 +208,7 @@ def select(
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5, for some shards together: try everything, and after an abort less; return what of each was committed.
 
-    Raises:
-      TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
+    Raises TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
     """
     admission = context.admission
     try:
@@ -265,7 +257,6 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
 
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
-    """Try all rows, without entries that are known to be refused: one that is refused undoes a whole transaction."""
     limits, batch = context.admission.record_limits, shard.batch
     if not limits.has_limits():
         return shard
@@ -300,7 +291,6 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
 
 
 def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
-    """Try the deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
     if not any(shard.batch.deferred for shard in shards):
         return None
     smaller = [shard.reduce_to(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
@@ -342,9 +332,7 @@ def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
 def await_arrival(published: Sequence[Entry], writer: SweepWriter, admission: TopicKnowledge) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
-    Raises:
-      TransactionAborted: a target cannot be written to any more.
-      TransactionSlow: the time of the transaction is nearly over.
+    Raises TransactionAborted: a target cannot be written to any more; TransactionSlow: its time is nearly over.
     """
     deadline = Deadline(_ARRIVE_S)
     while not writer.await_arrival(_LATE_S):

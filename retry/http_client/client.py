@@ -41,11 +41,7 @@ _BYTES_MIN, _BYTES_MAX = 24, 64
 
 
 def secret_of(text: str) -> bytes:
-    """Read the key in a secret as it is handed out: `whsec_` and 24 to 64 bytes in base64.
-
-    Raises:
-      SettingsInvalid: it is none; the message does not repeat it.
-    """
+    """Read the key in a secret, `whsec_` and 24 to 64 bytes in base64; raises SettingsInvalid, which does not repeat it."""
     try:
         key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -62,8 +58,7 @@ def secrets_of(text: str) -> list[bytes]:
 
 
 def sign_body(secrets: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """Sign one attempt with each secret, so that a receiver may know the old one or the new one; without secrets there is no
-    `webhook-signature`."""
+    """Sign one attempt with each secret, the old one and the new one; without secrets there is no `webhook-signature`."""
     headers = {WEBHOOK_ID: webhook_id, "webhook-timestamp": str(timestamp_s)}
     content = f"{webhook_id}.{timestamp_s}.".encode() + body
     signatures = [base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode() for secret in secrets]
@@ -89,8 +84,6 @@ _THROTTLES = frozenset({429, 502, 503, 504})
 
 
 class Verdict(Enum):
-    """The consequence of one call for its entry."""
-
     DELIVERED = "delivered"
     FAILED = "failed"
     GONE = "gone"
@@ -100,11 +93,8 @@ class Answer(NamedTuple):
     """The result of one call, answered or not.
 
     Attributes:
-      status: of the answer; None where none came.
       error: why it counts as failed: a status, or in a word what went wrong before there was one; None where it does not.
-      body: its beginning.
       took_ms: from the lookup of the host to the end of the answer.
-      retry_after_ms: how long the host asks to wait.
     """
 
     status: int | None
@@ -151,13 +141,6 @@ _USER_AGENT = "dead-letter-retry"
 
 
 class HttpRequest(NamedTuple):
-    """One HTTP request that is to be sent.
-
-    Attributes:
-      id: `webhook-id`: the same for all attempts.
-      timeout_s: for the whole call, lookup included.
-    """
-
     id: str
     method: str
     url: str
@@ -168,11 +151,9 @@ class HttpRequest(NamedTuple):
 
 
 class WebhookClient:
-    """Makes calls; belongs to one event loop.
+    """Makes calls; belongs to one event loop. Before each it asks for the `secrets` to sign with.
 
-    Args:
-      secrets: asked before each call for the keys to sign with, the newest first.
-      trust: certificate authorities; those of the machine where it is left out.
+    It trusts certificate authorities of the machine where `trust` is left out.
     """
 
     def __init__(self, guard: SsrfGuard, secrets: Callable[[], Sequence[bytes]], trust: ssl.SSLContext | None = None) -> None:

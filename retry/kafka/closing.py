@@ -22,10 +22,7 @@ _CLOSE_S, _LOOK_S = 20.0, 0.5
 
 
 def close_consumer(consumer: Consumer, is_telling: Callable[[], bool] = lambda: False) -> bool:
-    """Close it, or leave it behind after twenty seconds; whether it was closed. Its callbacks are called in another thread.
-
-    While `is_telling` says that one of its callbacks is at work, that may take as long as it needs.
-    """
+    """Close it, or leave it behind after twenty seconds, or once its callback `is_telling` no more; whether it was closed."""
     failures: list[Exception] = []
 
     def close() -> None:
@@ -61,10 +58,8 @@ _STEP_S, _EMPTY_S = 0.15, 1.0
 
 
 def flush(producer: Producer, within_s: float) -> int:
-    """Wait until all has arrived or was refused, or the time is over; return how many records are still queued.
-
-    Raises KafkaException where the producer has failed for good; it was fenced, say.
-    """
+    """Wait until all has arrived or was refused, or the time is over; return how many are queued. Raises KafkaException if
+    fenced."""
     deadline = Deadline(within_s)
     while (queued := producer.flush(min(_STEP_S, deadline.remaining_s()))) and not deadline.has_passed():
         pass

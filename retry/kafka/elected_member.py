@@ -19,11 +19,7 @@ _PARTITION = 0
 
 
 class ElectedMember:
-    """A member of a group that shares one topic; joins when it is asked first. For one thread.
-
-    Attributes:
-      since_ms: since when it holds the partition, by this machine's clock; None while it does not.
-    """
+    """A member of a group that shares one topic; joins when it is asked first. For one thread."""
 
     def __init__(self, settings: Settings, group: str, topic: str) -> None:
         config = client_config.consumer_config(settings, group, "")
@@ -45,7 +41,6 @@ class ElectedMember:
         return self.since_ms is not None
 
     def close(self) -> None:
-        """Leave the group, so that another holds the partition at once."""
         if self._consumer is not None:
             close_consumer(self._consumer)
         self._consumer, self._loop, self.since_ms = None, None, None

@@ -48,11 +48,11 @@ def _decides(error: KafkaError) -> bool:
 class KafkaGroupMember:
     """A consumer and the partitions that it owns. All methods but `metadata` and `ask_recreated` belong to one thread.
 
-    Only that thread touches the consumer, until it is closed: any other would wait until it is neither reading nor being told
-    of partitions (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
+    Any other would wait until the consumer is neither reading nor being told of partitions (confluent-kafka 2.16), and whoever is
+    told of those waits for what the other is about to commit.
 
-    `gained` and `leaving` are those of `retry.kafka.interface.Log.join_group`. `ended` has where the end of a partition was seen
-    last, behind everything that was read of it. `refused` tells what was read and shows no headers though it has some.
+    For `gained` and `leaving` see `Log.join_group`. `ended` has where the end of a partition was seen last. `refused` tells what
+    was read and shows no headers though it has some.
     """
 
     def __init__(
@@ -86,10 +86,7 @@ class KafkaGroupMember:
             self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, only of partitions that are owned.
-
-        Raises InstanceNameInUse where another process keeps taking this member's place.
-        """
+        """The next records, only of partitions that are owned; raises InstanceNameInUse where another process takes its place."""
         self._orphans.check_owners()
         if self._subscription.refresh_topics():
             self._subscribe()
@@ -145,10 +142,9 @@ class KafkaGroupMember:
     def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:
         """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.
 
-        It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer
-        for a partition, nothing is read of it until it is asked again.
-
-        Raises KafkaException or TimeoutError where nobody answers; ask again.
+        It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer for
+        a partition, nothing is read of it until it is asked again. Raises KafkaException or TimeoutError where nobody answers;
+        ask again.
         """
         wanted = self.owned.intersection(partitions)
         # Before their offsets are asked for: what was committed for a topic that is gone by then, is gone with it. Of topics that
@@ -165,19 +161,16 @@ class KafkaGroupMember:
             self._consumer.resume([place])
 
     def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
-        """Set the group's offsets to where reading begins, for those who look at them.
-
-        Raises KafkaException where nobody answers, or this member is none any more.
-        """
+        """Set the group's offsets to where reading begins, for those who look at them; raises KafkaException."""
         places = [_topic_partition(partition, start, self._ids.get(partition[0], "")) for partition, start in starts.items()]
         self._consumer.commit(offsets=places, asynchronous=False)
 
     def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
         """Ask which of some topics, or of all that are read, were deleted and made again since reading of them began.
 
-        A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
-        What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread. What is returned waits for the answer, and raises KafkaException or TimeoutError where none comes.
+        A client goes on in such a topic at the offset where it was. What was read before this is asked, and is not among the
+        answer, is of the topic that its offsets are committed for. Safe in any thread. What is returned waits; it raises
+        KafkaException or TimeoutError.
         """
         ids_before = self._ids
         ids_now = self._identities.request_ids(topics or ids_before)

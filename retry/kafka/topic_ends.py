@@ -28,11 +28,8 @@ SpanReader = Callable[[list[Span]], Iterable[list[Message]]]
 def cut_to_newest(read: SpanReader, records_max: Mapping[Span, int], deadline: Deadline | None = None) -> list[Span]:
     """Cut spans so that each has no more than so many committed records, the newest that it has; there is one for each partition.
 
-    A span of no more offsets than that stays as it is. Of any other one the newest offsets are read, then twice as many before
-    them, and so on until enough records are found. Memory grows with the number of records that are wanted, not with their bytes.
-
-    Where the deadline passes, spans are cut where the search has come to: they may have fewer records than there are. Raises
-    TopicsInvalid where `read`, which gives the records of each partition in their order, does.
+    Of a span with more offsets the newest are read, then twice as many before them, and so on until enough records are found.
+    Where the deadline passes, spans may have fewer records than there are. Raises TopicsInvalid where `read` does.
     """
     searches = [_Search(span, wanted) for span, wanted in records_max.items()]
     while (open_searches := [each for each in searches if not each.is_done()]) and not (deadline and deadline.has_passed()):
@@ -50,7 +47,6 @@ class _Search:
 
     Attributes:
       start: where what was searched begins; in the end, where the span is to begin.
-      offsets: the newest records of the window, as many as are still wanted.
     """
 
     def __init__(self, span: Span, wanted: int) -> None:
@@ -70,7 +66,6 @@ class _Search:
         return self.span._replace(start=self.start, stop=stop)
 
     def end_window(self) -> None:
-        """Count what was found; where that is enough, the span begins with the first of it."""
         self._wanted -= len(self.offsets)
         if not self._wanted:
             self.start = self.offsets[0]
@@ -91,8 +86,8 @@ class TopicEnds:
     def __call__(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
         """Return the offset that a group must commit in each partition to pass its end; without topics where an end is unknown.
 
-        Records are taken to be written in transactions, as retries are. Behind each lies the mark that ends its transaction,
-        which is no record: a group commits what lies before it. While a transaction is open its mark is to come.
+        Records are taken to be written in transactions, as retries are: behind each lies, or is to come, the mark that ends its
+        transaction, which is no record.
         """
         if self._asking.is_due() or not self._partitions.keys() >= set(topics):
             self._ask_partitions(topics)
@@ -128,12 +123,7 @@ _SAY_EVERY_S = 10.0
 
 
 class StartupBacklog:
-    """Holds back every shard until the group has taken in what was there, and the shard has folded it.
-
-    Args:
-      reads: whether a topic is one of those that are taken in.
-      member: the configuration of a consumer in the group that takes in.
-    """
+    """Holds back every shard until the group of `member` has taken in what was there, and the shard has folded it."""
 
     def __init__(self, admin: AdminClient, reads: Callable[[str], bool], member: Config, changelog: str) -> None:
         self._admin, self._reads, self._changelog = admin, reads, changelog
@@ -182,7 +172,6 @@ class StartupBacklog:
             log.info(self.message())
 
     def _there(self) -> dict[tuple[str, int], int]:
-        """Return the last stable offset of each partition where it is not 0."""
         partitions = offset_ranges.partitions_of(self._admin, self._reads, _ASK_S)
         ends = offset_ranges.find_stable_offsets(self._admin, partitions) if partitions else {}
         if len(ends) < len(partitions):

@@ -39,8 +39,7 @@ _BYTES_MAX = 1 << 20
 
 
 def load(path: Path | str, own: Own = NOBODYS) -> Registry:
-    """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid where it cannot be read, or
-    `parse` refuses it."""
+    """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_BYTES_MAX + 1)
@@ -55,9 +54,7 @@ def load(path: Path | str, own: Own = NOBODYS) -> Registry:
 
 
 def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registry:
-    """Parse the text of a policy file; `name` is what messages call the file, `digest` see `Registry`, `own` see `load`.
-
-    Raises PolicyFileInvalid where the text is not a policy file, or says what must not be done.
+    """Parse the text of a policy file, which messages call `name`; raises PolicyFileInvalid where it says what must not be done.
     """
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
@@ -106,8 +103,7 @@ AliasNames = dict[str, tuple[str, ...]]
 
 
 def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
-    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid where
-    a field is unknown, or its value is neither a header name nor a list of them."""
+    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid."""
     aliases = dict(outer)
     for field, value in ({} if isinstance(written, UnsetType) else written).items():
         at = f"{path}.aliases.{field}"
@@ -190,11 +186,7 @@ def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
 
 
 class _Choice(NamedTuple):
-    """A key of the policy file whose value is one of two words, of which `chosen` is told as true.
-
-    Attributes:
-      reason: says what to write in the place of anything else.
-    """
+    """A key of the policy file whose value is one of two words, of which `chosen` is told as true; `reason` says which words."""
 
     key: str
     chosen: str

@@ -65,7 +65,6 @@ class CertificateWatch:
 
     Args:
       would_start: sees whether a process that starts now gets on. Raises what says why not.
-      renew: ends this process and begins it anew.
 
     Attributes:
       files: what is watched; none where no client reads any.
@@ -187,6 +186,5 @@ def renew_on_change(settings: Settings, would_start: Callable[[AdminClient], obj
 
 
 def register_gauges(watch: CertificateWatch, registry: CollectorRegistry) -> None:
-    """Tell Prometheus when the certificate in use is valid."""
     prometheus.gauge(registry, "retry_client_certificate_begins_seconds", lambda: watch.shown.begins_s)
     prometheus.gauge(registry, "retry_client_certificate_ends_seconds", lambda: watch.shown.ends_s)

@@ -17,14 +17,9 @@ _OLDER = (
 
 
 def codec(settings: Settings, admin: AdminClient, instance: str = "") -> envelope_codec.EnvelopeCodec:
-    """Make the codec of envelopes, sealed where the settings name keys.
+    """Make the codec of envelopes, sealed where the settings name keys; for a worker, `instance` is its name of before, maybe.
 
-    Args:
-      instance: name of the worker that asks, which may be known from before it was upgraded; "" for who is no worker.
-
-    Raises:
-      SettingsInvalid: the file of keys cannot be used, or a worker is of an earlier version.
-      RightMissing: this user may not know which workers there are.
+    Raises SettingsInvalid: the file cannot be used, or a worker is of an earlier version; RightMissing: nobody may know.
     """
     codec = envelope_codec.make_codec(settings)
     if codec is envelope_codec.PLAIN:

@@ -65,12 +65,7 @@ _HELD: list[object] = []
 
 
 def claim_directory(data_dir: Path) -> None:
-    """Lock the data directory for this process.
-
-    Raises:
-      DataDirInUse: another process has it.
-      DataDirUnusable: it cannot be made, or not be written to.
-    """
+    """Lock the data directory for this process; raises DataDirInUse, or DataDirUnusable where it cannot be written to."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (data_dir / "lock").open("a+")

@@ -19,14 +19,8 @@ _SEARCH_S, _READ_S = 3.0, 7.0
 def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
     """Read committed records with their headers, as far as can be read within ten seconds; none where there is no such topic.
 
-    A record whose headers the client cannot tell is passed over: a name that is no UTF-8 is none that this service writes.
-
-    Args:
-      partition_max: how many of one partition, by how many partitions there are.
-
-    Raises:
-      TopicsInvalid: the topic cannot be read.
-      BrokersUnreachable: nobody answered.
+    A record whose headers the client cannot tell is passed over. `partition_max` says how many of one partition, by how many
+    there are. Raises TopicsInvalid, BrokersUnreachable.
     """
     # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
     admin, reader = client_config.admin(settings), client_config.reader_config(settings)

@@ -33,8 +33,6 @@ class Context(NamedTuple):
     """The settings, policies, clients and topics that all parts of a worker share.
 
     Attributes:
-      instance: the worker's stable name.
-      own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
       versions: of records whose entries have names.
     """
@@ -66,7 +64,6 @@ class Context(NamedTuple):
 
     @property
     def changelog(self) -> Described:
-        """The topic in which entries wait."""
         return self.own[self.names.changelog]
 
     @property
@@ -116,11 +113,7 @@ def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
 
 
 def refuse_emptied_policies(context: Context) -> None:
-    """See that a policy file without teams is not one that was truncated, or mounted empty.
-
-    Raises:
-      PolicyFileInvalid: the service's own record says that letters were taken in before.
-    """
+    """See that a policy file without teams is no truncated one; raises PolicyFileInvalid where letters were taken in before."""
     settings = context.settings
     if settings.policies is None or not is_empty(context.policies.registry):
         return

@@ -58,7 +58,6 @@ class Engine:
 
     Attributes:
       much_is_due: whether the last sweep delivered a full batch, so that another one had better be gathered meanwhile.
-      gathering: prepared batches that are written together.
       sent_few: whether it delivered less, and all that was due then, so that the next one had better wait for more.
     """
 
@@ -123,9 +122,7 @@ class Engine:
                 self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
 
     def apply_portions(self, portions: FoldWork) -> None:
-        """Table: committed changelog records into the tables of their shards.
-
-        What ends it ends the worker, and nothing is folded any more until then: it would follow a gap, and no table would tell.
+        """Table: committed changelog records into the tables of their shards; what ends it ends the worker, lest a gap is folded.
         """
         if self._cut_short:
             return
@@ -138,7 +135,6 @@ class Engine:
         return self._shards.list_open_shards()
 
     def list_standbys(self) -> list[Shard]:
-        """List the shards that others own and this worker keeps a table of."""
         return self._shards.standing_by()
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:

@@ -33,7 +33,6 @@ class Candidate(NamedTuple):
     Attributes:
       id: the same each time that the same thing is found.
       at_ms: when it began; None of what is told whenever it began.
-      subject: what it is about: the id of a group, an action, or letters.
       changed_ms: what a rule says of it may be otherwise only where this is.
     """
 
@@ -45,8 +44,6 @@ class Candidate(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One thing to tell: a title, a sentence, the path of its page in the console, and the same for programs."""
-
     kind: str
     id: str
     title: str

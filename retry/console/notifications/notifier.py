@@ -57,15 +57,7 @@ class Failing:
 
 
 class Notifier:
-    """Looks every five seconds in a thread of its own, and sends in a few others.
-
-    Args:
-      rules: gives the newest rules.
-      member: says whether this console is the one that tells.
-
-    Attributes:
-      sent, failed: messages, by target, since this process began.
-    """
+    """Looks every five seconds in a thread of its own, and sends in a few others, where `member` says that this console tells."""
 
     def __init__(
         self, replica: Replica, rules: Callable[[], RuleFile], senders: Senders, member: ElectedMember,
@@ -97,7 +89,6 @@ class Notifier:
         self._member.close()
 
     def count_sent(self) -> dict[tuple[str, str], float]:
-        """Count messages by target and result."""
         with self._lock:
             results = (("sent", self.sent), ("failed", self.failed))
             return {(target, result): float(n) for result, counts in results for target, n in counts.items()}
@@ -140,7 +131,6 @@ class Notifier:
         self._forget_old(told, standing, now_ms)
 
     def wait_for_sends(self) -> None:
-        """Wait until all messages that are under way have arrived or failed."""
         for sending in list(self._busy.values()):
             sending.result()
 
@@ -181,7 +171,6 @@ class Notifier:
         self, rule: Rule, beginning: Telling, candidates: list[Candidate], told: Mapping[ToldEvent, Told],
         chosen: dict[str, Event],
     ) -> None:  # fmt: skip
-        """Add to `chosen` what a rule tells, up to so many that the next look goes on with the rest."""
         now_ms = self._clock_ms()
         known = frozenset(beginning.known)
         for each in candidates:
@@ -258,11 +247,7 @@ class Notifier:
 
 
 def open_notifier(settings: Settings, replica: Replica) -> Notifier | None:
-    """Put a notifier together for the file of the settings; None where no file is set.
-
-    Raises:
-      SettingsInvalid: the file cannot be used, that of a target neither, or Apprise is not installed and a target needs it.
-    """
+    """Put a notifier together; None where no file is set. Raises SettingsInvalid: a file is of no use, or Apprise is missing."""
     rules = rule_file.load(settings)
     if rules is None:
         return None

@@ -78,11 +78,10 @@ class Target(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The events that one target is told of.
+    """The events that one target is told of, of `teams` or, where None, of every team.
 
     Attributes:
       id: the same as long as the rule chooses the same events; quiet hours and the least number may change.
-      teams: whose events; None where those of every team.
       quiet_hours: when nothing is told; what still matters then is told afterwards.
     """
 
@@ -99,8 +98,6 @@ class Rule(NamedTuple):
 
 
 class RuleFile(NamedTuple):
-    """The targets and rules of a whole file."""
-
     targets: Mapping[str, Target]
     rules: tuple[Rule, ...]
 
@@ -167,11 +164,7 @@ def _hash(*parts: object) -> str:
 
 
 def load(settings: Settings) -> ReloadedFile[RuleFile] | None:
-    """Load the file of the setting, which is read again when it changes; None where none is set.
-
-    Raises:
-      SettingsInvalid: it cannot be read or used.
-    """
+    """Load the file of the setting, which is read again when it changes; None where none is set. Raises SettingsInvalid."""
     if settings.console_notifications is None:
         return None
     name = str(settings.console_notifications)

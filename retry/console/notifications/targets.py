@@ -34,8 +34,6 @@ def build_test_event() -> Event:
 
 
 class Delivery(NamedTuple):
-    """One message, and the events that it tells of."""
-
     events: Sequence[Event]
     message: Message
 

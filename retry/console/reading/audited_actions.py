@@ -26,10 +26,7 @@ class AuditedAction:
     """An action, or something that somebody did in the console.
 
     Attributes:
-      what: all of it together: who asked for it and why, how many letters it is about, and what became of them; its time is that
-        of the newest part.
-      since_ms: when its first part was written.
-      teams: whose letters they are, as far as that is known.
+      what: all of it together, with the time of the newest part.
       parts: what was written of it, the oldest first, at most 50; `more` is how many there are besides.
     """
 

@@ -27,12 +27,9 @@ SHOWN = (OPEN, *FailureState)
 
 
 class GroupsQuery(NamedTuple):
-    """One question for a page of the list.
+    """One question for a page of the list: groups with letters that the filter means, one of `SHOWN`, behind the cursor `after`.
 
     Attributes:
-      letter_filter: only letters that it means are counted.
-      show: one of `SHOWN`.
-      after: cursor of the page; None is the first.
       counts_beside: whether facets are counted and lookalikes looked for; None and none where they are not.
     """
 
@@ -57,9 +54,7 @@ class GroupPage(Page[Group]):
 
     Attributes:
       states: how many groups are in each state, of those that have letters that the filter means.
-      waiting, parked: letters of all groups of the list, on whichever page.
-      facets: the same letters by what they have; None where they were not counted in the time there is.
-      lookalikes: groups of the list that may be one failure.
+      waiting, parked: letters of all groups of the list, on whichever page; `facets` counts the same, None where time ran out.
     """
 
     states: Mapping[FailureState, int] = field(default_factory=dict)

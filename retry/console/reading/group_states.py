@@ -19,11 +19,7 @@ FAILED_CELLS = "group_id IS NOT NULL AND state IN ('waiting', 'parked', 'discard
 
 
 class Resolutions(NamedTuple):
-    """Groups that somebody has resolved, each with the moment until which that holds.
-
-    Attributes:
-      standing: those of which nothing failed later.
-      failed_later: those that came again.
+    """Groups that somebody has resolved, each with the moment until which that holds; `failed_later` are those that came again.
     """
 
     standing: Mapping[str, int]

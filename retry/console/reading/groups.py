@@ -23,8 +23,6 @@ OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f')
 
 
 class CountedGroup(NamedTuple):
-    """How many letters of a group are meant."""
-
     id: str
     waiting: int
     parked: int
@@ -46,8 +44,6 @@ def find_group(
 
 
 class CellCount(NamedTuple):
-    """How many letters of a cell are meant, and the group that they count in."""
-
     cell: int
     group: str
     is_waiting: bool
@@ -55,11 +51,7 @@ class CellCount(NamedTuple):
 
 
 def read_cell_groups(connection: sqlite3.Connection, counts: Mapping[int, int]) -> list[CellCount]:
-    """Read which group each of these cells counts in; cells of no group are left out.
-
-    Args:
-      counts: how many letters are meant, by the number of their cell.
-    """
+    """Read which group each of these cells counts in; cells of no group are left out. `counts` is by the number of a cell."""
     of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
     rows = select_rows(connection, ("id", "group_id", "state = 'waiting'"), of_groups, (bind_ids(counts),))
     return [CellCount(number, group, bool(is_waiting), counts[number]) for number, group, is_waiting in rows]
@@ -86,7 +78,6 @@ def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> li
 def build_group(
     connection: sqlite3.Connection, scope: Scope, counted: CountedGroup, now_ms: int, resolutions: Resolutions
 ) -> Group:
-    """Read all that a row and a page say of one group, as far as a viewer sees its letters."""
     in_scope, teams = select_teams(scope)
     cells = select_rows(
         connection,
@@ -120,7 +111,6 @@ def build_group(
 def _load_outcome_counts(
     connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
 ) -> tuple[tuple[int, ...], int | None, int | None, int]:
-    """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
     trend, known, came_back = [0] * HOURS, 0, 0
     first, wanted = now_ms // HOUR_MS - HOURS + 1, bind_ids(cells)
     for hour, failed, sent, back in select_rows(

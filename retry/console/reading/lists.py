@@ -93,7 +93,6 @@ def select_audit(wanted: Mapping[str, str], scope: Scope) -> tuple[str, tuple[st
 
 
 def read_audit_row(row: Sequence[Any]) -> AuditRow:
-    """Read a row of `AUDIT_COLUMNS`."""
     at_ms, action, kind, by, reason, shard, about, done, results, examples, team = row
     return AuditRow(
         at_ms, action=action, kind=kind, by=by, reason=reason, shard=shard, letters=about, done=done,

@@ -34,8 +34,6 @@ _WORD = re.compile(r"\w+")
 
 
 class Similar(NamedTuple):
-    """One of two groups that may be one failure."""
-
     id: str
     message: str | None
     letters: int
@@ -90,7 +88,6 @@ def _list_codes(words: Collection[str]) -> list[str]:
 
 
 def _read_messages(connection: sqlite3.Connection, scope: Scope, groups: Iterable[CountedGroup]) -> Iterator[tuple[str, Similar]]:
-    """Read class and message of groups, those with most letters first."""
     letters = {each.id: each.letters for each in groups}
     in_scope, teams = select_teams(scope)
     # Of a row with `max` SQLite gives the other columns of the row that has it.

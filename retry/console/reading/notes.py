@@ -27,8 +27,8 @@ CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
 class Notes:
     """Writes to `<app>-notes`; what this process has written it shows at once.
 
-    Every method that writes returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is
-    not known whether it was written, and WriteNotShown where it was and the replica does not have it within five seconds.
+    A write returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is not known whether
+    it was written, and WriteNotShown where the replica does not have it within five seconds.
     """
 
     def __init__(
@@ -38,10 +38,8 @@ class Notes:
         self._topic = topics.build_topic_names(settings.app_id).notes
 
     def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
-        """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
-
-        Without teams everybody may read it who sees letters of this kind. Raises ActionRefused where one is too long, or no link.
-        """
+        """Say whose a kind of failures is, and what is known of it; without teams all may read it. Raises ActionRefused: too
+        long, no link."""
         _demand_short(owner=owner, note=note, link=link)
         if link and not link.startswith(("https://", "http://")):
             raise ActionRefused("a link begins with https:// or http://")
@@ -49,8 +47,7 @@ class Notes:
         self._write(NOTE + group, record)
 
     def merge(self, groups: Collection[str], into: str, by: str) -> str:
-        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`. Raises ActionRefused
-        where there is nothing to merge."""
+        """Count kinds of failures as another one; returns an id for `undo_regrouping`. Raises ActionRefused: nothing to merge."""
         others = tuple(sorted(set(groups) - {into}))
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
@@ -61,8 +58,7 @@ class Notes:
         self._write(notes.apart_key(group, other), Apart(by, clock.wall_ms()))
 
     def split(self, group: str, by_what: str, by: str) -> str:
-        """Make kinds of their own of a group's letters, by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises
-        ActionRefused where it is another."""
+        """Split a group by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises ActionRefused where it is another."""
         if by_what not in SPLIT_BY:
             raise ActionRefused(f"a group is split by one of {', '.join(SPLIT_BY)}")
         return self._write_change(Change((group,), by, clock.wall_ms(), by_what=by_what))
@@ -91,8 +87,8 @@ class Notes:
         self._write(RESOLVED + group, None)
 
     def save_filter(self, name: str, text: str, team: str, by: str) -> None:
-        """Keep a filter for a team; an empty team is everybody. Raises FilterInvalid where the text is none, and ActionRefused
-        where the name is empty or too long."""
+        """Keep a filter for a team, or, where it is empty, for everybody; raises FilterInvalid, and ActionRefused for a bad name.
+        """
         parse(text, groups=True)
         _demand_short(name=name)
         if not name.strip():

@@ -49,8 +49,7 @@ def list_overdue(connection: sqlite3.Connection, before_ms: int, now_ms: int) ->
 
 
 def list_fading(connection: sqlite3.Connection, retention_ms: Mapping[str, int], now_ms: int) -> list[FadingLetters]:
-    """List by team and topic the parked letters that Kafka deletes within a day: it goes by the time of each record, which is
-    that of its failure. Discarded ones are meant to go."""
+    """List by team and topic the parked letters that Kafka deletes within a day, by the times of their records."""
     found: dict[tuple[str, str], int] = {}
     for topic, kept_ms in retention_ms.items():
         rows = connection.execute("SELECT id, team FROM cells WHERE state = 'parked' AND target = ? AND letters > 0", (topic,))

@@ -12,18 +12,12 @@ from retry.console.folding.notes import TARGET, TELLING, TOLD, FailingTarget, Re
 
 
 class ToldEvent(NamedTuple):
-    """One event, and the target that was told of it."""
-
     target: str
     event: str
 
 
 class ToldEvents:
-    """Reads what was told from the replica, and writes it.
-
-    Args:
-      write: writes records by key, None deletes one; it returns once Kafka has them and the replica shows them.
-    """
+    """Reads what was told from the replica, and writes it; `write` returns once Kafka has records and the replica shows them."""
 
     def __init__(
         self, write: Callable[[Mapping[str, Record | None]], object], reading: Callable[[], AbstractContextManager[Connection]]
@@ -36,12 +30,10 @@ class ToldEvents:
         return {ToldEvent(*key.removeprefix(TOLD).split("/", 1)): notes.told(value) for key, value in rows if key.count("/") > 1}
 
     def list_beginnings(self) -> dict[str, Telling]:
-        """Return since when each rule holds, by the rule's id."""
         with self._reading() as connection:
             return {key.removeprefix(TELLING): notes.telling(value) for key, value in notes.list_notes(connection, TELLING)}
 
     def list_failing(self) -> dict[str, FailingTarget]:
-        """Return the targets that do not take what they are told, by name."""
         with self._reading() as connection:
             return {key.removeprefix(TARGET): notes.failing_target(value) for key, value in notes.list_notes(connection, TARGET)}
 

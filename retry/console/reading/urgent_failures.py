@@ -64,7 +64,6 @@ class UrgentFailures:
     """At most five of each; of what is new with the number of all.
 
     Attributes:
-      new: kinds of failures that are new, most letters first; `new_count` is of all of them.
       again: resolved ones that failed again within a day, with the moment until which they were resolved.
       growing: with their rates, those first whose letters have increased most.
       owned: open ones that somebody has written a name to, most letters first.
@@ -83,11 +82,7 @@ class UrgentFailures:
 
 
 def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: int, as_of_ms: int) -> UrgentFailures:
-    """Return what is new, growing and whose; see `Replica.load_urgent_failures`.
-
-    Args:
-      as_of_ms: up to when the replica has everything; failures after that are not known yet.
-    """
+    """Return what is new, growing and whose; failures after `as_of_ms`, up to when the replica has everything, are not known."""
     resolutions = read_resolutions(connection)
     new = list_new_groups(connection, scope, now_ms, resolutions)
     reopened = sorted(resolutions.failed_later.items(), key=lambda each: -each[1])
@@ -113,7 +108,6 @@ def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: i
 
 
 def _sort_by_letters(connection: sqlite3.Connection, scope: Scope, ids: Collection[str]) -> list[str]:
-    """Sort groups by how many letters they have, and return the first; those without letters come last."""
     in_scope, teams = select_teams(scope)
     counted = select_rows(
         connection, ("group_id", "sum(letters)"), "FROM cells WHERE group_id IN (SELECT value FROM json_each(?))"

@@ -33,8 +33,6 @@ OF_ACTIONS = {
 
 
 class ReadableRows(NamedTuple):
-    """Changelog records as a table takes them in, and those that it passes over."""
-
     rows: list[ChangelogRow]
     unreadable: list[UnreadableRow]
 
@@ -42,9 +40,8 @@ class ReadableRows(NamedTuple):
 def select_readable_rows(rows: Sequence[ChangelogRow]) -> ReadableRows:
     """Sort out what a table takes in of these: of each key the last record; not nulls of foreign keys, which delete nothing here.
 
-    What no version wrote is passed over as if it were not there: what was folded of its key before stands. Of envelopes only the
-    version is looked at, since nearly all are right. What is none lies under the key of an entry, takes its place as any later
-    record does, and is held when it is due, see `retry.delivery.hold`. Raises EntryNewer where a newer version wrote a record.
+    What no version wrote is passed over: what was folded of its key before stands. Of envelopes only the version is looked at.
+    What is none lies under the key of an entry, and is held when it is due, see `retry.delivery.hold`. Raises EntryNewer.
     """
     records = []
     for row in dict(rows).items():
@@ -94,10 +91,7 @@ def before_newer(rows: Sequence[ChangelogRow]) -> int:
 
 
 def _look_closely(key: bytes, value: bytes | None) -> bool:
-    """Whether there is something to be taken in; the null of a foreign key deletes nothing here.
-
-    Raises EntryNewer or EntryUnreadable, by which `select_readable_rows` sorts records out.
-    """
+    """Whether there is something to be taken in; the null of a foreign key deletes nothing here."""
     kind = key[0] if key else 0
     if key[:1] == CONTROL or _is_of_action(key):
         if value is not None:

@@ -66,12 +66,9 @@ class RocksTable:
     ) -> RocksTable:
         """The table as it was left, or an empty one where that cannot be trusted.
 
-        Wiped is what is corrupt, belongs to another partition, has an older or a newer format, or was last current longer
-        ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries
-        would come back to life. The same holds for one that was last current so far in the future.
-
-        Raises ChangelogReplaced where it is the table of another changelog, unless with `adopt` those are wiped, too, and
-        DataDirUnusable where the disk is to blame.
+        Wiped is what is corrupt, of another partition or format, or last current longer ago than `age_ms_max`, or as far in the
+        future: compaction may have dropped deletes that it has not seen. Raises ChangelogReplaced where it is the table of
+        another changelog, unless with `adopt`, and DataDirUnusable where the disk is to blame.
         """
         try:
             table = cls(path, identity, memory)

@@ -1,13 +1,12 @@
 """Which entries the table has changed before their records come back from the changelog: ordered, named, and those of blocks.
 
 What one transaction deletes and puts again takes its place in a queue at once, or its successors would overtake it. The fold
-reads those records later, and by then the entry may have been sent already. Were its put folded as news, it would come back
-to life until its null is folded, too. The same holds for entries that stay when others leave their block.
+reads those records later: were the put folded as news, an entry that was sent meanwhile would come back to life until its null is
+folded, too. The same holds for entries that stay when others leave their block.
 
-Nothing is put under a key of which the null is still to be folded: that null would take out what was put since, and what
-waits behind it in its queue would go first. Nor may the null be passed over instead. Where this worker has lost the shard,
-and compaction has removed the put, it is another owner's, and the entry was sent. So whoever moves an entry asks whether a
-key is about to leave, and chooses the next time at which none is.
+Nothing is put under a key of which the null is still to be folded: that null would take out what was put since. Nor may the null
+be passed over: where this worker has lost the shard, it is another owner's. So whoever moves an entry asks whether a key is about
+to leave, and chooses the next time at which none is.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class UnfoldedChanges:
         return bool(self._put or self._gone or self._leaving)
 
     def is_put(self, key: bytes) -> bool:
-        """Whether the table has it, and its record is not folded yet."""
         return key in self._put
 
     def note_put(self, key: bytes, value: bytes) -> None:
@@ -45,7 +43,6 @@ class UnfoldedChanges:
         self._leaving[key] = None
 
     def is_leaving(self, key: bytes) -> bool:
-        """Whether it left the table, and its null may still have to be folded."""
         return key in self._leaving
 
     def is_news(self, key: bytes, value: bytes | None) -> bool:

@@ -1,5 +1,4 @@
-"""Searches schedules as the admin page of the Go scheduler: by part of the id and range of the epoch, sorted, a page at a
-time."""
+"""Searches schedules as the admin page of the Go scheduler: by part of the id and by epoch, sorted, a page at a time."""
 
 from __future__ import annotations
 
@@ -22,14 +21,12 @@ ScheduleJson = TypedDict("ScheduleJson", {
 
 
 def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
-    """Show a schedule that waits."""
     by_name, source = dict(entry.headers), entry_keys.source(key)
     at_s = entry_keys.due_at_ms(key) // 1_000
     return _build_schedule_json(by_name, at_s, source.topic, entry.destination, entry.key, entry.value)
 
 
 def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
-    """Show a schedule that was sent."""
     by_name = dict(headers)
     topic, target = _decode_bytes(by_name.get(names.TOPIC)), _decode_bytes(by_name.get(names.TARGET_TOPIC))
     return _build_schedule_json(by_name, _decode_epoch_s(by_name.get(names.EPOCH)), topic, target, key, value)
@@ -64,14 +61,7 @@ class QueryInvalid(ValueError):
 
 
 class Query(NamedTuple):
-    """The parameters of a search: filters, order and page.
-
-    Attributes:
-      part: a part of the id.
-      from_s, to_s: bounds of the epoch in seconds, both included.
-      rows_max: rows of the answer, up to 1,000.
-      skip: how many rows come before the answer.
-    """
+    """The parameters of a search; the epoch lies from `from_s` to `to_s`, both included, and `rows_max` is up to 1,000."""
 
     part: str = ""
     from_s: int | None = None

@@ -18,10 +18,7 @@ _HISTORY_MAX = 10_000
 
 
 def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[ScheduleJson]:
-    """Read the schedules of some shards that may match, in no order; what only waits to be parked is no schedule.
-
-    Read a page at a time, between which everything else goes on. Raises TableUnreadable where a table has to be restored first.
-    """
+    """Read the schedules of some shards that may match, a page at a time, in no order; raises TableUnreadable."""
     part = query.part.encode()
     for shard in shards:
         after = b""
@@ -44,7 +41,6 @@ def _read_schedule(envelope: bytes) -> envelopes.Entry | None:
 
 
 def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
-    """Read the newest 10,000 schedules that were sent, of all partitions together, as far as can be read within ten seconds;
-    raises as `newest_records`."""
+    """Read the newest 10,000 schedules that were sent, as far as that is done in ten seconds; raises as `newest_records`."""
     for message, headers in newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
         yield of_history(headers, message.key(), message.value())

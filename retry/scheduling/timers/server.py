@@ -36,14 +36,7 @@ _READING = {"fetch.min.bytes": 64 << 10}
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-      SettingsInvalid: an address other than loopback without tokens, or a file that is none.
-      TopicsInvalid: a topic is missing; the message has the command that mends it.
-      BrokersUnreachable: nobody answered.
-      AddressUnusable: another process listens there.
-    """
+    """Serve until SIGTERM or SIGINT; raises SettingsInvalid, TopicsInvalid, BrokersUnreachable, AddressUnusable."""
     start.warn_of_insecure(settings)
     tokens = Tokens(settings.api_tokens) if settings.api_tokens else None
     host, _ = settings.api_host_port()

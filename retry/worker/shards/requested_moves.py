@@ -20,12 +20,7 @@ from retry.worker.shards.restore import ShardContext
 
 
 class MovesTold(NamedTuple):
-    """The progress of one shard's moves, as health shows it; empty where there is nothing to show.
-
-    Attributes:
-      reschedule: how far rescheduling has come, or what it waits for.
-      actions: what actions wait for.
-    """
+    """The progress of one shard's moves, as health shows it; empty where there is nothing to show."""
 
     reschedule: str
     actions: str
@@ -76,7 +71,6 @@ class RequestedMoves:
     def park_refused(
         self, writer: SweepProducer, rows: Sequence[DueRow], shard_context: ShardContext, now_ms: int
     ) -> None:
-        """Park those of some entries that their topics refuse once more; hold those that cannot be parked."""
         if self._holding.park_refused(rows, self._build_context(writer, shard_context, now_ms)):
             self._held_moved()
 
@@ -104,9 +98,5 @@ class RequestedMoves:
         )  # fmt: skip
 
     def describe(self, digest: str) -> MovesTold:
-        """Describe how far what operators asked for has come, or what it waits for.
-
-        Args:
-          digest: of the worker's policy file.
-        """
+        """Describe how far what operators asked for has come, or what it waits for."""
         return MovesTold(self._rescheduling.describe_waiting(digest), self._acting.describe_waiting(digest))

@@ -38,8 +38,6 @@ class ShardContext(NamedTuple):
     """The parts and limits that all shards of a process share; batches are bounded by rows and by bytes.
 
     Attributes:
-      discarded, audit, outcomes: topics: of letters that operators discard, of what operators did, and of what is decided of
-        letters.
       shards: how many there are, by which intake puts entries; 0 where that is not known.
       disregarded: is told of changes by name that have no effect; None where nobody counts them.
     """
@@ -82,11 +80,7 @@ class ShardContext(NamedTuple):
 
 
 def fetch_bounds(changelog: ChangelogPartition, shard_context: ShardContext) -> OffsetBounds:
-    """Step 3: ask where the partition begins and ends.
-
-    Raises:
-      KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
-    """
+    """Step 3: ask where the partition begins and ends; raises KafkaException, TimeoutError: nothing is open, try again later."""
     return shard_context.log.fetch_bounds(changelog.topic, [changelog.partition])[changelog.partition]
 
 
@@ -109,9 +103,7 @@ def is_within(table: Table, bounds: OffsetBounds) -> bool:
 
 
 class RestoreProgress:
-    """How far a table is from `end_offset`, where its partition ended when the shard was opened, undecided records included.
-
-    Far from there, it is filled in bulk.
+    """How far a table is from `end_offset`, where its partition ended, undecided records included; far off it is filled in bulk.
     """
 
     def __init__(self, table: Table, end_offset: int) -> None:
