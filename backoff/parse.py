@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from backoff import calendar
-from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.policy import JITTERS, Jitter, Policy, full
+from backoff.policy import JITTERS, Constant, Exponential, Jitter, Linear, Policy, Steps, full
 from backoff.rate_limit import rate
 
 __all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]

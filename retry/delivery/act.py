@@ -36,14 +36,13 @@ from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import act_records, move_entries, slice_members, slice_work
+from retry.delivery import act_records, movers, slice_members
 from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.letter_changes import GONE, ActedLetter, Refusal
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
-from retry.delivery.slice_members import Orphans, RestingLetters, WaitingLetters, act_on_members
-from retry.delivery.slice_work import NamedPolicies, SliceWork
+from retry.delivery.slice_members import NamedPolicies, Orphans, RestingLetters, SliceWork, WaitingLetters, act_on_members
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow
 from retry.kafka.record_limits import RefusedFor
@@ -100,8 +99,8 @@ class Acting(Mover):
         return MovedBatch(Effect.MOVED if acted else Effect.NONE, acted)
 
     def _find_refused(self, context: MoveContext, work: SliceWork) -> bool:
-        kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
-        found = slice_work.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
+        kept, anchor = slice_members.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
+        found = slice_members.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
         # What is merely too old is kept with another time, now that this is known.
         self._refused |= {key for key, refusal in found.items() if refusal.cause is not RefusedFor.TIME}
         for why in sorted({refusal.why for refusal in found.values()}):
@@ -213,7 +212,7 @@ class Acting(Mover):
         writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedLetter)]
         moves, back = [each.move for each in acted if each.move], [each for each in acted if each.move is None]
-        rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
+        rows = [*movers.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.redecider.lineages
@@ -224,7 +223,8 @@ class Acting(Mover):
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_records.build_outcomes(work.state, work.results, now_ms))
-            kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.admission, now_ms)
+            changed = [entry for _, entry in slice_members.list_kept(work.results)]
+            kept = slice_members.renew_old(changed, context.admission, now_ms)
             shard, codec = self._changelog.partition, context.codec
             told = [*kept, *make_audit_records(work.state, work.results, context.audit, shard, now_ms, codec)]
             entries, shards = slice_members.list_puts(back, self._changelog.topic)

@@ -31,7 +31,7 @@ import logging
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries
+from retry.delivery import movers
 from retry.delivery.movers import MoveContext, MovedBatch, Mover
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken
 from retry.delivery.sweep import ChangelogPartition
@@ -103,7 +103,7 @@ class Cancelling(Mover):
         """List what is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
         rows_max, bytes_max = context.rows_max, context.bytes_max
         moves: list[Redecision] = []
-        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(self._table)
+        seen, at, taken = 0, self._cursor, movers.TakenKeys(self._table)
         scan = self._table.scan_entries if self._pass == _IN_FRONT else self._table.page_behind
         while page := scan(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
@@ -143,7 +143,7 @@ class Cancelling(Mover):
         nulls: list[ChangelogRow] = []
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
-        move_entries.commit(context, self._changelog, self._table, moves, nulls)
+        movers.commit(context, self._changelog, self._table, moves, nulls)
         self._table.delete_rows([each.key for each in moves])
         if ended:
             self._table.delete_scanned_rows([key for key, _ in ended])

@@ -29,7 +29,7 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries, park_refused
+from retry.delivery import movers, park_refused
 from retry.delivery.due_batch import DueRow, RefusedEntry
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.sweep import ChangelogPartition, SweepWriter
@@ -96,9 +96,9 @@ class Holding(Mover):
         if not self.is_settled(context.end):
             return False
         changelog, table = self._changelog, self._table
-        verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(table), changelog, context)
+        verdicts = park_refused.judge_refused(rows, movers.TakenKeys(table), changelog, context)
         if verdicts.moves or verdicts.rows:
-            move_entries.commit(context, changelog, table, verdicts.moves, verdicts.rows)
+            movers.commit(context, changelog, table, verdicts.moves, verdicts.rows)
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
@@ -170,7 +170,7 @@ class Holding(Mover):
     def _move_rows(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         if not rows:
             return
-        taken = move_entries.TakenKeys(self._table)
+        taken = movers.TakenKeys(self._table)
         rows = [(taken.claim(new), key, envelope) for new, key, envelope in rows]
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
         changes: list[ChangelogRow] = [*chain.from_iterable(((new, envelope), (key, None)) for new, key, envelope in rows)]

@@ -28,8 +28,7 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delivery.due_batch import DueRow, LaneAdmission
-from retry.delivery.move_entries import TakenKeys
-from retry.delivery.movers import MoveContext
+from retry.delivery.movers import MoveContext, TakenKeys
 from retry.delivery.redecide import Redecision
 from retry.delivery.refusals import diagnose, with_what_is_beside
 from retry.delivery.sweep import ChangelogPartition

@@ -24,7 +24,7 @@ from retry.delivery.act_records import Result
 from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.movers import ConsumerProgress, MoveContext
 from retry.delivery.ramp import StepCounts, count_steps, too_few
-from retry.delivery.slice_work import SliceWork
+from retry.delivery.slice_members import SliceWork
 from retry.intake import attempts
 
 # Transactions of letters that are counted as sent at a time.

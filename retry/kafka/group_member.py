@@ -1,4 +1,8 @@
-"""One member of a consumer group that shares partitions cooperatively: what it owns, and what it reads."""
+"""One member of a consumer group that shares partitions cooperatively: what it owns, and what it reads; or whether it is elected.
+
+What shall be done by one of several processes is done by the holder of a topic's first partition. For a moment two may think that
+they hold it, and what the holder does has to bear that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock, format_versions
 from retry.errors import InstanceNameInUse, TransactionAborted
@@ -18,6 +22,7 @@ from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
+from retry.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -218,3 +223,46 @@ class KafkaGroupMember:
         self.owned -= set(given_up)
         self.ended = {partition: offset for partition, offset in self.ended.items() if partition in self.owned}
         self._gave_up = self._is_changed = True
+
+
+_POLL_S = 0.05
+_PARTITION = 0
+
+
+class ElectedMember:
+    """A member of a group that shares one topic; joins when it is asked first. For one thread."""
+
+    def __init__(self, settings: Settings, group: str, topic: str) -> None:
+        config = client_config.consumer_config(settings, group, "")
+        # Whoever has no name of its own leaves the group when it ends, and need not be waited for.
+        self._config = {name: value for name, value in config.items() if name != "group.instance.id"}
+        self._topic, self._group = topic, group
+        self._consumer: Consumer | None = None
+        self._loop: ReadingLoop | None = None
+        self.since_ms: int | None = None
+
+    def is_holder(self) -> bool:
+        """Whether this member holds the partition; ask every few seconds, which keeps it a member."""
+        if self._loop is None:
+            self._consumer = client_config.consumer(self._config)
+            callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_revoke}
+            self._consumer.subscribe([self._topic], **callbacks)  # type: ignore[arg-type]
+            self._loop = ReadingLoop(self._consumer, ErrorLog(self._group))
+        self._loop.read(1, _POLL_S)
+        return self.since_ms is not None
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            close_consumer(self._consumer)
+        self._consumer, self._loop, self.since_ms = None, None, None
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign([TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions])
+        consumer.pause(partitions)
+        if any(each.partition == _PARTITION for each in partitions):
+            self.since_ms = clock.wall_ms()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if any(each.partition == _PARTITION for each in partitions):
+            self.since_ms = None
+        consumer.incremental_unassign(partitions)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from retry import clock
 from retry.clock import Deadline, Interval
 from retry.errors import TopicsInvalid
-from retry.kafka import client_config, offset_ranges
+from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
 from retry.kafka.interface import Message, Partition
 from retry.kafka.offset_ranges import Span
+from retry.record import Headers, read_headers
+from retry.settings import Settings
 
 # Finds where the newest records of partitions begin. An offset is no record: ends of transactions, records of transactions that
 # were undone and what was compacted away have offsets, too, and nobody is given them to read.
@@ -191,3 +195,28 @@ class StartupBacklog:
         behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
         return behind if behind and next(offset_ranges.read_batches(self._member, behind), None) is not None else []
+
+
+# Where they begin has to be looked for, since ends of transactions lie between them.
+_SEARCH_S, _READ_S = 3.0, 7.0
+
+
+def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
+    """Read committed records with their headers, as far as can be read within ten seconds; none where there is no such topic.
+
+    A record whose headers the client cannot tell is passed over. `partition_max` says how many of one partition, by how many
+    there are. Raises TopicsInvalid, BrokersUnreachable.
+    """
+    # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
+    admin, reader = client_config.admin(settings), client_config.reader_config(settings)
+    about = topics.describe(admin, [topic]).get(topic)
+    if about is None:
+        return
+    spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
+    read = partial(offset_ranges.read_batches, reader, deadline=clock.Deadline(_SEARCH_S))
+    newest = cut_to_newest(read, dict.fromkeys(spans, partition_max(about.partitions)), clock.Deadline(_SEARCH_S))
+    for batch in offset_ranges.read_batches(reader, newest, clock.Deadline(_READ_S)):
+        for message in batch:
+            headers = read_headers(message)
+            if headers is not None:
+                yield message, headers

@@ -22,9 +22,8 @@ from retry.delay_queue.entry_keys import (
 )  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries
-from retry.delay_queue.table.changelog_records import select_readable_rows
+from retry.delay_queue.table.changelog_records import UnfoldedChanges, select_readable_rows
 from retry.delay_queue.table.interface import CONTROL, NEVER_FOLDED_MS, ChangelogRow, DueEstimate, UnreadableRow
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.errors import TableUnreadable
 
 

@@ -20,7 +20,7 @@ from retry.kafka.interface import AdminClient, Partition
 from retry.kafka.topic_ids import ChangelogIdentity, refuse_if_emptied
 from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
-from retry.process import acls, encryption, start
+from retry.process import acls, start
 from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
@@ -96,7 +96,7 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
-    codec = encryption.codec(settings, admin, instance)
+    codec = start.make_codec(settings, admin, instance)
     log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
     return Context(
         settings, policies, make_sources, metrics=metrics, renewed=renewed, instance=instance, names=names, own=own,

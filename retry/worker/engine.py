@@ -29,7 +29,7 @@ from retry.worker import worker_status
 from retry.worker.backlog import UnreadLetters
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
-from retry.worker.shards.progress import REASONS, Phase
+from retry.worker.shards.restore import REASONS, Phase
 from retry.worker.shards.shard import Shard
 from retry.worker.watchdog import Watchdog
 

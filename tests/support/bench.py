@@ -12,8 +12,7 @@ from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import Table
 from retry.delivery.due_batch import DueRow, LaneAdmission, RefusedEntries, give_back
 from retry.delivery.hold import Holding
-from retry.delivery.move_entries import explode_blocks
-from retry.delivery.movers import MoveContext
+from retry.delivery.movers import MoveContext, explode_blocks
 from retry.delivery.sweep import (
     NOTHING,
     ChangelogPartition,

@@ -20,11 +20,11 @@ from retry.console.web.app import Console
 from retry.console.web.formats import duration
 from retry.errors import SettingsInvalid
 from retry.kafka import topics
+from retry.kafka.topic_ends import newest_records
 from retry.policies.tasks import TEAM as TASKS
-from retry.scheduling.messages import stored_schedules
+from retry.scheduling.messages import search
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.search import MAX, Query
-from retry.scheduling.newest_records import newest_records
 from retry.scheduling.tasks.waiting_tasks import sent_run
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called
@@ -59,7 +59,7 @@ def _demand_brokers(console: Console) -> None:
 
 def _schedules(console: Console) -> Iterator[dict[str, Any]]:
     topic = environment.of_process().get("HISTORY_TOPIC") or "history"
-    for each in stored_schedules.read_sent_schedules(console.settings, topic):
+    for each in search.read_sent_schedules(console.settings, topic):
         yield {**each, "team": SCHEDULES, "value": None}
 
 

@@ -14,7 +14,7 @@ from retry.console.notifications import sentences
 from retry.console.notifications.rule_file import FAILED_AGAIN, NEAR_RETENTION, NEW_FAILURE, ON_HOLD, OVERDUE, Rule
 from retry.console.reading.lists import sees_action
 from retry.console.reading.replica import Replica
-from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.console.rows import Group
 from retry.console.web.filters import exactly
 from retry.operations.act.overview import ActionOverview

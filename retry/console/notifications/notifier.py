@@ -23,11 +23,11 @@ from retry.console.notifications import rule_file
 from retry.console.notifications.events import Candidate, Event, Happenings
 from retry.console.notifications.rule_file import FAILED_AGAIN, NEAR_RETENTION, OVERDUE, Rule, RuleFile, Target
 from retry.console.notifications.targets import Senders, public_url
+from retry.console.reading.notes import ToldEvent
 from retry.console.reading.replica import Replica
-from retry.console.reading.told import ToldEvent
 from retry.errors import RebuildInProgress, RetryError
 from retry.kafka import topics
-from retry.kafka.elected_member import ElectedMember
+from retry.kafka.group_member import ElectedMember
 from retry.printable import escape_unprintable
 from retry.process.start import find_open_file
 from retry.settings import Settings

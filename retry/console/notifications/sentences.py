@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from retry.console.notifications.rule_file import FAILED_AGAIN, NEAR_RETENTION, NEW_FAILURE, ON_HOLD, OVERDUE
-from retry.console.reading.standing import FadingLetters, OverdueLetters
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.console.rows import Group
 from retry.console.web.formats import count_letters
 from retry.operations.act.overview import ActionOverview

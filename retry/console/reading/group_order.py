@@ -11,8 +11,7 @@ import msgspec
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS
 from retry.console.folding.sql import select_rows
-from retry.console.reading.group_states import FAILED_CELLS
-from retry.console.reading.groups import HOURS
+from retry.console.reading.groups import FAILED_CELLS, HOURS
 from retry.console.reading.lists import select_teams
 from retry.console.rows import Scope
 from retry.errors import CursorStale

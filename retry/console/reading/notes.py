@@ -1,4 +1,4 @@
-"""What operators write beside letters: owner, note and link of a kind of failures, merges, splits, resolutions, saved filters."""
+"""The topic `<app>-notes`: what operators write of kinds of failures, saved filters, and what consoles have told whom."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from retry import clock
 from retry.console.folding import notes, regrouping
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.notes import FILTER, NOTE, RESOLVED, Apart, KeptFilter, Note, Record, Resolved
+from retry.console.folding.notes import (
+    FILTER,
+    NOTE,
+    RESOLVED,
+    TARGET,
+    TELLING,
+    TOLD,
+    Apart,
+    FailingTarget,
+    KeptFilter,
+    Note,
+    Record,
+    Resolved,
+    Telling,
+    Told,
+)
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.rows import SavedFilter, Scope
 from retry.errors import ActionRefused, WriteNotShown
@@ -159,3 +175,40 @@ def _is_part(group: str, change: Change) -> bool:
 def _describe_change(change: Change) -> str:
     groups = ", ".join(change.groups)
     return f"{groups} counts as {change.into}" if change.into else f"{groups} is split by {change.by_what}"
+
+
+class ToldEvent(NamedTuple):
+    target: str
+    event: str
+
+
+class ToldEvents:
+    """Reads what was told from the replica, and writes it; `write` returns once Kafka has records and the replica shows them."""
+
+    def __init__(
+        self, write: Callable[[Mapping[str, Record | None]], object], reading: Callable[[], AbstractContextManager[Connection]]
+    ) -> None:
+        self._write, self._reading = write, reading
+
+    def list_told(self) -> dict[ToldEvent, Told]:
+        with self._reading() as connection:
+            rows = notes.list_notes(connection, TOLD)
+        return {ToldEvent(*key.removeprefix(TOLD).split("/", 1)): notes.told(value) for key, value in rows if key.count("/") > 1}
+
+    def list_beginnings(self) -> dict[str, Telling]:
+        with self._reading() as connection:
+            return {key.removeprefix(TELLING): notes.telling(value) for key, value in notes.list_notes(connection, TELLING)}
+
+    def list_failing(self) -> dict[str, FailingTarget]:
+        with self._reading() as connection:
+            return {key.removeprefix(TARGET): notes.failing_target(value) for key, value in notes.list_notes(connection, TARGET)}
+
+    def write_told(self, told: Mapping[ToldEvent, Told | None]) -> None:
+        """Write down what was told; None takes it back, so that it is told again. Raises RecordUnwritten, as those below."""
+        self._write({f"{TOLD}{target}/{event}": record for (target, event), record in told.items()})
+
+    def write_beginnings(self, beginnings: Mapping[str, Telling | None]) -> None:
+        self._write({f"{TELLING}{rule}": record for rule, record in beginnings.items()})
+
+    def write_failing(self, target: str, record: FailingTarget | None) -> None:
+        self._write({f"{TARGET}{target}": record})

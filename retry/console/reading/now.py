@@ -12,8 +12,7 @@ from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
 from retry.console.reading import lists
-from retry.console.reading.group_states import list_new_groups, read_resolutions
-from retry.console.reading.groups import HOURS
+from retry.console.reading.groups import HOURS, list_new_groups, read_resolutions
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
 from retry.policies.registry import Registry

@@ -17,17 +17,15 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now, standing
+from retry.console.reading import action_outcomes, groups, letters, lists, now, urgent_failures
 from retry.console.reading.action_outcomes import ActionOutcome
-from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
 from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
 from retry.console.reading.group_order import MOST_LETTERS, Order
-from retry.console.reading.notes import Notes
+from retry.console.reading.lists import AuditedAction, load_audited_actions
+from retry.console.reading.notes import Notes, ToldEvents
 from retry.console.reading.payloads import Payloads
-from retry.console.reading.standing import FadingLetters, OverdueLetters
-from retry.console.reading.told import ToldEvents
-from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters, UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
@@ -220,24 +218,24 @@ class Replica:
         with self._reading() as connection:
             return DetailsQuery(connection, scope, group_id, clock.wall_ms()).load(period)
 
-    def groups_since(self, since_ms: int) -> Mapping[str, group_states.FailureTimes]:
+    def groups_since(self, since_ms: int) -> Mapping[str, groups.FailureTimes]:
         with self._reading() as connection:
-            times = group_states.read_times(connection, None)
+            times = groups.read_times(connection, None)
         return {group: each for group, each in times.items() if each.first_ms is not None and each.first_ms >= since_ms}
 
     def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
         """List by team the letters that were due before a moment and that nobody has paused."""
         with self._reading() as connection:
-            return standing.list_overdue(connection, before_ms, clock.wall_ms())
+            return urgent_failures.list_overdue(connection, before_ms, clock.wall_ms())
 
     def list_fading(self) -> list[FadingLetters]:
         with self._reading() as connection:
-            return standing.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
+            return urgent_failures.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
 
     def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""
         with self._reading() as connection:
-            return group_states.read_resolutions(connection).failed_later
+            return groups.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
         """Letters, soonest first, then those that rest, newest first; raises FilterInvalid where the filter asks for what is in

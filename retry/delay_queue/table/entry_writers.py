@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Sequence
 from retry.delay_queue.blocks import count_entries, find_blocks, split_blocks
 from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.changelog_records import UnfoldedChanges
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import RememberedCancels, Superseded, Watermarks
 
 Put = tuple[bytes, bytes]

@@ -18,12 +18,11 @@ from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import OF_ACTIONS, select_readable_rows
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, select_readable_rows
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, Identity, UnreadableRow, estimate_due
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import Watermarks
 from retry.errors import ChangelogReplaced, TableUnreadable
 

@@ -14,9 +14,9 @@ from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
 from retry.kafka.schema_registry import Schemas
+from retry.kafka.topic_ends import newest_records
 from retry.policies.tasks import TEAM
 from retry.record import Headers
-from retry.scheduling.newest_records import newest_records
 from retry.scheduling.tasks import definition
 from retry.scheduling.tasks.formats import Reader
 from retry.settings import Settings

@@ -17,8 +17,7 @@ from retry.kafka.interface import KafkaException, Message, Partition, PartitionR
 from retry.kafka.sweep_producers import SweepProducers
 from retry.telemetry.health import HealthProbe
 from retry.worker.shards.joint_sweep import AT_ONCE
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 
 # Which shards are read now: those with much to restore one after the other, all others at once.

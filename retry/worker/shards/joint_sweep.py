@@ -17,8 +17,7 @@ from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, SweepResult
 from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
 from retry.kafka.interface import SweepProducer
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from retry.delay_queue.table.interface import Table
-from retry.delivery import move_entries
+from retry.delivery import movers
 from retry.delivery.act import Acting
 from retry.delivery.cancel import Cancelling
 from retry.delivery.due_batch import DueRow
@@ -76,7 +76,7 @@ class RequestedMoves:
 
     def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
         """Give each entry of some blocks a record of its own, since not all of a block may go."""
-        move_entries.explode_blocks(writer, self._table, self._changelog, rows)
+        movers.explode_blocks(writer, self._table, self._changelog, rows)
         self.entries_moved()
 
     def entries_moved(self) -> None:

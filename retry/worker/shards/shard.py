@@ -25,9 +25,8 @@ from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards import restore
-from retry.worker.shards.progress import Phase, SweepProgress
 from retry.worker.shards.requested_moves import NOTHING_ASKED, MovesTold, RequestedMoves
-from retry.worker.shards.restore import RestoreProgress, ShardContext
+from retry.worker.shards.restore import Phase, RestoreProgress, ShardContext, SweepProgress
 
 log = logging.getLogger(__name__)
 
