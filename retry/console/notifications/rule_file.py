@@ -103,9 +103,6 @@ class RuleFile(NamedTuple):
     rules: tuple[Rule, ...]
 
 
-NO_RULES = RuleFile({}, ())
-
-
 def parse(text: str, name: str) -> RuleFile:
     """Parse the text of the file, which messages call `name`; raises PolicyFileInvalid where it cannot be used."""
     document = read(text, name, File.__struct_fields__)

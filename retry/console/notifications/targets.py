@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from retry.console.notifications.events import Event
+from retry.console.notifications.events import SINGLE_MAX, Event, Message, write_summary
 from retry.console.notifications.rule_file import SETTING, Target, read_url
-from retry.console.notifications.sentences import SINGLE_MAX, Message, write_summary
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
 from retry.http_client.client import HttpRequest, WebhookClient, secrets_of
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist

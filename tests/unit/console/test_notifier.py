@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from retry.console.folding.notes import Told
-from retry.console.notifications.events import OLDEST_MS, Event
+from retry.console.notifications.events import OLDEST_MS, Event, make_inert
 from retry.console.notifications.notifier import Notifier
 from retry.console.notifications.rule_file import Target, parse
-from retry.console.notifications.sentences import make_inert
 from retry.console.notifications.targets import Delivery, Senders
 from retry.console.reading.notes import ToldEvent
 from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
