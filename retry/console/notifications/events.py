@@ -1,4 +1,4 @@
-"""What there is to tell at this moment, and what of it a rule chooses, as the rule's teams may see it: one sentence of each event.
+"""What there is to tell at this moment, and what of it a rule chooses, as the rule's teams may see it: a sentence of each event.
 
 Names, messages and reasons come from letters and operators. Chats take `@channel`, `<!here>`, `<@U1>` or `[text](address)` for
 commands, and make links of addresses. So brackets and at-signs are written with characters that look alike and mean nothing, an
