@@ -20,7 +20,8 @@ _READ_EVERY_S = 5.0
 class ReloadedFile(Generic[_Parsed]):
     """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
 
-    `parse` raises SettingsInvalid where its text cannot be used, and so does the first reading; later such a file is logged once.
+    `parse` raises SettingsInvalid where its text cannot be used, and so does the first reading; later such a file changes
+    nothing, and is logged once.
     """
 
     def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:

@@ -68,8 +68,7 @@ _SHARE_OF_FILES = 4
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; raises SettingsInvalid, PolicyFileInvalid, and AddressUnusable where another process
-    listens."""
+    """Serve until SIGTERM or SIGINT; raises SettingsInvalid, PolicyFileInvalid, and AddressUnusable where it is in use."""
     start.tune_process()
     start.calm_collector()
     start.warn_of_insecure(settings)

@@ -125,8 +125,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         )  # fmt: skip
 
     def failed_at_ms(self, now_ms: int) -> int:
-        """When this failure happened, as far as the record can tell: when it was written, where that is known and likely, else
-        now.
+        """When this failure happened: when the letter was written, where that is known and likely, else now.
 
         Not before the retry that failed was due: some consumers copy the timestamp of the record that they could not process.
         """

@@ -104,7 +104,7 @@ class EnvelopeCodec:
             return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))
 
     def digests(self, content: bytes) -> list[str]:
-        """Fingerprints by each key of the file, the sealing one first, and last without a key: that alone can be guessed from."""
+        """Fingerprints by each key of the file, the sealing one first, and one without, of which the content may be guessed."""
         plain = hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
         keyed = [] if self._ring is None else self._ring.digests(content)
         return [plain, *keyed] if self._ring is None or self._ring.keys.newest is None else [*keyed, plain]

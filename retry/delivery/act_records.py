@@ -57,8 +57,7 @@ def make_audit_records(
 
 
 def content_digest(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
-    """128 bits of key, value and headers that are not the service's, in hexadecimal; sealed ones after the id of a key and a
-    colon.
+    """128 bits of key, value and headers that are not ours, in hexadecimal; sealed ones after the id of a key and a colon.
 
     >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
     True

@@ -106,8 +106,7 @@ class Redecider:
         return None if anew.loses_value else self.set_headers(anew, (names.ACTION, mark))
 
     def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
-        """Whether one that was acted on may be decided anew: not what is to be discarded, what a ramp counts, or what was
-        returned."""
+        """Whether one that was acted on may be decided anew: not if it is discarded, counted by a ramp, or was returned."""
         last = max(plan.policy.max_attempts for plan in self.registry.route(topic).plans())
         is_undoable = any(name == names.ACTION_BEFORE for name, _ in entry.headers)
         return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
@@ -122,8 +121,7 @@ class Redecider:
     def park_entry(
         self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
     ) -> Redecision | None:
-        """An entry as one that parks, whatever its policy says; None where it parks already. Raises SealUnopened,
-        EntryUnreadable."""
+        """An entry as one that parks, whatever its policy says; None where it does. Raises SealUnopened, EntryUnreadable."""
         entry = self.entry_builder.codec.decode(key, envelope)
         trace = read_letter_history(entry)
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)

@@ -31,9 +31,9 @@ _MS = 1_000
 
 
 def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host: str, address: str) -> Certificate | None:
-    """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name, or None; raises SettingsInvalid.
+    """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name, None without; raises SettingsInvalid.
 
-    Where others reach the `host` that the variable `address` names, none is said aloud.
+    Where others can reach `host`, which the variable `address` names, it is said aloud that there is none.
     """
     of_certificate, of_key = f"{prefix}_TLS_CERT", f"{prefix}_TLS_KEY"
     if certificate and key:

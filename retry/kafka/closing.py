@@ -22,7 +22,10 @@ _CLOSE_S, _LOOK_S = 20.0, 0.5
 
 
 def close_consumer(consumer: Consumer, is_telling: Callable[[], bool] = lambda: False) -> bool:
-    """Close it, or leave it behind after twenty seconds, or once its callback `is_telling` no more; whether it was closed."""
+    """Close it in another thread, or leave it behind after twenty seconds; whether it was closed.
+
+    While a callback `is_telling`, that may take as long as it needs.
+    """
     failures: list[Exception] = []
 
     def close() -> None:
@@ -58,8 +61,7 @@ _STEP_S, _EMPTY_S = 0.15, 1.0
 
 
 def flush(producer: Producer, within_s: float) -> int:
-    """Wait until all has arrived or was refused, or the time is over; return how many are queued. Raises KafkaException if
-    fenced."""
+    """Wait until all has arrived or was refused, or time is over; return how many are queued. Raises KafkaException if fenced."""
     deadline = Deadline(within_s)
     while (queued := producer.flush(min(_STEP_S, deadline.remaining_s()))) and not deadline.has_passed():
         pass

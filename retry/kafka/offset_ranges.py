@@ -193,7 +193,7 @@ class _UnreadSpans:
         self._left = None if records_max is None else dict.fromkeys(self.stops, records_max)
 
     def include(self, message: Message) -> bool:
-        """Whether it is a record of a span that is still read; at the last one that ends. Raises TopicsInvalid."""
+        """Whether it is a record of a span that is still read; the last one ends its span. Raises TopicsInvalid."""
         error, partition = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and not is_end(error):
             if authorization.is_denied(KafkaException(error)):

@@ -89,7 +89,10 @@ Attempt = Callable[[list[RehearsedRecord]], RehearsalResult]
 
 
 def refusals(records: list[RehearsedRecord], attempt: Attempt, limits: BatchSizeLimits, deadline: Deadline) -> Refused:
-    """Find by position which records are refused and why, of a topic that refuses all one; all that may be when time is over."""
+    """Find by position which records are refused and why; of a topic that refuses whatever it is given, one is named.
+
+    Where the time is over before one record is singled out, all are named that may be to blame.
+    """
     refused: Refused = {}
     left = records
     while left and not deadline.has_passed():

@@ -163,8 +163,7 @@ class _Producer:
         return True
 
     def begin(self, renew_within_s: float = _RENEW_S) -> None:
-        """Begin a transaction; raises TransactionAborted also where brokers cannot end the last, and another producer begins the
-        next."""
+        """Begin a transaction; raises TransactionAborted where brokers cannot end the last: another producer goes on."""
         self._touched.clear()
         try:
             self._do(self._client.begin, renew_within_s)
@@ -212,8 +211,7 @@ class _Producer:
         return self._client.is_silent()
 
     def commit(self) -> None:
-        """Prove that what it touched is this worker's, then commit; raises TransactionAborted where some of that is not, or is
-        late."""
+        """Prove that what it touched is this worker's, then commit; raises TransactionAborted where it is not, or is late."""
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)
         while not self.await_arrival(_SILENT_S):

@@ -250,7 +250,10 @@ def _may_see(topic: str, about: object, *, optional: bool) -> bool:
 
 
 def retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, int]:
-    """Return how long Kafka keeps a record of each topic; topics that are missing, or delete nothing by time, are left out."""
+    """Return how long Kafka keeps a record of each topic; topics that are missing, or delete nothing by time, are left out.
+
+    Raises KafkaException or TimeoutError where nobody answers.
+    """
     configs = {topic: about.config for topic, about in describe(admin, topics, optional=True).items()}
     deleting = {t: int(of.get("retention.ms", -1)) for t, of in configs.items() if "delete" in of.get("cleanup.policy", "")}
     return {topic: kept_ms for topic, kept_ms in deleting.items() if kept_ms >= 0}

@@ -51,8 +51,7 @@ class KafkaTransactionalProducer:
         self._queued, self._is_unclean = 0, False
 
     def open(self, within_s: float = _OPEN_S) -> None:
-        """Fence every earlier producer with this id and end the transaction that it left open; raises TransactionFailed: ask
-        again."""
+        """Fence every earlier producer with this id and end the transaction that it left open; raises TransactionFailed."""
         try:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:
@@ -61,8 +60,7 @@ class KafkaTransactionalProducer:
             raise
 
     def renew_client(self, within_s: float = _OPEN_S) -> Producer:
-        """Go on with another client, after a transaction that was undone while some of its records had not arrived; raises as
-        `open`.
+        """Go on with another client, where records of a transaction that was undone had not arrived; raises as `open`.
 
         Where brokers refused a record, there is a gap in the numbers of a client's records, for which they would refuse the next
         transaction. Where the answer to a record was lost, the client gives its number to the next record of that partition: the
@@ -189,8 +187,7 @@ class KafkaTransactionalProducer:
         return 0 < self._queued <= len(self._producer)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
-        """Make positions part of the transaction, unless `member`, the group metadata, is of a stale generation; raises as
-        `commit`."""
+        """Make positions part of the transaction, unless the group metadata, `member`, is stale; raises as `commit`."""
         # The client can wait for ever, whatever time it is given: it looks for the group's coordinator again only when
         # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
         # is over by then; so is this producer, whose thread is left behind.
@@ -270,8 +267,7 @@ def demand_arrival(producer: KafkaTransactionalProducer) -> None:
 
 
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
-    """Wait until readers see what was committed with a `transactional.id`, some time after the answer; raises TransactionFailed.
-    """
+    """Wait until readers see what was committed with a `transactional.id`, soon after the answer; raises TransactionFailed."""
     # Brokers give the id to the next producer only when the last transaction is complete everywhere.
     producer = KafkaTransactionalProducer(config)
     try:

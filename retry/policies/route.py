@@ -42,8 +42,7 @@ class RetryPlan:
         return None if self.template else self.retry_to
 
     def resolve_target(self, failure: Failure, dead_letters: str) -> str | None:
-        """Find the exact topic that a letter of `dead_letters` goes to, for the caller to find allowed; None where none comes
-        out."""
+        """Find the exact topic that a letter of `dead_letters` goes to, for the caller to find allowed; None without."""
         return self.retry_to if self.template is None else self.template.fill_name(failure, dead_letters)
 
 

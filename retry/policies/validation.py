@@ -36,8 +36,7 @@ class TopicSection:
 
 
 def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
-    """List the topics of all teams, in file order; raises PolicyFileInvalid for a name, a second owner or a target that cannot
-    be."""
+    """List the topics of all teams, in file order; raises PolicyFileInvalid for a wrong name, owner or target."""
     sections = _sections(teams)
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}

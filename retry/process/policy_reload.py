@@ -63,7 +63,7 @@ class PolicyFile:
     """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is.
 
     Args:
-      allow_empty: whether a file without teams and tasks may take the place of one that has some, for who does `if_meant`.
+      allow_empty: whether a file without teams and tasks may take the place of one that has some; `if_meant` says how.
     """
 
     def __init__(self, settings: Settings, *, allow_empty: bool = False, if_meant: str = ALLOW_EMPTY) -> None:

@@ -158,9 +158,10 @@ _OLDER = (
 
 
 def make_codec(settings: Settings, admin: AdminClient, instance: str = "") -> envelope_codec.EnvelopeCodec:
-    """Make the codec of envelopes, sealed where the settings name keys; for a worker, `instance` is its name of before, maybe.
+    """Make the codec of envelopes, sealed where the settings name keys.
 
-    Raises SettingsInvalid: the file cannot be used, or a worker is of an earlier version; RightMissing: nobody may know.
+    The name of a worker, `instance`, may be known from before it was upgraded; it is empty for who is none. Raises
+    SettingsInvalid where the file cannot be used or a worker is of an earlier version, RightMissing where this user may not know.
     """
     codec = envelope_codec.make_codec(settings)
     if codec is envelope_codec.PLAIN:

@@ -77,8 +77,7 @@ class Previews:
     def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
-        """Have a preview worked out, and return at once; one of this id that is there stays. Raises ActionRefused: too many run.
-        """
+        """Have a preview worked out, and return at once; one of this id is kept. Raises ActionRefused: too many are under way."""
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()

@@ -65,8 +65,7 @@ class OtherActions(NamedTuple):
 
 
 def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collection[str]) -> OtherActions:
-    """Find actions that run or are on hold for letters of these teams, those with the same filter first; raises
-    RebuildInProgress.
+    """Find actions under way on letters of these teams, those with the same filter first; raises RebuildInProgress.
 
     An action without teams may be about all, and so may be what is asked about.
     """
@@ -98,8 +97,7 @@ def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, no
 # Which letters somebody may act on, and who may see what was asked of them: by the teams whose letters they are.
 
 def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
-    """Go on only with a role in each of these teams; an empty name is no known team, none at all is every team. Raises
-    HTTPException."""
+    """Raise HTTPException without a role in each of these teams; an empty name is no known team, none at all is every team."""
     for team in teams or [""]:
         demand_role(viewer, role, team or None)
 

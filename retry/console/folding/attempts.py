@@ -1,5 +1,4 @@
-"""What was decided of each letter, when it left, and whether it came back: a row for each, which outcomes and the changelog fill
-in.
+"""What was decided of each letter, when it left, and whether it came back: a row for each, of outcomes and changelog.
 
 A retry is counted once it has left: as sent in the ten seconds in which it did, and there as come back once its lineage fails
 again. `Settled` moves what is counted to where it does not change any more.
@@ -105,8 +104,7 @@ _WAITS = (
 
 
 class Attempts:
-    """The table `attempts`, a row for each dead letter, and the counts made from it; nothing is counted before all indexes are
-    there."""
+    """The table `attempts`, a row for each dead letter, and the counts made from it once all indexes are there."""
 
     def __init__(self, connection: sqlite3.Connection, *, is_live: bool) -> None:
         self._connection, self._is_live = connection, is_live
@@ -216,8 +214,7 @@ class Settled:
 def find_passed_ms(
     connection: sqlite3.Connection, groups: Iterable[str | None], target: str, now_ms: int, silence_ms: int = SETTLE_MS
 ) -> int:
-    """Find up to when retries sent to a target were passed by all of these groups, as samples tell; without samples silence
-    counts."""
+    """Find up to when all of these groups have passed retries to a target, as samples tell, or else by silence."""
     of_pair = "SELECT max(until_ms) FROM passed WHERE consumer_group = ? AND topic = ?"
     found = [connection.execute(of_pair, (group, target)).fetchone()[0] for group in groups]
     return min((int(until_ms) for until_ms in found if until_ms is not None), default=now_ms - silence_ms)

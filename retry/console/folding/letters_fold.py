@@ -93,8 +93,7 @@ class _Ended(NamedTuple):
 
 
 class ChangelogFold:
-    """The fold of the changelog: waiting letters, controls, returned letters and marks of ramps. What goes to `resting` is not
-    sent."""
+    """The fold of the changelog: waiting letters, controls, returned letters and marks; what goes to `resting` is not sent."""
 
     def __init__(
         self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters,

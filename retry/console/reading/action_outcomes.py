@@ -47,8 +47,7 @@ class ActionOutcome(NamedTuple):
 def count_outcomes(
     connection: sqlite3.Connection, about: ActionOverview, group_topics: Mapping[str, Collection[str]], now_ms: int
 ) -> ActionOutcome:
-    """Count what became of the letters that an action has sent; `group_topics` are groups of the policy file with what each
-    reads."""
+    """Count what became of letters that an action has sent; `group_topics` has what groups of the policy file read."""
     if (ramp := about.action.ramp) is None:
         counts = list(_count_all(connection, about.id.hex(), group_topics, now_ms))
         return ActionOutcome(_add_outcomes(counts))

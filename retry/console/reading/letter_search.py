@@ -46,8 +46,7 @@ class Found(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Letters to look at: from `FROM` on, to which conditions can be added; `end` is the last position, None where nothing
-    follows."""
+    """Letters to look at: from `FROM` on, to which conditions can be added, to the position `end`, or without end."""
 
     sql: str
     parameters: tuple[object, ...]

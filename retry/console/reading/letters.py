@@ -150,8 +150,7 @@ PAGE_MAX = 1_000
 def list_letters(
     connection: sqlite3.Connection, file_id: str, scope: Scope, letter_filter: Filter, after: str | None, limit: int, now_ms: int
 ) -> Page[LetterRow]:
-    """Letters soonest first, then those that rest, the newest first; raises CursorStale, and FilterInvalid for what stays in
-    Kafka."""
+    """Letters soonest first, then those that rest, newest first; raises CursorStale, or FilterInvalid for what is in Kafka."""
     question = f"letters {letter_filter} {sorted(scope) if scope is not None else None}"
     position = decode_cursor(file_id, question, after)
     search = LetterSearch(connection, scope, letter_filter, now_ms)

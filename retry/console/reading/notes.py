@@ -54,8 +54,7 @@ class Notes:
         self._topic = topics.build_topic_names(settings.app_id).notes
 
     def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
-        """Say whose a kind of failures is, and what is known of it; without teams all may read it. Raises ActionRefused: too
-        long, no link."""
+        """Say whose a kind of failures is, and what is known of it; without teams all may read it. Raises ActionRefused."""
         _demand_short(owner=owner, note=note, link=link)
         if link and not link.startswith(("https://", "http://")):
             raise ActionRefused("a link begins with https:// or http://")

@@ -238,8 +238,7 @@ class Replica:
             return groups.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        """Letters, soonest first, then those that rest, newest first; raises FilterInvalid where the filter asks for what is in
-        Kafka."""
+        """Letters, soonest first, then those that rest, newest first; raises FilterInvalid for what stays in Kafka."""
         with self._reading() as connection:
             return letters.list_letters(connection, self._readers.file_id, scope, letter_filter, after, limit, clock.wall_ms())
 

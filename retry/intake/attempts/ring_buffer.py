@@ -208,8 +208,8 @@ class Ring:
 
 
 def _slots_for(rows: int) -> int:
-    """A prime number of slots, half again as many as rows, that nobody who writes letters can guess, to put all ids into one
-    chain."""
+    """A prime number of slots, half again as many as rows; who writes letters cannot guess it, and so put all ids into one chain.
+    """
     slots = rows * 3 // 2 + secrets.randbelow(rows // 4 + 64)
     while slots < 2 or any(slots % divisor == 0 for divisor in range(2, math.isqrt(slots) + 1)):
         slots += 1

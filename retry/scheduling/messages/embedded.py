@@ -49,8 +49,7 @@ class Runner:
         return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
     def start(self, within_s: float = 60.0) -> Runner:
-        """Start the scheduler and wait until schedules are sent; raises SchedulerEnded, and leaves nothing running, where it is
-        not."""
+        """Start the scheduler and wait until schedules are sent; raises SchedulerEnded, and then leaves nothing running."""
         program = [sys.executable, "-m", "retry", "scheduler", *(["--mini"] if self._mini else [])]
         output = self._log.open("ab") if self._log else None
         try:
