@@ -30,10 +30,12 @@ from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery import movers, park_refused
-from retry.delivery.due_batch import DueRow, RefusedEntry
+from retry.delivery.admission import RefusedEntry
+from retry.delivery.due_batch import DueRow
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryForeign, SealUnopened
+from retry.kafka.interface import SweepProducer
 from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -121,7 +123,7 @@ class Holding(Mover):
         named = [f"{each.letter}: {each.why}" for each in found.refused.values()]
         self._quarantine_rows(context.writer, rows, found, "; ".join(named[:_NAMED_MAX]))
 
-    def _quarantine_rows(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
+    def _quarantine_rows(self, writer: SweepProducer, rows: Sequence[DueRow], found: Held, why: str) -> None:
         self._move_rows(writer, [(entry_keys.make_held_key(key), key, envelope) for key, envelope in rows])
         self.held.include(found)
         log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
@@ -167,7 +169,7 @@ class Holding(Mover):
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
         return rows, b""
 
-    def _move_rows(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+    def _move_rows(self, writer: SweepProducer, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         if not rows:
             return
         taken = movers.TakenKeys(self._table)

@@ -22,17 +22,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table, is_taken
-from retry.delivery.due_batch import DueRow, LaneAdmission
+from retry.delivery.admission import Admission
+from retry.delivery.due_batch import DueRow
 from retry.delivery.letter_changes import GONE
 from retry.delivery.redecide import Move, Redecider, Redecision
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.delivery.sweep import ChangelogPartition
 from retry.intake import attempts
+from retry.kafka.interface import SweepProducer
 
 # A parked record, and the whole letter where that lies elsewhere; or why there is none.
 FoundRecord = tuple[Any, Any] | str
@@ -63,16 +65,6 @@ def name_no_group(_name: bytes, targets: Sequence[str]) -> ConsumerProgress:
     return ConsumerProgress(reached=True, silent=list(targets))
 
 
-class Reachable(LaneAdmission, Protocol):
-    """Says which topics can be written to; see `retry.delivery.admission`."""
-
-    def find_closed(self, destinations: set[str]) -> dict[str, str]:
-        ...
-
-    def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        ...
-
-
 class MoveContext(NamedTuple):
     """Everything that movers of a shard are given for one batch.
 
@@ -82,9 +74,9 @@ class MoveContext(NamedTuple):
       shards: how many there are, by which intake puts entries; 0 where that is not known.
     """
 
-    writer: SweepWriter
+    writer: SweepProducer
     redecider: Redecider
-    admission: Reachable
+    admission: Admission
     now_ms: int
     rows_max: int
     bytes_max: int
@@ -237,7 +229,7 @@ def list_nulls(table: Table, keys: Sequence[bytes]) -> list[ChangelogRow]:
     return [*((key, None) for key in keys if key not in inside), *blocks.split_blocks(found, set(keys))]
 
 
-def explode_blocks(writer: SweepWriter, table: Table, changelog: ChangelogPartition, rows: Sequence[DueRow]) -> None:
+def explode_blocks(writer: SweepProducer, table: Table, changelog: ChangelogPartition, rows: Sequence[DueRow]) -> None:
     """Give each entry of some blocks a record of its own, in one transaction; raises TransactionFailed."""
     writer.begin()
     writer.write(*changelog, [{"key": key, "value": value} for key, value in blocks.split_blocks(rows, ())])

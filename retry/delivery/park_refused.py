@@ -27,7 +27,8 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery.due_batch import DueRow, LaneAdmission
+from retry.delivery.admission import Admission
+from retry.delivery.due_batch import DueRow
 from retry.delivery.movers import MoveContext, TakenKeys
 from retry.delivery.redecide import Redecision
 from retry.delivery.refusals import diagnose, with_what_is_beside
@@ -92,7 +93,7 @@ def _is_final(entry: Entry, context: MoveContext) -> bool:
     return entry.destination == context.discarded or any(name == names.PARKED_REASON for name, _ in entry.headers)
 
 
-def _as_sent(row: DueRow, entry: Entry, admission: LaneAdmission) -> Entry:
+def _as_sent(row: DueRow, entry: Entry, admission: Admission) -> Entry:
     lane = admission.lanes.get(entry_keys.lane_of(row[0]))
     return renew_timestamp(entry) if lane is not None and admission.renews_timestamp(lane) else entry
 

@@ -6,34 +6,19 @@ topic of what goes beside a delivery refuses, it counts for every entry that has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from retry.delay_queue.envelopes import Entry, Named
+from retry.delivery.admission import Admission
 from retry.delivery.transaction_batch import with_side_records
-from retry.kafka.interface import KafkaError
-from retry.kafka.record_limits import RecordLimits, RecordRefusal, RefusedFor, cause_of
+from retry.kafka.interface import KafkaError, TransactionalProducer
+from retry.kafka.record_limits import RecordRefusal, RefusedFor, cause_of
 from retry.kafka.refused_records import Anchor
 
 # Says of records, by position, which are refused and why.
 FindRefused = Callable[[list[Entry], int], Mapping[int, RecordRefusal]]
-
-
-class DryRunWriter(Protocol):
-    """Publishes records in transactions that are thrown away; see `retry.kafka.refused_records`."""
-
-    def rehearse_entries(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
-    ) -> dict[int, KafkaError]: ...
-
-
-class TopicKnowledge(Protocol):
-    """Knows which topics can be written to, and which records they take; see `retry.delivery.admission`."""
-
-    record_limits: RecordLimits
-
-    def probe_targets(self, destinations: set[str]) -> dict[str, str]: ...
 
 
 class Refusals(NamedTuple):
@@ -44,8 +29,8 @@ class Refusals(NamedTuple):
 
 
 def diagnose(
-    entries: list[Entry], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor | None,
-    compressing: Callable[[], DryRunWriter] | None = None,
+    entries: list[Entry], writer: TransactionalProducer, admission: Admission, now_ms: int, anchor: Anchor | None,
+    compressing: Callable[[], TransactionalProducer] | None = None,
 ) -> Refusals:  # fmt: skip
     """Find out which targets and which entries are refused; both empty where nobody is.
 

@@ -23,12 +23,14 @@ from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delivery.act_records import Result
 from retry.delivery.acted_entry import EntryActions
+from retry.delivery.admission import Admission
 from retry.delivery.letter_changes import CHANGED, GONE, REFUSED, RETURNED, SEALED, ActedLetter, Refusal, WithdrawnPlace
 from retry.delivery.movers import FoundRecord, TakenKeys
 from retry.delivery.redecide import Redecider
-from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose
+from retry.delivery.refusals import diagnose
 from retry.delivery.returned_letter import NOT_OURS, LetterReturns
 from retry.delivery.transaction_batch import renew_timestamp
+from retry.kafka.interface import TransactionalProducer
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
 
@@ -205,7 +207,7 @@ def list_kept(results: Sequence[tuple[Member, Result]]) -> list[tuple[bytes, Ent
     return [(member.key, result.kept) for member, result in changed if result.kept is not None]
 
 
-def renew_old(kept: list[Entry], admission: TopicKnowledge, now_ms: int) -> list[Entry]:
+def renew_old(kept: list[Entry], admission: Admission, now_ms: int) -> list[Entry]:
     """Letters that are to be kept, with the time of now where their topic takes none so old."""
     limits = admission.record_limits
     if not kept or not limits.has_limits():
@@ -216,7 +218,7 @@ def renew_old(kept: list[Entry], admission: TopicKnowledge, now_ms: int) -> list
 
 
 def find_unkept(
-    kept: Sequence[tuple[bytes, Entry]], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor
+    kept: Sequence[tuple[bytes, Entry]], writer: TransactionalProducer, admission: Admission, now_ms: int, anchor: Anchor
 ) -> dict[bytes, RecordRefusal]:
     """Find letters to be kept that their topic refuses, by keys of members; raises TransactionFailed where that stays open."""
     if not kept:

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from retry.clock import Deadline
 from retry.dead_letters.retry_headers import RetryLabels
@@ -46,11 +46,13 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
+from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import DueRow, LaneAdmission, foreign_rows, give_back, select_due_batch
-from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose, with_what_is_beside
+from retry.delivery.due_batch import DueRow, foreign_rows, give_back, select_due_batch
+from retry.delivery.refusals import diagnose, with_what_is_beside
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
+from retry.kafka.interface import SweepProducer
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
 
@@ -61,18 +63,6 @@ _ARRIVE_S = 4.5
 _ANCHORED_S = 2.0
 # Of entries that are deferred, so many are named in the log.
 _NAMED_MAX = 5
-
-
-class SweepWriter(DryRunWriter, Protocol):
-    """The part of a transaction that a sweep uses; see `retry.kafka.transactional_producer`."""
-
-    def begin(self) -> None: ...
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None: ...
-    def await_arrival(self, within_s: float) -> bool: ...
-    def commit(self) -> None: ...
-    def abort(self) -> None: ...
-    def open_compressing(self) -> SweepWriter: ...
 
 
 class ChangelogPartition(NamedTuple):
@@ -152,14 +142,14 @@ class ShardBatch(NamedTuple):
 class SweepContext(NamedTuple):
     """The tools and the time of one sweep."""
 
-    writer: SweepWriter
-    admission: LaneAdmission
+    writer: SweepProducer
+    admission: Admission
     now_ms: int
     codec: EnvelopeCodec = PLAIN
 
 
 def select(
-    table: Table, changelog: ChangelogPartition, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int,
+    table: Table, changelog: ChangelogPartition, admission: Admission, now_ms: int, rows_max: int, bytes_max: int,
     codec: EnvelopeCodec = PLAIN,
 ) -> ShardBatch | None:  # fmt: skip
     """Step 1, for one shard; None where nothing is to be done there.
@@ -329,7 +319,7 @@ def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
-def await_arrival(published: Sequence[Entry], writer: SweepWriter, admission: TopicKnowledge) -> None:
+def await_arrival(published: Sequence[Entry], writer: SweepProducer, admission: Admission) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
     Raises TransactionAborted: a target cannot be written to any more; TransactionSlow: its time is nearly over.

@@ -59,7 +59,7 @@ class IsolatedAdminClient(AdminClient):
 
     @contextmanager
     def count_call(self) -> Iterator[None]:
-        """Count a call as long as it takes; raises KafkaException where the client is closed, long before the process ends."""
+        """Count a call as long as it takes; where the client is closed, wait for the process to end, and raise KafkaException."""
         with self._calling:
             is_closed = self._is_closed
             self._calls += not is_closed

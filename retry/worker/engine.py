@@ -10,7 +10,7 @@ from functools import partial
 from retry import clock
 from retry.delay_queue import control_records
 from retry.delay_queue.envelopes import Entry
-from retry.delivery.due_batch import RefusedEntry
+from retry.delivery.admission import RefusedEntry
 from retry.delivery.sweep import SweepResult
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch

@@ -15,8 +15,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from retry import clock
-from retry.delivery.admission import Admission
-from retry.delivery.due_batch import RefusedEntry
+from retry.delivery.admission import Admission, RefusedEntry
 from retry.errors import RetryError
 from retry.kafka import topics
 from retry.telemetry.worker_records import KEY, BreakerRecord, RefusedRecord, WorkerRecord, to_json
