@@ -103,7 +103,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(actions.start, "undoing", _refuses)
     monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)
-    for history in (other_entries, other_entries.stored_schedules):
+    for history in (other_entries, other_entries.search):
         monkeypatch.setattr(history, "newest_records", _sent)
 
 
