@@ -38,10 +38,9 @@ from __future__ import annotations
 
 from backoff.calendar import Calendar, QuietHours
 from backoff.cron import Cron
-from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid
-from backoff.policy import JITTERS, Decision, Park, Policy, RetryAt
+from backoff.policy import JITTERS, Constant, Decision, Exponential, Linear, Park, Policy, RetryAt, Steps
 from backoff.rate_limit import Bucket, Limit
 
 __all__ = [

@@ -41,7 +41,7 @@ class QuietHours:
     def parse(cls, mapping: Mapping[str, object]) -> QuietHours:
         """The period of a mapping like `{"from": "22:00", "to": "06:00", "zone": "Europe/Berlin", "days": ["fri"]}`.
 
-        `days` may be left out: every day. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
+        Without `days` it is every day. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
         """
         for key in mapping:
             if key not in _KEYS:
@@ -189,8 +189,7 @@ class Calendar:
 def parse_calendar(mapping: Mapping[str, object], base: Calendar | None = None) -> Calendar | None:
     """The base calendar with what the keys `quiet_hours` and `align` say instead; None where neither is left.
 
-    The text `none` takes away what the base has. Raises PolicyInvalid where a value cannot be used, or no time would ever be
-    allowed.
+    The text `none` takes away what the base has. Raises PolicyInvalid: a value cannot be used, or no time would ever be allowed.
     """
     if not any(key in mapping for key in KEYS):
         return base

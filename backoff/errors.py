@@ -4,10 +4,7 @@ from __future__ import annotations
 
 
 class PolicyInvalid(ValueError):
-    """A policy cannot be used as it is written, for a reason that says what is there, and what would be right.
-
-    The path is where in the mapping, like "backoff.delay"; empty for the mapping as a whole.
-    """
+    """A policy cannot be used as it is written; `path` is where in the mapping, like "backoff.delay", empty for all of it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}" if path else reason)

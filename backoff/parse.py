@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from backoff import calendar
-from backoff.curve import Constant, Exponential, Linear, Steps
 from backoff.duration import duration_ms, duration_text
 from backoff.errors import PolicyInvalid, quote_value
-from backoff.policy import JITTERS, Jitter, Policy, full
+from backoff.policy import JITTERS, Constant, Exponential, Jitter, Linear, Policy, Steps, full
 from backoff.rate_limit import rate
 
 __all__ = ["DEFAULT", "curve", "duration_ms", "duration_text", "policy", "rate"]
@@ -60,8 +59,7 @@ def policy(mapping: Mapping[str, object], base: Policy = DEFAULT) -> Policy:
 def curve(mapping: Mapping[str, object], max_delay_ms: int = DEFAULT.max_delay_ms) -> Constant | Linear | Exponential | Steps:
     """The curve of a mapping like `{"kind": "linear", "delay": "1s", "step": "2s", "max_delay": "1m"}`.
 
-    `max_delay_ms` stands in where the mapping has no `max_delay`. Raises PolicyInvalid where the kind is unknown, or a key of it
-    is missing, unknown, or cannot be used.
+    `max_delay_ms` stands in where it has no `max_delay`. Raises PolicyInvalid where a key is missing, unknown, or cannot be used.
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -18,8 +18,6 @@ _SETBACK_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """On average no more than `tokens` in `period_ms` milliseconds."""
-
     tokens: int
     period_ms: int
 

@@ -75,8 +75,8 @@ class RecurrencePlan(Protocol):
 def find_first_run(plan: RecurrencePlan, from_ms: int) -> Run | None:
     """Due time and number of the first run not before `from_ms` and with no smaller number than the plan's; None: there is none.
 
-    The run of a plan that has but one is that one, however long ago. Raises PolicyInvalid where there is no such cron expression,
-    or no such zone here.
+    The run of a plan that has but one is that one, however long ago. Raises PolicyInvalid: no such expression, or no such zone
+    here.
     """
     if plan.cron:
         return _plan_run(plan, _match(plan, max(from_ms, plan.start_ms)), plan.run)

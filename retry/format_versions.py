@@ -38,7 +38,6 @@ class Format(NamedTuple):
     reads: frozenset[int]
 
     def newer(self, version: object) -> bool:
-        """Whether something is of a version that only newer ones of this service know."""
         return isinstance(version, int) and version > max(self.reads)
 
     def refuse_newer(self, version: object, error: type[Exception]) -> None:

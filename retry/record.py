@@ -16,10 +16,7 @@ CREATE_TIME = 1
 
 
 class Record:
-    """A record that comes from an entry, a pointer or a test instead of a consumer; letters and schedules are read from it.
-
-    Its timestamp is a kind (1: set by the producer, 2: by the broker), and milliseconds since 1970.
-    """
+    """A record that comes from an entry, a pointer or a test; its timestamp is a kind (1: by producer, 2: by broker), and ms."""
 
     def __init__(
         self, location: RecordLocation, key: bytes | None, value: bytes | None, headers: Headers, timestamp: tuple[int, int]

@@ -20,8 +20,8 @@ _READ_EVERY_S = 5.0
 class ReloadedFile(Generic[_Parsed]):
     """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
 
-    `parse` turns its text into its content, and raises SettingsInvalid where that cannot be used. So does the first reading of a
-    file; later such a file changes nothing, and the log says so once.
+    `parse` raises SettingsInvalid where its text cannot be used, and so does the first reading; later such a file changes
+    nothing, and is logged once.
     """
 
     def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that the console offers to complete a filter; at most 200 of each field, in alphabetical order."""
-
     teams: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
@@ -46,16 +44,9 @@ class LetterRow:
       state: `waiting`, `parked` or `discarded`.
       kind: `letter`, `schedule`, `task` or `timer`.
       topic, partition, offset: of the dead letter; None where a parked record does not say.
-      target: where it goes when it is due, or where it rests.
-      behind: whether it waits behind an earlier letter of its key.
       attempt: number of the retry that it waits for; of one that rests, how many were made.
       exception, cause, message: of its failure, without framing; `frames` are the top ones of its stack, one a line.
       fingerprint: what failures of one kind share; `group` the same after merges, the id of a `Group`.
-      reason: why it is parked.
-      lineage: what all attempts of one original record share.
-      consumer_group: that failed.
-      size_bytes: of key, value and headers together.
-      action: id of the action that moved it last.
       label: what an entry with a name is called outside: the key of a schedule or a task, the id of a timer.
     """
 
@@ -114,13 +105,9 @@ class Group:
       id: its fingerprint; of merged ones that of the one that they were merged into.
       cause: class of the root cause, or of the exception where none is named.
       message: without what differs: numbers, ids, quoted data.
-      trend: failures taken in in each of the last 24 hours, the oldest first.
-      first_ms, last_ms: of the failures, as far as outcomes tell.
       sent, came_back, pending: as of `Recovery`, of all attempts; the first two None where outcomes do not tell.
       owner, note, link: in the operators' words; empty where nobody wrote any.
       resolved_at_ms: since when nothing is to be done; None while it is open, also where a letter came later.
-      merged: fingerprints of the kinds that were merged into it, without its own.
-      topics, teams, consumer_groups: at most 20 of them.
     """
 
     id: str
@@ -155,7 +142,6 @@ class Page(Generic[_Row]):
 
     Attributes:
       after: cursor of the next page; None where there is none.
-      count: how many rows there are in all, at most `COUNT_MAX`.
       is_capped: whether there are more than that, or may be: not all were counted in the time there is.
       is_partial: whether the time was over before the page was full; the next one goes on from there.
       nothing_matches: where there is no row: the one term of the filter, as it is written, that excludes all by itself, if any.
@@ -215,8 +201,6 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How far the replica has folded one partition of the changelog, and where that ends."""
-
     shard: int
     next_offset: int
     end_offset: int
@@ -228,7 +212,6 @@ class WorkerState:
 
     Attributes:
       name, host: empty where this viewer does not see every team.
-      shards: how many partitions of the changelog it sweeps.
       at_ms: when it was heard of last; it is silent where that is too long ago, and it did not say that it ends.
     """
 
@@ -268,14 +251,10 @@ class Now:
       new_groups: kinds of failures that were first seen within 24 hours, and are open.
       due: what is due within 24 hours from `as_of_ms` on, in bars of equal length; what is overdue is not among them.
       overdue: what was due a second ago or longer, and waits.
-      held: pauses and held actions that this viewer may see.
       near_retention: letters that Kafka deletes within a day from where they rest; `near_retention_age_ms` is how long ago each
         of them failed at least, None where there is none.
-      shards: of the changelog; empty where this viewer does not see every team.
       failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of the 24 hours that begin at
         `hours_from_ms`; the last is not over.
-      workers: that were heard of within a week, those that are silent first.
-      breakers: of targets of this viewer's teams, those that are not closed first.
     """
 
     as_of_ms: int
@@ -311,10 +290,7 @@ class Freshness:
     Attributes:
       state: `rebuilding` until all that was there at the start is read; `live`; `catching_up` where the brokers answer and more
         is there than is folded for more than a moment; `old` where the brokers do not answer.
-      progress: of a rebuild, from 0 to 1.
       as_of_ms: when the replica last was at the end of every partition, or nearly; None where it never was.
-      lag_records: offsets that are there and not folded.
-      trouble: why it does not go on, in a sentence; empty where it does.
       remaining_ms: about how long it takes until it has caught up; None where that cannot be told yet, or it has.
     """
 
@@ -332,7 +308,6 @@ class LineageEvent:
 
     Attributes:
       what: `failed`, `due`, `sent`, `passed`, `came back`, `waiting`, `parked`, `discarded`, `action`.
-      attempt: number of the retry that it is about; None where that is not known.
       place: `topic/partition/offset`, or the topic where more is not known; of `passed`, the consumer group.
     """
 
@@ -353,7 +328,6 @@ class AuditRow:
       letters: how many it is about; `done` of these had done to them what was asked.
       results: the others, by why nothing was done.
       examples: `topic/partition/offset` of at most 20 of them.
-      team: whose they are; None where that is not known.
     """
 
     at_ms: int

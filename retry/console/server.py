@@ -68,13 +68,7 @@ _SHARE_OF_FILES = 4
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-      SettingsInvalid: an address other than loopback without a sign-in or without TLS, or a file that is none.
-      PolicyFileInvalid: the policy file cannot be used.
-      AddressUnusable: another process listens there.
-    """
+    """Serve until SIGTERM or SIGINT; raises SettingsInvalid, PolicyFileInvalid, and AddressUnusable where it is in use."""
     start.tune_process()
     start.calm_collector()
     start.warn_of_insecure(settings)
@@ -110,7 +104,6 @@ def run(settings: Settings) -> None:
 
 
 def _demand_startable(settings: Settings, in_use: Registry) -> None:
-    """See that what a start reads can be used, as far as a console that runs has what was read before."""
     found = load_policies(settings)
     if not is_empty(in_use):
         refuse_emptied_file(settings, found)
@@ -165,7 +158,6 @@ def _sign_in(settings: Settings) -> SignIn:
 
 
 def _proxy(settings: Settings) -> ProxySignIn | None:
-    """Return the proxy that says in headers who asks; None where no setting names one."""
     given = {
         "FROM": settings.console_proxy_from, "SECRET": settings.console_proxy_secret, "ROLES": settings.console_proxy_roles
     }  # fmt: skip

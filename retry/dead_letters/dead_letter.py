@@ -28,8 +28,8 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def count_attempts(value: bytes | None, names: Iterable[str]) -> int:
     """The largest count that a JSON body has under those of `names` that are paths, like `$.meta.tries`; 0 where it has none.
 
-    A count is a whole number from 0 to 2**31 - 1, written in digits alone. Whatever else stands there, a body that is no JSON
-    object, one that is nested too deeply, and one of more than 64 KiB count as one that has none.
+    A count is a whole number from 0 to 2**31 - 1 in digits. A body that is no JSON object, nested too deeply or over 64 KiB has
+    none.
 
     >>> count_attempts(b'{"id": 1, "retryAttempt": 3}', ["x-tries", "$.retryAttempt"])
     3
@@ -69,8 +69,6 @@ _UNREADABLE: tuple[Header, ...] = (("\0", None),)
 
 
 class Message(Protocol):
-    """The part of a consumed record that is read here; confluent_kafka.Message has it."""
-
     def topic(self) -> str: ...
     def partition(self) -> int: ...
     def offset(self) -> int: ...
@@ -88,14 +86,11 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
       timestamp_ms: the record's own; None where it has none or one before 1970.
       stamped_ms: when the letter was written: its timestamp, or that of the pointer that it stands for; None where it has
         none, or one that its framework copied from the record that failed. A topic with LogAppendTime has its own.
-      source: the letter's coordinates, `topic/partition/offset`.
       failure: what the headers of its framework say. No header chooses a topic: the origin named there is used only
         where the policy's allow-list has it.
-      id: the lineage, where it came back with the letter.
       retries_made: 0 for a first failure; None where the header is there but is no count.
       first_failed_at_ms, sent_at_ms: None for a first failure; the latter is the due time of the retry that failed.
       retry_at_ms: when the letter asks to be retried; `NO_TIME` where it asks for what is no time.
-      policy, action: of the retry that failed, and of the operator's action that sent it, as the letter says.
       counted: failed deliveries by the body, where the policy asks that; 0 where it does not say.
     """
 
@@ -130,10 +125,9 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
         )  # fmt: skip
 
     def failed_at_ms(self, now_ms: int) -> int:
-        """When this failure happened, as far as the record can tell.
+        """When this failure happened: when the letter was written, where that is known and likely, else now.
 
-        When it was written, where that is known and likely; else now. Not before the retry that failed was due, since
-        some consumers copy the timestamp from the record that they could not process.
+        Not before the retry that failed was due: some consumers copy the timestamp of the record that they could not process.
         """
         stamp = self.stamped_ms
         if stamp is None or stamp < LIKELY_MS:
@@ -177,10 +171,7 @@ def read(message: Message | Any, aliases: Aliases | None = None) -> Letter:
 
 
 def fill_pointer(pointer: Letter, record: Message | Any) -> Letter | None:
-    """The letter that a pointer stands for: the record that it names, what it says of that record's failure, and when.
-
-    None where the client cannot tell the headers of that record.
-    """
+    """The letter that a pointer stands for, from the record that it names; None where the client cannot tell its headers."""
     headers = read_headers(record)
     if headers is None:
         return None
@@ -189,10 +180,7 @@ def fill_pointer(pointer: Letter, record: Message | Any) -> Letter | None:
 
 
 def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record:
-    """A record as if its framework had copied it: its own headers, then the pointer's.
-
-    What an earlier pointer to it said is replaced, so that nothing stacks up where retries fail again.
-    """
+    """A record as if its framework had copied it: its own headers, then the pointer's in place of those of earlier pointers."""
     replaced = {name for name, _ in pointer.original_headers if name in KNOWN}
     headers = [*(header for header in own if header[0] not in replaced), *pointer.original_headers]
     place = pointer.topic, pointer.partition, pointer.offset
@@ -200,7 +188,6 @@ def _copy_record(pointer: Letter, record: Message | Any, own: Headers) -> Record
 
 
 def _read_retry_headers(ours: dict[str, bytes | None]) -> tuple[bytes | None, int | None, int | None, int | None, int | None]:
-    """Read lineage id, retries made, first failure, due time and wish from headers of ours; times are ms since 1970."""
     made, first_failed_ms = retries_made(ours.get(names.ATTEMPT, b"0")), moment(ours.get(names.FIRST_FAILED_MS))
     wish_ms = (moment(ours[names.RETRY_AT_MS]) or NO_TIME) if names.RETRY_AT_MS in ours else None
     return lineage_id(ours.get(names.ID)), made, first_failed_ms, moment(ours.get(names.DUE_MS)), wish_ms

@@ -12,14 +12,10 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     Attributes:
       family: who wrote the letter; `unknown` where nothing is recognised.
-      origin_topic, origin_partition, origin_offset, origin_timestamp_ms: the record that could not be processed.
-      consumer_group: who could not process it.
       attempts: deliveries that have failed, corrected for how the family counts; at least 1.
       exception, message: class as the framework names it, wrappers included, and its text.
       thrown: the class that the wrapper was put around, where the framework names it; rules know it as an exception.
-      cause: the root class.
       cause_message: of the root cause; None where it has none or is not told apart.
-      stage: where in its framework's pipeline it failed.
     """
 
     family: str = UNKNOWN

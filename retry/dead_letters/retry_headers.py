@@ -82,10 +82,7 @@ def labels_of_retries(all_headers: Sequence[Headers]) -> list[RetryLabels | None
 
 
 def labels_of_retry(headers: Headers) -> RetryLabels | None:
-    """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry.
-
-    A parked letter says why, and one that was too large for all of ours has no source.
-    """
+    """Policy and attempt of a retry, for its labels; None where these are not the headers of a retry."""
     ours = dict(headers[-_WRITTEN:])
     policy, attempt = ours.get(POLICY), ours.get(ATTEMPT)
     if policy is None or attempt is None or SOURCE not in ours or PARKED_REASON in ours:

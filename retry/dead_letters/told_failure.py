@@ -1,7 +1,6 @@
 """The failure of a letter that is parked by reference, as the reference tells it: a JSON object in `retry-parked-fault`.
 
-Without it nobody who looks at the reference could say what failed, nor which other letters failed in the same way. It stands in a
-header that every version takes for one of ours: a reference is known by having no others.
+Every version takes that header for one of ours: a reference is known by having no others.
 """
 
 from __future__ import annotations

@@ -52,8 +52,6 @@ class Member(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
       key: of its entry, as it was when the letters were chosen; of a letter that rests, see `retry.delay_queue.returned_offsets`.
       due_at_ms: when it is due from then on, or a little later where another entry has the key that it would get.
-      digest: of the envelope that an edit was made from; empty otherwise.
-      envelope: what an edit makes of it; empty otherwise.
     """
 
     key: bytes
@@ -63,8 +61,6 @@ class Member(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Slice(msgspec.Struct, array_like=True, frozen=True):
-    """Some members of an action, all of one shard."""
-
     version: int
     written_at_ms: int
     members: list[Member]
@@ -74,7 +70,6 @@ class Patch(msgspec.Struct, frozen=True):
     """The changes that a patch makes in each letter of its action.
 
     Attributes:
-      headers: by name, the text that a header is set to, or None where it is removed.
       value: a JSON merge patch (RFC 7396), as JSON; empty where values stay.
       retries: whether letters that wait are due as their members say, and not as they were before.
     """
@@ -88,13 +83,9 @@ class Action(msgspec.Struct, frozen=True):
     """The head of an action: what an operator wants done with its letters.
 
     Attributes:
-      kind: one of `KINDS`. The due time of a retry is with each member.
       asked_at_ms: when, by the brokers' time.
       slices, members: how many slices each shard has, and how many letters there are.
       policies: SHA-256 of the policy file by which targets were checked, in hexadecimal.
-      target: of a redirect, the topic that letters go to.
-      undoes: the id of the action that an undo is about.
-      reason, filter: why, in the operator's words, and the filter that selected the letters.
       parking: names of topics in which members rest, by the hash of their ids, in hexadecimal.
       ramp: how it goes on in steps; None where all is done at once.
       teams: whose letters they are, so that others are told nothing of it; empty where that was not written down.
@@ -136,7 +127,6 @@ class Tally(msgspec.Struct, frozen=True):
     """The counts of one shard for an action: how many letters it is done with, and how they ended.
 
     Attributes:
-      slices: how many slices it is done with.
       done: letters for which it did what was asked.
       gone: letters that did not wait under their key any more: sent, moved or ended by something else.
       refused: how many other letters nothing was done for, by the reason.
@@ -152,7 +142,6 @@ class Tally(msgspec.Struct, frozen=True):
 
     @property
     def members(self) -> int:
-        """How many letters it was about."""
         return self.done + self.gone + sum(self.refused.values())
 
 
@@ -161,7 +150,6 @@ def new_id() -> bytes:
 
 
 def head_key(action: bytes) -> bytes:
-    """The key of the record with which an action is asked for."""
     return PREFIX + action.hex().encode()
 
 

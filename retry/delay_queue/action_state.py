@@ -25,9 +25,7 @@ class ActionState(NamedTuple):
     Attributes:
       held: the order to hold it; None where it was resumed since.
       resumed: the last order to go on.
-      step: how far a ramp has come.
       others: of a ramp, in the shard that judges it: what other shards have done.
-      at_step: the step of the letters at hand, which they are marked with.
     """
 
     id: bytes

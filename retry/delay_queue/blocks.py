@@ -55,10 +55,8 @@ class Block(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
     """The value of a block.
 
     Attributes:
-      destination, team: as each of its entries has them.
       header_names: of the headers of the letters themselves, then the six of a retry: lineage, attempt, source, due time, policy
         and first failure.
-      attempt, policy: values of these headers.
       header_values: of the letters themselves; of each name the value that all have, or a list with that of each.
       ids: of the lineages, as the header has them.
       keys, values, timestamps_ms, failed_ms, first_failed_ms: of each; instead of a list of times there may be None, where all
@@ -104,10 +102,7 @@ _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def pack_key(lane: bytes, stem: bytes, letters: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a block, of its letters in the order of their numbers; `lane` and `stem` are those of its entries' keys.
-
-    Of each letter there are the number, see `entry_keys.number_letter`, and when it is due, in milliseconds.
-    """
+    """The key of a block of letters in the order of their numbers; of each the number and when it is due, in milliseconds."""
     first, latest_ms, pack = letters[0][0], max([due_ms for _, due_ms in letters]), _MEMBER.pack
     members = b"".join([pack(number - first, latest_ms - due_ms) for number, due_ms in letters])
     return entry_keys.due_bound(latest_ms, _FIRST + lane[1:]) + stem + first.to_bytes(8, "big") + members
@@ -260,8 +255,7 @@ def find_envelope(key: bytes, value: bytes, entry_key: bytes) -> bytes | None:
 def split_blocks(rows: Iterable[tuple[bytes, bytes]], leaving: Collection[bytes]) -> Iterator[Row]:
     """List the records that end blocks of which some entries leave: a put for each entry that stays, then a null for the block.
 
-    The null ends what is in the block still, and nothing that has got a record of its own before. Other keys may be among those
-    that are `leaving`.
+    The null ends nothing that has got a record of its own before. Other keys may be among those that are `leaving`.
     """
     for key, value in rows:
         yield from ((each, envelope) for each, envelope in list_rows(key, value) if each not in leaving)

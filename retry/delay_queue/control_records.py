@@ -27,12 +27,7 @@ _Control = TypeVar("_Control", "Pause", "Reschedule")
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Nothing is delivered of what it names.
-
-    Attributes:
-      until_ms: when it ends by itself; None where it waits to be ended.
-      by: who asked for it; empty where that was not written down.
-    """
+    """Nothing is delivered of what it names, until `until_ms`, or None until somebody ends it."""
 
     since_ms: int
     reason: str = ""
@@ -40,7 +35,6 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
     def stands(self, now_ms: int) -> bool:
-        """Whether it has not ended by itself."""
         return self.until_ms is None or now_ms < self.until_ms
 
     def describe(self) -> str:
@@ -54,9 +48,7 @@ class Reschedule(msgspec.Struct, frozen=True):
 
     Attributes:
       since_ms: when it was asked for, which is the now of every decision; entries of later failures are left alone.
-      team, topic: whose entries, and from which dead-letter topic.
       policies: SHA-256 of the policy file to decide by, in hexadecimal.
-      acted: letters that operators acted on, too.
     """
 
     since_ms: int
@@ -78,8 +70,7 @@ _decode_version = msgspec.json.Decoder(_Versioned).decode
 def check(key: bytes, value: bytes) -> None:
     """Look at a control: a pause, a request to reschedule, or of an action its version alone.
 
-    Raises EntryUnreadable where no version wrote it, and EntryNewer where a newer version asks for something that this one cannot
-    do, which may be not to deliver.
+    Raises EntryUnreadable where no version wrote it, EntryNewer where a newer one did: it may ask for no deliveries.
     """
     if not key.startswith(_PREFIXES):
         raise EntryNewer(format_versions.CONTROL.describe_version(key[1:60].decode("utf-8", "replace")))
@@ -121,7 +112,6 @@ def stand(controls: Mapping[bytes, bytes]) -> bool:
 
 
 def pauses(controls: Mapping[bytes, bytes], now_ms: int) -> dict[tuple[str, str], Pause]:
-    """Return the pauses that have not ended at `now_ms`, by scope and name."""
     by_scope = {}
     for key, value in controls.items():
         if key.startswith(_PAUSE):

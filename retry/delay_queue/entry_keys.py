@@ -45,7 +45,6 @@ class Lane(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Whether its entries are HTTP calls: the destination is an origin then, and no topic."""
         return "://" in self.destination
 
 
@@ -128,10 +127,7 @@ def shard_of(name: bytes, shards: int) -> int:
 
 
 def named_key(due_at_ms: int, name: bytes, version: int, stem: bytes, offset: int, lane: bytes) -> bytes:
-    """The key of an entry with a name; `stem` and `offset` are those of `build_key`.
-
-    Of the versions of one name the greatest counts, 0 to 2**64 - 1; see `retry.intake.entry_source`.
-    """
+    """The key of an entry with a name; of its versions, 0 to 2**64 - 1, the greatest counts, see `retry.intake.entry_source`."""
     return due_bound(due_at_ms, lane) + name + version.to_bytes(VERSION_BYTES, "big") + stem + offset.to_bytes(8, "big")
 
 
@@ -200,7 +196,6 @@ def plain_lane(lane: bytes) -> bytes:
 
 
 def in_lane(entry_key: bytes, lane: bytes) -> bytes:
-    """The key of the same entry in another lane of its kind."""
     return lane + entry_key[LANE_BYTES:]
 
 
@@ -220,8 +215,8 @@ def make_key_due_at(entry_key: bytes, due_at_ms: int) -> bytes:
 def untaken(entry_key: bytes, taken: Callable[[bytes], bool], step_ms: int = 1) -> bytes:
     """The key of the same entry at the next time at which it is not taken: as it is where nobody has it.
 
-    Two letters have the same coordinates where a dead-letter topic was deleted and made anew. With the same due time they
-    would share a key, and the later one would take the place of the other.
+    Letters of a topic that was deleted and made anew may have the same coordinates: with one due time, one would replace the
+    other.
     """
     at_ms = due_at_ms(entry_key)
     while taken(entry_key):

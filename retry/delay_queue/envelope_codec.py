@@ -67,7 +67,7 @@ class EnvelopeCodec:
         """The entry in an envelope: a `Named` where its key is a name's.
 
         Raises:
-          SealUnopened: it is sealed, and cannot be opened here. Nothing may be sent, and nothing dropped.
+          SealUnopened: it cannot be opened here; nothing may be sent, and nothing dropped.
           EntryNewer: an envelope of a newer version.
           EntryForeign: no envelope, which nobody can ever open. Nothing may be sent on a guess.
         """
@@ -104,10 +104,7 @@ class EnvelopeCodec:
             return Unopened(of.destination, None, None, [], of.timestamp_ms, of.team, of.failed_at_ms, why=str(error))
 
     def digests(self, content: bytes) -> list[str]:
-        """Fingerprints of something by each key of the file, the one that seals first; in the end, or alone, that without a key.
-
-        Only whoever has the key can tell from one what it is of, where that can be guessed.
-        """
+        """Fingerprints by each key of the file, the sealing one first, and one without, of which the content may be guessed."""
         plain = hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
         keyed = [] if self._ring is None else self._ring.digests(content)
         return [plain, *keyed] if self._ring is None or self._ring.keys.newest is None else [*keyed, plain]

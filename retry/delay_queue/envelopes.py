@@ -1,8 +1,7 @@
 """The value of an entry, byte for byte: what is to be delivered, and where to.
 
-Envelope: a MessagePack array whose first element is the format's version. It is written once, at intake, and copied
-as bytes from the changelog to the table; only the sweep decodes it. See `retry.format_versions`. What is here knows no keys;
-`retry.delay_queue.envelope_codec` reads and writes what is sealed.
+Envelope: a MessagePack array whose first element is the format's version, written once, at intake, and copied as bytes; only the
+sweep decodes it. Here no keys are known; `retry.delay_queue.envelope_codec` reads and writes what is sealed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_v
     Attributes:
       key, value, headers: as they will be sent; `None` is a null, not an empty value.
       timestamp_ms: the letter's own timestamp, kept; `None` where it had none.
-      team: whose letter it is, for metrics.
       failed_at_ms: when the failure happened that it was made for; None where nothing has failed, as of what is scheduled.
     """
 
@@ -69,7 +67,6 @@ class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
       url: whole; the entry's destination is its origin, `https://host:port`.
       id: of the message, the same at each attempt.
       attempt: number of the next one, from 1.
-      policy: by which it is retried, as the policy file writes one; empty where it is not.
     """
 
     url: str
@@ -81,8 +78,6 @@ class Call(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Recurrence(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """When a recurring entry is due again: a plan, as `backoff.recurrence.RecurrencePlan` has it, field by field."""
-
     run: int
     start_ms: int
     every_ms: int = 0
@@ -101,7 +96,6 @@ class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.E
 
     Attributes:
       also: what is published in the same transaction, before the delivery itself.
-      plan: when it comes again; None where it does not.
     """
 
     also: tuple[Also, ...] = ()
@@ -110,10 +104,7 @@ class Named(Entry, array_like=True, frozen=True, gc=False, tag=format_versions.E
 
 
 class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=format_versions.SEALED_ENVELOPE.writes):
-    """An envelope whose entry cannot be read without a key, and in clear what is asked about an entry that waits.
-
-    For the last four fields see `retry.sealing.key_ring.Sealed`; the content is an envelope of version 1.
-    """
+    """An envelope that needs a key, and in clear what is asked of an entry that waits; see `retry.sealing.key_ring.Sealed`."""
 
     destination: str
     team: str
@@ -126,10 +117,7 @@ class SealedEnvelope(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
 
 
 class Unopened(Named, array_like=True, frozen=True, gc=False, tag=format_versions.ENVELOPE.writes):
-    """An entry that this process cannot open, with what is known of it, and `why`: to be shown, and never sent.
-
-    One that `is_foreign` was written by no version of this service, and no key will ever open it.
-    """
+    """An entry that this process cannot open, and `why`: to be shown, and never sent. If it `is_foreign`, no key will open it."""
 
     why: str = ""
     is_foreign: bool = False
@@ -201,7 +189,7 @@ def check_version(value: bytes, of: Format = format_versions.ENVELOPE) -> None:
 def cancel(name: bytes, version: int, stem: bytes, offset: int, remembered_until_ms: int = 0) -> tuple[bytes, bytes]:
     """Key and envelope of a record that ends what waits under a name up to this version, that one included.
 
-    Until `remembered_until_ms` it also ends what is taken in after it; 0 is for what can only be taken in before it.
+    Until `remembered_until_ms` it also ends what is taken in after it.
     """
     return named_key(remembered_until_ms, name, version, stem, offset, CANCEL), _CANCELLED
 

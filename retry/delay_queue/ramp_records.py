@@ -41,11 +41,9 @@ _MARK = re.compile(rb"([0-9a-f]{16})/([0-9]{1,4})")
 
 
 class Ramp(msgspec.Struct, frozen=True):
-    """How an action goes on in steps.
+    """How an action goes on in steps of so many letters each, of which the part `keep` must recover.
 
     Attributes:
-      keep: the part of letters that must recover.
-      steps: how many letters each has.
       settle_ms, silence_ms: so long after their consumer groups have passed its letters a step is judged, or, where no group is
         named, after anything was last heard of it.
     """
@@ -82,7 +80,6 @@ class StepTally(msgspec.Struct, array_like=True, frozen=True):
     """The counts of one shard for one step of a ramp.
 
     Attributes:
-      worked: letters that the shard is done with.
       put: those of them that were put to be sent, in whichever shard.
       sent: letters that have left this shard since.
     """
@@ -134,7 +131,6 @@ def failed_of(action: bytes, step: int | None = None) -> bytes:
 
 
 def step_of(key: bytes) -> int:
-    """The step in the key of a slice, of letters that are sent, or of a mark."""
     step: int = _STEP.unpack_from(key, 1 + _ACTION_BYTES)[0]
     return step
 

@@ -1,10 +1,9 @@
 """Which parked letters have been returned: bitmaps of offsets, as changelog records of shard 0.
 
-Key: 0x12 | topic, 16 bytes | partition, 4 bytes big-endian | block, 4 bytes big-endian, of 8,192 offsets each
-Value: version, 1 byte | one bit for each offset of the block, the lowest bit of the first byte first
+Key: 0x12 | topic, 16 bytes | partition, 4 bytes big-endian | block, 4 bytes big-endian, of 8,192 offsets each Value: version, 1
+byte | one bit for each offset of the block, the lowest bit of the first byte first
 
-A topic is named by a hash of its id, so that one that was made anew begins empty. All bitmaps lie in one shard, whichever
-number of shards there is: a changelog may grow, and a letter is found where it was marked.
+A topic is named by a hash of its id, so that one made anew begins empty. One shard has all, since a changelog may grow.
 """
 
 from __future__ import annotations
@@ -36,11 +35,9 @@ class ParkedPlace(NamedTuple):
     offset: int
 
     def encode(self) -> bytes:
-        """Encode the place as the key that a member of an action has in the place of an entry's key."""
         return RETURNED + self.topic + _PLACE.pack(self.partition, self.offset)
 
     def block(self) -> bytes:
-        """The key of the bitmap that the place is in."""
         return RETURNED + self.topic + _BLOCK.pack(self.partition, self.offset // OFFSETS_A_BLOCK)
 
 
@@ -82,7 +79,6 @@ def is_offset_returned(bitmap: bytes | None, offset: int) -> bool:
 
 
 def mark_offset(bitmap: bytes | None, offset: int) -> bytes:
-    """Return a copy of a bitmap in which the letter at this offset is marked; None is an empty bitmap."""
     at, anew = offset % OFFSETS_A_BLOCK, bytearray(_EMPTY if bitmap is None else bitmap)
     anew[1 + at // 8] |= 1 << at % 8
     return bytes(anew)

@@ -36,14 +36,13 @@ from retry.delay_queue.action_records import Member, Order, Slice, Tally
 from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import act_records, move_entries, slice_members, slice_work
+from retry.delivery import act_records, movers, slice_members
 from retry.delivery.act_records import Result, make_audit_records
 from retry.delivery.letter_changes import GONE, ActedLetter, Refusal
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
-from retry.delivery.slice_members import Orphans, RestingLetters, WaitingLetters, act_on_members
-from retry.delivery.slice_work import NamedPolicies, SliceWork
+from retry.delivery.slice_members import NamedPolicies, Orphans, RestingLetters, SliceWork, WaitingLetters, act_on_members
 from retry.delivery.sweep import ChangelogPartition, await_arrival
 from retry.errors import TransactionAborted, TransactionSlow
 from retry.kafka.record_limits import RefusedFor
@@ -100,9 +99,8 @@ class Acting(Mover):
         return MovedBatch(Effect.MOVED if acted else Effect.NONE, acted)
 
     def _find_refused(self, context: MoveContext, work: SliceWork) -> bool:
-        """Whether some letters of a slice that was undone are to blame, since they cannot be kept as they were."""
-        kept, anchor = slice_work.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
-        found = slice_work.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
+        kept, anchor = slice_members.list_kept(work.results), Anchor(*self._changelog, work.rows[0][0])
+        found = slice_members.find_unkept(kept, context.writer, context.admission, context.now_ms, anchor)
         # What is merely too old is kept with another time, now that this is known.
         self._refused |= {key for key, refusal in found.items() if refusal.cause is not RefusedFor.TIME}
         for why in sorted({refusal.why for refusal in found.values()}):
@@ -138,7 +136,6 @@ class Acting(Mover):
         return SliceWork(None, [(key, None) for key in orphans], []) if orphans else None
 
     def _list_known(self) -> list[ActionState]:
-        """All actions; read anew only when something was told of one, since ended ones are known for a month."""
         if (controls := self._table.controls) is not self._controls:
             self._controls, self._states = controls, action_state.read_states(controls)
         return self._states
@@ -153,11 +150,9 @@ class Acting(Mover):
         return self._named.build_policy_hold(state, context.redecider.digest, context.now_ms)
 
     def describe_waiting(self, digest: str) -> str:
-        """Describe what actions wait for, for the health report; empty where none waits."""
         return self._named.describe_waiting(self._states, digest)
 
     def _is_complete(self, state: ActionState) -> bool:
-        """Whether all its slices are here, or done; looked at once, as they come before their head."""
         if state.id not in self._counted:
             found, at, wanted = 0, b"", state.count_left(self._changelog.partition)
             while found < wanted and (page := self._table.list_slices(action_records.slices_of(state.id), _COUNTED_AT_ONCE, at)):
@@ -206,7 +201,6 @@ class Acting(Mover):
         return state, key, action_records.decode_slice(value)
 
     def _drop_rest(self, state: ActionState) -> SliceWork:
-        """The rest of an action that was cancelled, with the last of it whatever is missing."""
         slices = self._table.list_slices(action_records.slices_of(state.id), _SLICES_MAX)
         results = [(member, Refusal(CANCELLED)) for _, value in slices for member in action_records.decode_slice(value).members]
         ended = len(slices) if len(slices) == _SLICES_MAX else state.count_left(self._changelog.partition)
@@ -218,7 +212,7 @@ class Acting(Mover):
         writer, now_ms = context.writer, context.now_ms
         acted = [result for _, result in work.results if isinstance(result, ActedLetter)]
         moves, back = [each.move for each in acted if each.move], [each for each in acted if each.move is None]
-        rows = [*move_entries.list_replacements(self._table, moves), *work.rows]
+        rows = [*movers.list_replacements(self._table, moves), *work.rows]
         writer.begin()
         writer.write(*self._changelog, [{"key": key, "value": value} for key, value in rows])
         lineages = context.redecider.lineages
@@ -229,7 +223,8 @@ class Acting(Mover):
                 writer.write(lineages.name, partition, [{**row, "key": work.state and work.state.mark} for row in told_of])
         if work.state is not None:
             writer.write(context.outcomes, _ANY_PARTITION, act_records.build_outcomes(work.state, work.results, now_ms))
-            kept = slice_work.renew_old([entry for _, entry in slice_work.list_kept(work.results)], context.admission, now_ms)
+            changed = [entry for _, entry in slice_members.list_kept(work.results)]
+            kept = slice_members.renew_old(changed, context.admission, now_ms)
             shard, codec = self._changelog.partition, context.codec
             told = [*kept, *make_audit_records(work.state, work.results, context.audit, shard, now_ms, codec)]
             entries, shards = slice_members.list_puts(back, self._changelog.topic)
@@ -259,7 +254,6 @@ def _make_hold(state: ActionState, order: Order) -> SliceWork:
 
 
 def _forgotten(action: bytes, controls: Any) -> list[ChangelogRow]:
-    """Nulls for all controls of an action."""
     head = action_records.head_key(action)
     return [(key, None) for key in controls if key == head or key.startswith(head + b"/")]
 

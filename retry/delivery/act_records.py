@@ -45,7 +45,6 @@ Result = ActedLetter | WithdrawnPlace | Refusal
 def make_audit_records(
     state: ActionState, results: Sequence[tuple[Member, Result]], topic: str, shard: int, now_ms: int, codec: EnvelopeCodec
 ) -> list[Entry]:
-    """Make the records of the audit topic that say what became of each letter, at most 500 letters in one."""
     action = state.action
     told = {
         "v": 1, "action": state.id.hex(), "kind": action.kind, "by": action.by, "reason": action.reason, "at_ms": now_ms,
@@ -58,9 +57,7 @@ def make_audit_records(
 
 
 def content_digest(key: bytes | None, value: bytes | None, headers: Headers, codec: EnvelopeCodec = PLAIN) -> str:
-    """128 bits of what came with a letter, in hexadecimal: of its key, its value and the headers that are not the service's.
-
-    Where payloads are encrypted nobody without the key makes the same, and its id stands before it, with a colon.
+    """128 bits of key, value and headers that are not ours, in hexadecimal; sealed ones after the id of a key and a colon.
 
     >>> content_digest(b"k", b"v", [("retry-id", b"7"), ("trace", b"1")]) == content_digest(b"k", b"v", [("trace", b"1")])
     True
@@ -124,7 +121,6 @@ def build_outcomes(state: ActionState, results: Sequence[tuple[Member, Result]],
 
 
 def _add_outcome(letters: LettersByShared, state: ActionState, acted: ActedLetter, was: Entry, sent: str) -> None:
-    """Add the outcome of one letter: `was` is its entry before the action, `sent` the decision where it is to be sent."""
     ours = {name: value for name, value in was.headers if name in names.OURS}
     if not (id_ := ours.get(names.ID)):
         # The service has not counted its attempts, and told of it as little as of a null that cancels.

@@ -29,7 +29,7 @@ from retry.delay_queue.action_state import ActionState
 from retry.delay_queue.entry_keys import NAMED, ORDERED, UNDELIVERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
-from retry.delivery import letter_changes, move_entries, redecide
+from retry.delivery import letter_changes, movers, redecide
 from retry.delivery.letter_changes import CHANGED, SEALED, TOO_LARGE, ActedLetter, Refusal, SendRow
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken, untaken
 from retry.errors import SealUnopened
@@ -56,11 +56,7 @@ def hash_envelope(envelope: bytes) -> bytes:
 
 
 class EntryActions:
-    """Applies actions to entries.
-
-    Args:
-      taken: keys that others have; whoever only looks knows of none.
-    """
+    """Applies actions to entries; `taken` are keys that others have, of which whoever only looks knows none."""
 
     def __init__(self, redecider: Redecider, discarded: str, taken: Taken = untaken) -> None:
         self.redecider, self.discarded, self._taken = redecider, discarded, taken
@@ -70,10 +66,7 @@ class EntryActions:
         return self.redecider.entry_builder.codec
 
     def act_on_entry(self, state: ActionState, member: Member, envelope: bytes, now_ms: int) -> ActedLetter | Refusal:
-        """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done for it.
-
-        Raises:
-          EntryUnreadable: not an entry that this version can read.
+        """Apply an action to one entry, in memory only: return the changed entry, or why nothing is done. Raises EntryUnreadable.
         """
         if (refused := find_key_refusal(member.key)) is not None:
             return refused
@@ -186,7 +179,7 @@ class EntryActions:
         # It is known by its value where it comes back without headers, so the send of the former one ends.
         move = cast(Redecision, acted.move)
         ended = move._replace(packed=msgspec.structs.replace(move.packed, reason=SUPERSEDED))
-        return acted._replace(moved=move_entries.make_lineage_row(ended), sent=_pack_send(acted.key, entry, changed), kept=kept)
+        return acted._replace(moved=movers.make_lineage_row(ended), sent=_pack_send(acted.key, entry, changed), kept=kept)
 
     def _erase_entry(self, state: ActionState, key: bytes, entry: Entry, now_ms: int) -> ActedLetter | Refusal:
         """Also where it is about to be parked or discarded: of these the record of lineages knows that nothing is sent."""
@@ -201,7 +194,7 @@ class EntryActions:
 
 def _make_acted(move: Redecision) -> ActedLetter:
     packed = move.packed
-    return ActedLetter(packed.key, packed.envelope, packed.entry, move=move, moved=move_entries.make_lineage_row(move))
+    return ActedLetter(packed.key, packed.envelope, packed.entry, move=move, moved=movers.make_lineage_row(move))
 
 
 def _pack_send(key: bytes, was: Entry, entry: Entry) -> SendRow:

@@ -9,12 +9,12 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from backoff.rate_limit import Bucket
-from retry.delay_queue import control_records
+from retry.delay_queue import control_records, entry_keys
 from retry.delay_queue.entry_keys import Lane
 from retry.delivery.circuit_breakers import OPEN, TargetCircuitBreakers
-from retry.delivery.due_batch import RefusedEntries
 from retry.intake import entry_source
 from retry.intake.entry_source import EntrySource
 from retry.kafka.record_limits import RecordLimits
@@ -28,11 +28,65 @@ _SHARE_MIN = 0.001
 _BLOCKED_MS, _DOUBTS_MS = 30_000, 60_000
 _USED_UP = "the limit is used up for now"
 
+# Entries of which their topic has refused the record for what it is, while it takes others.
+#
+# Such an entry is put back once, for half a minute. If its topic still refuses it then, it is parked: see
+# `retry.delivery.park_refused`. Kept in memory only: whoever owns its shard next puts it back once more.
+
+_ENTRIES_MAX = 10_000
+# An entry that was put back comes again long before that, unless its lane is held up.
+_FORGET_MS = 600_000
+
+
+class RefusedEntry(NamedTuple):
+    """An entry whose topic does not take it, first found at `since_ms`; `letter` is its `topic/partition/offset`."""
+
+    letter: str
+    destination: str
+    why: str
+    since_ms: int
+
+
+class RefusedEntries:
+    """Remembers which entries were refused, at most 10,000 of them. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._known = threading.Lock(), dict[bytes, RefusedEntry]()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def note_refusal(self, key: bytes, destination: str, why: str, now_ms: int) -> None:
+        with self._lock:
+            if len(self._known) < _ENTRIES_MAX:
+                letter = entry_keys.source(key).letter
+                self._known.setdefault(entry_keys.identity(key), RefusedEntry(letter, destination, why, now_ms))
+
+    def drop_entry(self, key: bytes) -> None:
+        with self._lock:
+            self._known.pop(entry_keys.identity(key), None)
+
+    def select_known(self, rows: Sequence[tuple[bytes, bytes]], until_ms: int) -> list[tuple[bytes, bytes]]:
+        """Select rows, keys and envelopes, whose entries were refused at this time or before."""
+        if not self._known:
+            return []
+        known = ((row, self._known.get(entry_keys.identity(row[0]))) for row in rows)
+        return [row for row, entry in known if entry is not None and entry.since_ms <= until_ms]
+
+    def list_entries(self, now_ms: int) -> list[RefusedEntry]:
+        """List what is remembered, the oldest first; what was refused long ago and never came again is forgotten."""
+        with self._lock:
+            for identity, entry in list(self._known.items()):
+                if now_ms - entry.since_ms > _FORGET_MS:
+                    del self._known[identity]
+            return list(self._known.values())
+
+
 Closed = Callable[[set[str]], dict[str, str]]
 
 
 class Admission:
-    """The `retry.delivery.due_batch.LaneAdmission` of a process, asked by sweeps of several threads.
+    """Says what a process may send just now; asked by sweeps of several threads. `lanes` are those that were read, by key prefix.
 
     Args:
       parking: the service's own topics that letters rest in, which are open to everybody.
@@ -40,7 +94,6 @@ class Admission:
       look: asks the cluster the same after something went wrong.
       share: which part of all shards this process sweeps; a limit is that of all processes together.
       through: the entry sources; what came in by one goes where that one lets it.
-      record_limits: which records their topics do not take; without it, all are tried.
     """
 
     def __init__(
@@ -65,6 +118,7 @@ class Admission:
             self.breakers = TargetCircuitBreakers(registry.breakers)
 
     def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, standing: Mapping[bytes, bytes]) -> int:
+        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
         refusal = self._find_blocking_reason(lane, standing, now_ms)
         if refusal:
             self.block(lane, *refusal, now_ms)
@@ -83,6 +137,7 @@ class Admission:
         return allowed
 
     def renews_timestamp(self, lane: Lane) -> bool:
+        """Whether an entry of a lane that is too old for its topic is sent with the time of now; else it is parked."""
         return lane.destination in self._parked or self._registry.route(lane.topic).renews_timestamps
 
     def why_not(self, lane: Lane, standing: Mapping[bytes, bytes], now_ms: int) -> str | None:
@@ -107,25 +162,27 @@ class Admission:
         return to in self._parked or entry_source.is_target_permitted(self._registry, self._sources, lane.team, to)
 
     def give_back(self, lane: Lane, entries: int) -> None:
+        """Release what `acquire_permits` let through, for so many entries that did not go."""
         with self._lock:
             for bucket in self._buckets(lane):
                 bucket.give_back(entries)
         self.breakers.unsent(lane.destination)
 
     def list_blocked(self, now_ms: int) -> dict[Lane, str]:
-        """Why lanes wait that have something due and may send none of it."""
         return {lane: why for lane, (_, why, at_ms) in list(self._blocked.items()) if now_ms - at_ms < _BLOCKED_MS}
 
     def reasons(self, now_ms: int) -> Counter[Reason]:
         return Counter(reason for reason, _, at_ms in list(self._blocked.values()) if now_ms - at_ms < _BLOCKED_MS)
 
     def doubt(self, now_ms: int) -> None:
+        """Note that a producer had to be given up after a transaction failed, and nobody knows for whose fault."""
         self._doubts_until_ms = now_ms + _DOUBTS_MS
 
     def doubts(self, now_ms: int) -> bool:
         return now_ms < self._doubts_until_ms
 
     def note_refused(self, destination: str, why: str, now_ms: int) -> None:
+        """Note that a destination took nothing of what was written to it."""
         self.breakers.note_refused(destination, why, now_ms)
 
     def note_delivered(self, destinations: Iterable[str]) -> None:
@@ -133,7 +190,6 @@ class Admission:
             self.breakers.note_delivered(destination)
 
     def list_tripped(self, destinations: set[str], now_ms: int) -> list[str]:
-        """List the destinations whose circuit breaker is open, in the order of their names."""
         states = self.breakers.describe_targets(now_ms)
         return sorted(destination for destination in destinations if states.get(destination) == OPEN)
 

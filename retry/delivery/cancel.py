@@ -31,7 +31,7 @@ import logging
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, NULLS
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries
+from retry.delivery import movers
 from retry.delivery.movers import MoveContext, MovedBatch, Mover
 from retry.delivery.redecide import Move, Redecider, Redecision, Taken
 from retry.delivery.sweep import ChangelogPartition
@@ -89,7 +89,6 @@ class Cancelling(Mover):
         return MovedBatch(entries=len(moves), has_ended=ended)
 
     def _take_nulls(self, context: MoveContext) -> bool:
-        """Take the nulls that wait, for which one look at all entries does."""
         self._nulls = self._table.find_due(DUE_MS_MAX, context.rows_max, context.bytes_max, NULLS)
         self._below, self._cursor, self._pass, self.seen, self.moved = {}, b"", 0, 0, 0
         for key, envelope in self._nulls:
@@ -104,7 +103,7 @@ class Cancelling(Mover):
         """List what is cancelled of the next entries, how many were looked at, and where to go on; None at the end."""
         rows_max, bytes_max = context.rows_max, context.bytes_max
         moves: list[Redecision] = []
-        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(self._table)
+        seen, at, taken = 0, self._cursor, movers.TakenKeys(self._table)
         scan = self._table.scan_entries if self._pass == _IN_FRONT else self._table.page_behind
         while page := scan(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
@@ -128,7 +127,6 @@ class Cancelling(Mover):
         return moves, seen, None
 
     def _cancel_entry(self, context: MoveContext, key: bytes, envelope: bytes, taken: Taken) -> Redecision | None:
-        """The entry as one that parks, if it is cancelled."""
         where = entry_keys.source(key)
         below = self._below.get((where.topic, where.partition))
         if below is None:
@@ -145,18 +143,14 @@ class Cancelling(Mover):
         nulls: list[ChangelogRow] = []
         for key, envelope in ended:
             nulls += [(_to_be_parked(key, envelope), envelope), (key, None)]
-        move_entries.commit(context, self._changelog, self._table, moves, nulls)
+        movers.commit(context, self._changelog, self._table, moves, nulls)
         self._table.delete_rows([each.key for each in moves])
         if ended:
             self._table.delete_scanned_rows([key for key, _ in ended])
 
 
 def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | None:
-    """The record key of an entry; None where it has none, or no version of this service wrote it.
-
-    Raises:
-      SealUnopened: it cannot be opened here.
-    """
+    """The record key of an entry; None without one, or where no version of this service wrote it. Raises SealUnopened."""
     try:
         return redecider.entry_builder.codec.decode(key, envelope).key
     except EntryForeign:
@@ -164,7 +158,6 @@ def _record_key(redecider: Redecider, key: bytes, envelope: bytes) -> bytes | No
 
 
 def _to_be_parked(key: bytes, envelope: bytes) -> bytes:
-    """The key under which a null that was followed goes where its envelope says; what is no entry is held."""
     try:
         entry = envelopes.routing(envelope)
     except EntryForeign:

@@ -23,10 +23,9 @@ OPEN, HALF_OPEN = "open", "half-open"
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """The state of one circuit breaker: closed, open or half open.
+    """The state of one circuit breaker; nothing goes before `until_ms`.
 
     Attributes:
-      until_ms: nothing goes before; 0 while it is closed.
       open_ms: how long it was opened for last.
       probing: whether a probe went of which nothing is known yet.
     """
@@ -36,7 +35,6 @@ class CircuitBreaker:
     probing: bool = False
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether nothing may go, not even a probe."""
         return now_ms < self.until_ms
 
     def trip(self, open_ms: int, now_ms: int) -> None:
@@ -46,7 +44,6 @@ class CircuitBreaker:
 
 
 def describe_breakers(breakers: Mapping[str, CircuitBreaker], now_ms: int) -> dict[str, str]:
-    """Return the state of each circuit breaker that is not closed, by name: `open` or `half-open`."""
     return {name: OPEN if b.is_open(now_ms) else HALF_OPEN for name, b in breakers.items() if b.until_ms}
 
 
@@ -216,7 +213,6 @@ class HostCircuitBreakers:
             breaker.probing = False
 
     def note_answer(self, host: str) -> None:
-        """Forget the failures of a host that has answered, which closes its breaker."""
         self._failing.pop(host, None)
 
     def note_failure(self, host: str, now_ms: int, wait_ms: int | None = None) -> None:

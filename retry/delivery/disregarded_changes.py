@@ -51,7 +51,6 @@ class DisregardedChanges:
         self._again = clock.Interval(_LOG_AGAIN_S, at_once=True)
 
     def tell_overruled(self, pairs: Iterable[OverruledPair]) -> None:
-        """Say what had no effect since a later one of another partition counts."""
         for key, by in pairs:
             if key.startswith(CANCEL):
                 sentence = "has no effect: by its timestamp it is older than %s, which was written at %s in another partition"
@@ -60,13 +59,11 @@ class DisregardedChanges:
                 self._count("ended_elsewhere", 1)
 
     def tell_late(self, key: bytes, sent: bytes) -> None:
-        """Say what was written in time and taken in too late."""
         of_cancel = key.startswith(CANCEL)
         sentence = "was written before %s was due, and taken in after that had been sent; that one was written at %s"
         self._report_change("late_cancel" if of_cancel else "late_replacement", key, sentence, sent)
 
     def tell_older_than_sent(self, key: bytes, sent: bytes) -> None:
-        """Say what will be sent behind one that was written later."""
         sentence = "waits, and will be sent too: it was taken in after %s had been sent, which was written later, at %s"
         self._report_change("older_than_sent", key, sentence, sent)
 
@@ -95,11 +92,7 @@ class SentNames:
         self._sent: dict[bytes, bytes] = {}
 
     def note_sent(self, keys: Sequence[bytes], table: Table) -> None:
-        """Remember entries that were just sent, and say which changes of them were folded while they were being sent.
-
-        Raises:
-          TableUnreadable: the table must be restored.
-        """
+        """Remember entries that were just sent, and say which changes of them came too late; raises TableUnreadable."""
         if not keys:
             return
         sent = self._sent

@@ -2,74 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from itertools import chain, takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.blocks import ENTRIES_MAX, count_entries, is_block, measure_entries
 from retry.delay_queue.entry_keys import BLOCK, Lane
 from retry.delay_queue.table.interface import Table
+from retry.delivery.admission import Admission
 from retry.errors import EntryForeign
-from retry.kafka.record_limits import RecordLimits
-
-# Entries of which their topic has refused the record for what it is, while it takes others.
-#
-# Such an entry is put back once, for half a minute. If its topic still refuses it then, it is parked: see
-# `retry.delivery.park_refused`. Kept in memory only: whoever owns its shard next puts it back once more.
-
-_ENTRIES_MAX = 10_000
-# An entry that was put back comes again long before that, unless its lane is held up.
-_FORGET_MS = 600_000
-
-
-class RefusedEntry(NamedTuple):
-    """An entry whose topic does not take it, first found at `since_ms`; `letter` is its `topic/partition/offset`."""
-
-    letter: str
-    destination: str
-    why: str
-    since_ms: int
-
-
-class RefusedEntries:
-    """Remembers which entries were refused, at most 10,000 of them. For several threads."""
-
-    def __init__(self) -> None:
-        self._lock, self._known = threading.Lock(), dict[bytes, RefusedEntry]()
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def note_refusal(self, key: bytes, destination: str, why: str, now_ms: int) -> None:
-        """Remember that an entry was refused; the first time counts."""
-        with self._lock:
-            if len(self._known) < _ENTRIES_MAX:
-                letter = entry_keys.source(key).letter
-                self._known.setdefault(entry_keys.identity(key), RefusedEntry(letter, destination, why, now_ms))
-
-    def drop_entry(self, key: bytes) -> None:
-        """Forget an entry that was taken, or was parked."""
-        with self._lock:
-            self._known.pop(entry_keys.identity(key), None)
-
-    def select_known(self, rows: Sequence[tuple[bytes, bytes]], until_ms: int) -> list[tuple[bytes, bytes]]:
-        """Select rows, keys and envelopes, whose entries were refused at this time or before."""
-        if not self._known:
-            return []
-        known = ((row, self._known.get(entry_keys.identity(row[0]))) for row in rows)
-        return [row for row, entry in known if entry is not None and entry.since_ms <= until_ms]
-
-    def list_entries(self, now_ms: int) -> list[RefusedEntry]:
-        """List what is remembered, the oldest first; what was refused long ago and never came again is forgotten."""
-        with self._lock:
-            for identity, entry in list(self._known.items()):
-                if now_ms - entry.since_ms > _FORGET_MS:
-                    del self._known[identity]
-            return list(self._known.values())
-
 
 # Where several teams have something due, now or soon, one gets at most this part of a batch: the next turn of the others is
 # that much sooner.
@@ -79,45 +22,13 @@ _BYTES_MAX = 1 << 20
 DueRow = tuple[bytes, bytes]
 
 
-class LaneAdmission(Protocol):
-    """Says what may go just now; see `retry.delivery.admission`. `lanes` are those that have been read, by prefix of keys."""
-
-    lanes: dict[bytes, Lane]
-    record_limits: RecordLimits
-    refused_entries: RefusedEntries
-
-    def acquire_permits(self, lane: Lane, wanted: int, now_ms: int, controls: Mapping[bytes, bytes]) -> int:
-        """How many entries of a lane may go, at most `wanted`; they are counted as gone."""
-
-    def renews_timestamp(self, lane: Lane) -> bool:
-        """Whether an entry of a lane that is too old for its topic is sent with the time of now; else it is parked."""
-
-    def give_back(self, lane: Lane, entries: int) -> None:
-        """Release what `acquire_permits` let through, for so many entries that did not go."""
-
-    def probe_targets(self, destinations: set[str]) -> dict[str, str]:
-        """Ask the cluster which destinations cannot be written to just now, and why."""
-
-    def doubt(self, now_ms: int) -> None:
-        """Note that a transaction failed so that its producer had to be given up, and nobody knows for whose fault."""
-
-    def doubts(self, now_ms: int) -> bool:
-        """Whether such a failure was noted not long ago."""
-
-    def note_refused(self, destination: str, why: str, now_ms: int) -> None:
-        """Note that a destination took nothing of what was written to it."""
-
-    def note_delivered(self, destinations: Iterable[str]) -> None: ...
-
-
 def select_due_batch(
-    table: Table, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int, *, foreign: list[bytes],
+    table: Table, admission: Admission, now_ms: int, rows_max: int, bytes_max: int, *, foreign: list[bytes],
     limited: list[DueRow],
 ) -> list[DueRow]:  # fmt: skip
     """Select the next batch: what admission lets through of every lane, the teams in turn; of blocks all entries, or none.
 
-    Each team that has something due gets its part of entries and bytes, and one entry at least, or one block. HTTP calls, which
-    a transaction cannot deliver, are left out.
+    Each team that has something due gets its part of entries and bytes, and one entry or block at least. HTTP calls are left out.
 
     Args:
       foreign: takes the prefixes of lanes of which nothing is known, since what comes first there is no entry.
@@ -164,7 +75,7 @@ class _Wanted(NamedTuple):
     bytes_max: int
 
 
-def _admit_rows(table: Table, admission: LaneAdmission, wanted: _Wanted) -> list[DueRow]:
+def _admit_rows(table: Table, admission: Admission, wanted: _Wanted) -> list[DueRow]:
     lane = admission.lanes[wanted.prefix]
     allowed = admission.acquire_permits(lane, wanted.rows_max, wanted.now_ms, table.controls)
     rows = table.find_due(wanted.now_ms, allowed, wanted.bytes_max, wanted.prefix) if allowed else []
@@ -173,7 +84,7 @@ def _admit_rows(table: Table, admission: LaneAdmission, wanted: _Wanted) -> list
     return rows
 
 
-def _admit_blocks(table: Table, admission: LaneAdmission, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
+def _admit_blocks(table: Table, admission: Admission, wanted: _Wanted, limited: list[DueRow] | None) -> list[DueRow]:
     lane = admission.lanes[wanted.prefix]
     # One block more than asked for may come.
     allowed = admission.acquire_permits(lane, wanted.rows_max + ENTRIES_MAX, wanted.now_ms, table.controls)
@@ -190,7 +101,7 @@ def _admit_blocks(table: Table, admission: LaneAdmission, wanted: _Wanted, limit
     return rows
 
 
-def lane_at(table: Table, admission: LaneAdmission, prefix: bytes) -> Lane | None:
+def lane_at(table: Table, admission: Admission, prefix: bytes) -> Lane | None:
     """The lane whose keys begin with a prefix, as its first entry tells; None where it has none, or where that is foreign."""
     lane = admission.lanes.get(prefix)
     if lane is None:
@@ -222,7 +133,7 @@ def _is_foreign(row: DueRow) -> bool:
     return False
 
 
-def give_back(admission: LaneAdmission, rows: list[DueRow]) -> None:
+def give_back(admission: Admission, rows: list[DueRow]) -> None:
     """Release what admission let through for rows that were not sent, lane by lane."""
     taken = Counter[bytes]()
     for key, _ in rows:

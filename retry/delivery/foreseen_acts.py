@@ -36,15 +36,11 @@ class KnownEntry(NamedTuple):
 
 
 class Foreseen(Enum):
-    """The answer where nothing is refused."""
-
     DONE = "done"
     UNKNOWN = "unknown"
 
 
 class ForeseenActs:
-    """Tells what one action makes of letters of which facts are known."""
-
     def __init__(self, actions: EntryActions, state: ActionState) -> None:
         self._actions, self._redecider, self._action = actions, actions.redecider, state.action
         # Whether what is sealed can be opened now, only opening it tells.

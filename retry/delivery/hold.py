@@ -29,11 +29,13 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import HELD, NAMED, ORDERED
 from retry.delay_queue.envelope_codec import EnvelopeCodec
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery import move_entries, park_refused
-from retry.delivery.due_batch import DueRow, RefusedEntry
+from retry.delivery import movers, park_refused
+from retry.delivery.admission import RefusedEntry
+from retry.delivery.due_batch import DueRow
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
-from retry.delivery.sweep import ChangelogPartition, SweepWriter
+from retry.delivery.sweep import ChangelogPartition
 from retry.errors import EntryForeign, SealUnopened
+from retry.kafka.interface import SweepProducer
 from retry.telemetry.unreadable_records import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -45,12 +47,9 @@ _NAMED_MAX = 5
 
 
 class Held:
-    """Entries that are held, counted.
+    """Entries that are held, counted by the id of the key that they are sealed under, and by the reason, in a sentence.
 
-    Attributes:
-      by_key: by the id of the key that they are sealed under.
-      why: by the reason, in a sentence.
-      refused: those that are held since their topic refuses them, by their keys.
+    The `refused` ones are held since their topic refuses them.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,6 @@ class Held:
         return self.by_key.total() + len(self.refused)
 
     def count_entry(self, error: SealUnopened) -> None:
-        """Count one more entry that cannot be opened."""
         self.by_key[error.key_id] += 1
         self.why[str(error)] += 1
 
@@ -82,11 +80,7 @@ class Holding(Mover):
         self._generation, self._look_at_ms = -1, 0
 
     def quarantine_entries(self, rows: Sequence[DueRow], context: MoveContext) -> int:
-        """Move those of some entries that cannot be opened out of the way of others; how many those were.
-
-        Raises:
-          TransactionFailed: nothing is known to be moved.
-        """
+        """Move those of some entries that cannot be opened out of the way, and return how many; raises TransactionFailed."""
         if not self.is_settled(context.end):
             return 0
         found = Held()
@@ -99,18 +93,14 @@ class Holding(Mover):
     def park_refused(self, rows: Sequence[DueRow], context: MoveContext) -> bool:
         """Park those of some entries that their topics refuse once more; hold those that cannot be parked.
 
-        Gives False, and nothing is done, while not all is folded that was moved before.
-
-        Raises:
-          EntryUnreadable: this version cannot read one of them.
-          TransactionFailed: nothing is known to be moved.
+        Gives False, and does nothing, while not all is folded that was moved before. Raises EntryUnreadable, TransactionFailed.
         """
         if not self.is_settled(context.end):
             return False
         changelog, table = self._changelog, self._table
-        verdicts = park_refused.judge_refused(rows, move_entries.TakenKeys(table), changelog, context)
+        verdicts = park_refused.judge_refused(rows, movers.TakenKeys(table), changelog, context)
         if verdicts.moves or verdicts.rows:
-            move_entries.commit(context, changelog, table, verdicts.moves, verdicts.rows)
+            movers.commit(context, changelog, table, verdicts.moves, verdicts.rows)
             put = [(each.packed.key, each.packed.envelope) for each in verdicts.moves]
             put += [(key, envelope) for key, envelope in verdicts.rows if envelope is not None]
             ended = [each.key for each in verdicts.moves] + [key for key, envelope in verdicts.rows if envelope is None]
@@ -133,7 +123,7 @@ class Holding(Mover):
         named = [f"{each.letter}: {each.why}" for each in found.refused.values()]
         self._quarantine_rows(context.writer, rows, found, "; ".join(named[:_NAMED_MAX]))
 
-    def _quarantine_rows(self, writer: SweepWriter, rows: Sequence[DueRow], found: Held, why: str) -> None:
+    def _quarantine_rows(self, writer: SweepProducer, rows: Sequence[DueRow], found: Held, why: str) -> None:
         self._move_rows(writer, [(entry_keys.make_held_key(key), key, envelope) for key, envelope in rows])
         self.held.include(found)
         log.warning("shard %d: %d more entries are held: %s", self._changelog.partition, len(rows), why)
@@ -167,7 +157,6 @@ class Holding(Mover):
         return MovedBatch(Effect.HELD, len(free)) if free else MovedBatch()
 
     def _read_next(self, rows_max: int) -> tuple[list[DueRow], bytes]:
-        """The next entries that are held, and where to go on; empty at the end."""
         rows: list[DueRow] = []
         for lane in HELD.values():
             at = max(self._cursor, lane)
@@ -180,10 +169,10 @@ class Holding(Mover):
                 at = page[-1][0] if page and len(here) == len(page) else entry_keys.lane_end(lane)
         return rows, b""
 
-    def _move_rows(self, writer: SweepWriter, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+    def _move_rows(self, writer: SweepProducer, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         if not rows:
             return
-        taken = move_entries.TakenKeys(self._table)
+        taken = movers.TakenKeys(self._table)
         rows = [(taken.claim(new), key, envelope) for new, key, envelope in rows]
         # Put before deleted: an entry that keeps its place in a queue must not leave it in between.
         changes: list[ChangelogRow] = [*chain.from_iterable(((new, envelope), (key, None)) for new, key, envelope in rows)]
@@ -195,7 +184,6 @@ class Holding(Mover):
 
 
 def _select_unopened(rows: Sequence[DueRow], codec: EnvelopeCodec, held: Held) -> list[DueRow]:
-    """Select the rows that cannot be opened, and count them in `held`."""
     unopened = []
     for row in rows:
         try:
@@ -216,7 +204,6 @@ def _count_foreign(changelog: ChangelogPartition, rows: Sequence[DueRow]) -> Non
 
 
 def _make_released_key(key: bytes, envelope: bytes) -> bytes:
-    """The key of an entry in the lane that its envelope tells."""
     of, topic = envelopes.routing(envelope), entry_keys.source(key).topic
     if key[0] == NAMED:
         # A little later: of one version that counts which is due last, and the one that is held must not count without the other.

@@ -47,7 +47,6 @@ class ActedLetter(NamedTuple):
     """A letter for which an action does something: one that waits is moved, one that rests is put to wait again.
 
     Attributes:
-      key, envelope, entry: how it waits from now on.
       sent: of the send that waits now; None where the record of lineages knows of it, or nothing is sent.
       kept: the letter as it was, for the topic of discarded letters; None where it stays as it was.
       move: the entry that waited, and what it is replaced by; None of a letter that rests.
@@ -71,11 +70,7 @@ class ActedLetter(NamedTuple):
 
 
 def change_content(action: Action, key: bytes, entry: Entry, edited: bytes, codec: EnvelopeCodec) -> Entry | Refusal:
-    """Make the entry with other content, as an edit or a patch asks for it, or return why it cannot be; as it is of other kinds.
-
-    Args:
-      edited: of an edit, the envelope of what it makes of the letter.
-    """
+    """Make the entry with other content, as an edit (by its `edited` envelope) or a patch asks, or return why it cannot be."""
     if action.kind not in (action_records.EDIT, action_records.PATCH):
         return entry
     changed = _edit_entry(key, entry, edited, codec) if action.kind == action_records.EDIT else _patch_entry(entry, action.patch)
@@ -113,7 +108,6 @@ def _patch_entry(entry: Entry, patch: Patch | None) -> Entry | Refusal:
 
 
 def keep_superseded(state: ActionState, entry: Entry, discarded: str) -> Entry:
-    """Copy a letter as it was before it is changed, for the topic of discarded letters."""
     marks = [(names.ACTION, state.id.hex().encode()), (names.ACTION_BEFORE, names.SUPERSEDED)]
     return msgspec.structs.replace(entry, destination=discarded, headers=names.set_in(entry.headers, *marks))
 
@@ -156,8 +150,7 @@ def merge_json(value: bytes, patch: bytes) -> bytes:
     >>> merge_json(b'{"a": 1.10, "b": {"c": 2, "d": 3}}', b'{"a": null, "b": {"c": 4}, "e": [5]}')
     b'{"b":{"c":4,"d":3},"e":[5]}'
 
-    Raises:
-      MsgspecError, RecursionError, UnicodeDecodeError: one of the two is no JSON, or too deep.
+    Raises MsgspecError, RecursionError or UnicodeDecodeError where one of the two is no JSON, or too deep.
     """
     return bytes(_merge_values(msgspec.json.decode(value, type=Raw), msgspec.json.decode(patch, type=Raw)))
 

@@ -27,9 +27,9 @@ from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import ChangelogRow
-from retry.delivery.due_batch import DueRow, LaneAdmission
-from retry.delivery.move_entries import TakenKeys
-from retry.delivery.movers import MoveContext
+from retry.delivery.admission import Admission
+from retry.delivery.due_batch import DueRow
+from retry.delivery.movers import MoveContext, TakenKeys
 from retry.delivery.redecide import Redecision
 from retry.delivery.refusals import diagnose, with_what_is_beside
 from retry.delivery.sweep import ChangelogPartition
@@ -49,8 +49,7 @@ class Verdicts(NamedTuple):
     """Decisions about entries that were refused before.
 
     Attributes:
-      moves: letters that are to be parked.
-      rows: what else is put, keys and envelopes, and nulls for what ends with that.
+      rows: what else is put beside `moves`, keys and envelopes, and nulls for what ends with that.
       held: those that cannot be parked, where each goes to, and why it is refused.
       settled: keys of those of which it is known whether they are refused.
     """
@@ -62,13 +61,7 @@ class Verdicts(NamedTuple):
 
 
 def judge_refused(rows: Sequence[DueRow], taken: TakenKeys, changelog: ChangelogPartition, context: MoveContext) -> Verdicts:
-    """Decide about entries whose topics have refused them before.
-
-    Raises:
-      SealUnopened: one of them cannot be opened here.
-      EntryUnreadable: this version cannot read one of them.
-      TransactionFailed: it could not be found out.
-    """
+    """Decide about entries whose topics have refused them; raises SealUnopened, EntryUnreadable, TransactionFailed."""
     codec = context.codec
     entries = [codec.decode(*row) for row in rows]
     tried = [_as_sent(row, entry, context.admission) for row, entry in zip(rows, entries, strict=True)]
@@ -100,8 +93,7 @@ def _is_final(entry: Entry, context: MoveContext) -> bool:
     return entry.destination == context.discarded or any(name == names.PARKED_REASON for name, _ in entry.headers)
 
 
-def _as_sent(row: DueRow, entry: Entry, admission: LaneAdmission) -> Entry:
-    """An entry with the time of now, where it may be sent so: it is not refused for its age then."""
+def _as_sent(row: DueRow, entry: Entry, admission: Admission) -> Entry:
     lane = admission.lanes.get(entry_keys.lane_of(row[0]))
     return renew_timestamp(entry) if lane is not None and admission.renews_timestamp(lane) else entry
 
@@ -168,7 +160,6 @@ def _add_verdict(verdicts: Verdicts, row: DueRow, entry: Entry, why: str, taken:
 def _park_letter(
     key: bytes, envelope: bytes, entry: Entry, why: str, taken: TakenKeys, context: MoveContext
 ) -> Redecision | None:
-    """Make a letter one that parks; None where it is no letter, or would lose its payload."""
     move = context.redecider.park_entry(key, envelope, context.now_ms, REFUSED, taken)
     if move is None or move.loses_value:
         return None
@@ -178,7 +169,6 @@ def _park_letter(
 
 
 def _park_named(key: bytes, entry: Entry, why: str, taken: TakenKeys, context: MoveContext) -> list[ChangelogRow]:
-    """Make the rows that park a scheduled message, or one run of what recurs, of which the next is put."""
     codec, now_ms = context.codec, context.now_ms
     tasks = context.redecider.registry.tasks
     to = (tasks and entry.team == TASKS and tasks.park_to) or context.redecider.entry_builder.parked

@@ -31,17 +31,14 @@ class StepCounts(NamedTuple):
 
     @property
     def recovered(self) -> int:
-        """Letters that did not fail again, or have not yet."""
         return max(0, self.put - self.failed)
 
     @property
     def is_put(self) -> bool:
-        """Whether nothing of the step is left to be put."""
         return self.worked >= self.members
 
     @property
     def is_sent(self) -> bool:
-        """Whether none of the step's letters waits any more."""
         return self.is_put and self.sent >= self.put
 
 
@@ -98,8 +95,7 @@ def recovering(counts: Sequence[StepCounts], at: Step, step: int) -> tuple[int, 
 def too_few(ramp: Ramp, counts: Sequence[StepCounts], at: Step) -> str | None:
     """Why a ramp is to be held at a step, by all steps that count; None where it may go on.
 
-    A step is judged once all of its letters were put, or where those are many: more of them fail again as time passes, and
-    never fewer.
+    A step may be judged before all of its letters were put: as time passes more of them fail again, never fewer.
     """
     recovered, put = recovering(counts, at, at.step)
     if not put or not (counts[at.step].is_put or put >= _ENOUGH):

@@ -24,7 +24,7 @@ from retry.delivery.act_records import Result
 from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.movers import ConsumerProgress, MoveContext
 from retry.delivery.ramp import StepCounts, count_steps, too_few
-from retry.delivery.slice_work import SliceWork
+from retry.delivery.slice_members import SliceWork
 from retry.intake import attempts
 
 # Transactions of letters that are counted as sent at a time.
@@ -54,8 +54,6 @@ class _Marks:
 
 
 class RampRunner:
-    """How far one shard has come with ramps."""
-
     def __init__(self, shard: int, table: Table) -> None:
         self._shard, self._table = shard, table
         self._waits: dict[bytes, bytes] = {}
@@ -95,14 +93,12 @@ class RampRunner:
         return [] if self._shard == HOME else [(HOME, (key, action_records.encode(tally)))]
 
     def _end_work(self, state: ActionState) -> SliceWork | None:
-        """Tidy up: nothing is waited for any more, whether it was cancelled or has come to its end."""
         for kept in (self._waits, self._waiting, self._marks):
             kept.pop(state.id, None)
         left = self._table.list_slices(ramp_records.sending_of(state.id), _SENT_AT_ONCE)
         return SliceWork(None, [(key, None) for key, _ in left], []) if left else None
 
     def count_sent(self, state: ActionState) -> SliceWork | None:
-        """Count letters that do not wait any more where they were put; in their order, those of some transactions at a time."""
         if not state.climbs:
             return None
         waits = self._waits.get(state.id, b"")

@@ -36,8 +36,6 @@ def untaken(_key: bytes) -> bool:
 
 
 class Move(Enum):
-    """The kind of change that a new decision makes."""
-
     UNCHANGED = "unchanged"
     EARLIER = "earlier"
     LATER = "later"
@@ -47,10 +45,9 @@ class Move(Enum):
 
 
 class Redecision(NamedTuple):
-    """An entry and its new decision.
+    """An entry and its new decision; where nothing changes, `packed` has the same key.
 
     Attributes:
-      packed: what it is to be replaced by; the same key where nothing changes.
       policy: by which plan, as the header `retry-policy` has it.
       shard: the only one in which it may wait; None where it stays in its own.
     """
@@ -70,8 +67,6 @@ class Redecision(NamedTuple):
 
 
 class Redecider:
-    """Decides entries anew by one policy file; `lineages` says where lineages are recorded, to whoever moves what was decided."""
-
     def __init__(self, registry: Registry, entry_builder: EntryBuilder, lineages: attempts.LineageTopic, shards: int = 1) -> None:
         self.digest, self.lineages, self._shards = registry.digest, lineages, shards
         self.registry, self.entry_builder = registry, entry_builder
@@ -81,14 +76,11 @@ class Redecider:
     ) -> Redecision | None:
         """Decide one entry anew; None where it is not asked for, parks, failed after the request, or cannot be opened here.
 
-        One that was acted on is decided anew only where that is asked for, too.
+        One that was acted on is decided anew only where that is asked for, too. Raises EntryUnreadable.
 
         Args:
           taken: keys under which it must not be moved.
           waits_in: the shard in which it waits; None where it is not to be moved, whatever is decided.
-
-        Raises:
-          EntryUnreadable: not an entry that this version can read.
         """
         if key[0] == NAMED:
             # No policy has made it; whoever asked for it may ask anew.
@@ -114,16 +106,12 @@ class Redecider:
         return None if anew.loses_value else self.set_headers(anew, (names.ACTION, mark))
 
     def _moves_again(self, topic: str, entry: Entry, trace: LetterHistory, mark: bytes) -> bool:
-        """Whether one that was acted on may be decided anew.
-
-        Not what is to be discarded, nor what a ramp counts, nor what was returned: beyond its last attempt it would be parked.
-        """
+        """Whether one that was acted on may be decided anew: not if it is discarded, counted by a ramp, or was returned."""
         last = max(plan.policy.max_attempts for plan in self.registry.route(topic).plans())
         is_undoable = any(name == names.ACTION_BEFORE for name, _ in entry.headers)
         return not is_undoable and ramp_records.read_mark(mark) is None and (trace.made or 0) < last
 
     def set_headers(self, move: Redecision, *headers: Header) -> Redecision | None:
-        """Set headers of ours in the entry that replaces another; None where it does not fit then."""
         packed = move.packed
         entry = msgspec.structs.replace(packed.entry, headers=names.set_in(packed.entry.headers, *headers))
         envelope = self.entry_builder.codec.encode(packed.key, entry)
@@ -133,12 +121,7 @@ class Redecider:
     def park_entry(
         self, key: bytes, envelope: bytes, now_ms: int, reason: str = CANCELLED, taken: Taken = untaken
     ) -> Redecision | None:
-        """An entry as one that parks, whatever its policy says; None where it parks already.
-
-        Raises:
-          SealUnopened: it cannot be opened here.
-          EntryUnreadable: not an entry that this version can read.
-        """
+        """An entry as one that parks, whatever its policy says; None where it does. Raises SealUnopened, EntryUnreadable."""
         entry = self.entry_builder.codec.decode(key, envelope)
         trace = read_letter_history(entry)
         return None if trace is None else self._anew(key, entry, trace, now_ms, reason, taken)

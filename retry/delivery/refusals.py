@@ -1,40 +1,24 @@
 """Who is to blame for an aborted transaction: targets that refuse whatever they are given, and single entries.
 
-A record can be too large or too old for its topic, or refused for what it is, while the topic takes others; any other refusal
-counts for its whole target. Where the topic of what goes beside a delivery refuses, it counts for every entry that has something
-for it.
+A record can be refused for what it is, while the topic takes others; any other refusal counts for its whole target. Where the
+topic of what goes beside a delivery refuses, it counts for every entry that has something for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from retry.delay_queue.envelopes import Entry, Named
+from retry.delivery.admission import Admission
 from retry.delivery.transaction_batch import with_side_records
-from retry.kafka.interface import KafkaError
-from retry.kafka.record_limits import RecordLimits, RecordRefusal, RefusedFor, cause_of
+from retry.kafka.interface import KafkaError, TransactionalProducer
+from retry.kafka.record_limits import RecordRefusal, RefusedFor, cause_of
 from retry.kafka.refused_records import Anchor
 
 # Says of records, by position, which are refused and why.
 FindRefused = Callable[[list[Entry], int], Mapping[int, RecordRefusal]]
-
-
-class DryRunWriter(Protocol):
-    """Publishes records in transactions that are thrown away; see `retry.kafka.refused_records`."""
-
-    def rehearse_entries(
-        self, entries: Iterable[Entry], now_ms: int, partitions: Sequence[int] | None = None, anchor: Anchor | None = None
-    ) -> dict[int, KafkaError]: ...
-
-
-class TopicKnowledge(Protocol):
-    """Knows which topics can be written to, and which records they take; see `retry.delivery.admission`."""
-
-    record_limits: RecordLimits
-
-    def probe_targets(self, destinations: set[str]) -> dict[str, str]: ...
 
 
 class Refusals(NamedTuple):
@@ -45,13 +29,13 @@ class Refusals(NamedTuple):
 
 
 def diagnose(
-    entries: list[Entry], writer: DryRunWriter, admission: TopicKnowledge, now_ms: int, anchor: Anchor | None,
-    compressing: Callable[[], DryRunWriter] | None = None,
+    entries: list[Entry], writer: TransactionalProducer, admission: Admission, now_ms: int, anchor: Anchor | None,
+    compressing: Callable[[], TransactionalProducer] | None = None,
 ) -> Refusals:  # fmt: skip
     """Find out which targets and which entries are refused; both empty where nobody is.
 
-    What the cluster says of the targets, and of what their topics take, comes first: it takes milliseconds, a rehearsal seconds.
-    `compressing` opens a producer for what its topic takes only compressed, which is not refused then.
+    What the cluster says comes first: it takes milliseconds, a rehearsal seconds. `compressing` opens a producer for what a topic
+    takes only compressed, which is not refused then.
     """
     if targets := admission.probe_targets({e.destination for e in entries}):
         return Refusals(targets, {})

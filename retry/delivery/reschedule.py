@@ -23,7 +23,7 @@ from typing import NamedTuple
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Reschedule
 from retry.delay_queue.table.interface import Table
-from retry.delivery import move_entries
+from retry.delivery import movers
 from retry.delivery.movers import Effect, MoveContext, MovedBatch, Mover
 from retry.delivery.redecide import Redecision
 from retry.delivery.sweep import ChangelogPartition
@@ -34,16 +34,12 @@ _PAGE = 64
 
 
 class RescheduleStep(NamedTuple):
-    """A request that stands: the key of its record, what it asks for, and the keys of older ones that it stands in for."""
-
     key: bytes
     asked: Reschedule
     superseded: list[bytes]
 
 
 class Rescheduling(Mover):
-    """How far the requests of one shard have been done."""
-
     def __init__(self, changelog: ChangelogPartition, table: Table) -> None:
         super().__init__(changelog, table)
         self.moved = self.seen = 0
@@ -74,8 +70,8 @@ class Rescheduling(Mover):
         moves, seen, cursor = self._batch(context, request.asked)
         ended = {request.key, *request.superseded} if cursor is None and self._in_front else set()
         if moves or ended:
-            move_entries.commit(context, self._changelog, self._table, moves, [(key, None) for key in sorted(ended)])
-            move_entries.drop_moved(self._table, self._changelog, moves)
+            movers.commit(context, self._changelog, self._table, moves, [(key, None) for key in sorted(ended)])
+            movers.drop_moved(self._table, self._changelog, moves)
         self.seen, self.moved = self.seen + seen, self.moved + len(moves)
         self._in_front, self._cursor = self._in_front or cursor is None, cursor or b""
         self._done |= ended
@@ -100,7 +96,7 @@ class Rescheduling(Mover):
         """Decide the next entries anew: return those that move, how many were looked at, and where to go on; None at the end."""
         table, changelog, rows_max, bytes_max = self._table, self._changelog, context.rows_max, context.bytes_max
         moves: list[Redecision] = []
-        seen, at, taken = 0, self._cursor, move_entries.TakenKeys(table)
+        seen, at, taken = 0, self._cursor, movers.TakenKeys(table)
         read = table.scan_entries if self._in_front else table.page_behind
         while page := read(at, min(_PAGE, rows_max - seen)):
             for cursor, key, envelope in page:
@@ -109,7 +105,7 @@ class Rescheduling(Mover):
                     return moves, seen, at
                 at, seen = cursor, seen + 1
                 anew = context.redecider.redecide_entry(key, envelope, asked, taken, waits_in=changelog.partition)
-                if anew is not None and move_entries.is_moving(anew, changelog):
+                if anew is not None and movers.is_moving(anew, changelog):
                     moves.append(anew)
                     taken.add_key(anew.packed.key)
                     bytes_max -= len(anew.packed.envelope)

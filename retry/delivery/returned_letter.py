@@ -71,10 +71,7 @@ def is_no_letter(record: Any) -> bool:
 
 
 def is_reference(record: Any) -> bool:
-    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value.
-
-    A null that came without headers looks the same, and is read from there, too.
-    """
+    """Whether it says only where the whole letter lies: one that was parked whole has headers that came with it, or a value."""
     headers = read_headers(record)
     return record.value() is None and headers is not None and all(name in names.OURS for name, _ in headers)
 
@@ -83,7 +80,6 @@ _DIGITS_MAX = 10
 
 
 def record_digest(record: Any, codec: EnvelopeCodec) -> bytes:
-    """Hash the record of a letter that rests, so that an edit applies only to what it was made from."""
     return codec.digests(_content(record))[0].encode()
 
 
@@ -92,15 +88,12 @@ def _content(record: Any) -> bytes:
 
 
 class LetterReturns:
-    """Makes entries of letters that rest."""
-
     def __init__(self, redecider: Redecider, discarded: str, shards: int) -> None:
         self._redecider, self._discarded, self._shards = redecider, discarded, shards
         self._registry, self._builder = redecider.registry, redecider.entry_builder
         self.codec = self._builder.codec
 
     def find_refusal(self, record: Any) -> Refusal | None:
-        """Why a record is not returned, whatever its policy says; None where it may be."""
         before = service_headers(record).get(names.ACTION_BEFORE) or b""
         if before in (names.SUPERSEDED, names.ERASED):
             return Refusal(before.decode())
@@ -112,7 +105,6 @@ class LetterReturns:
         return letter_source(record, self._registry)
 
     def find_edit_refusal(self, record: Any, digest: bytes) -> Refusal | None:
-        """Why a record is not edited; None where it may be. `digest` is that of the record that the edit was made from."""
         if is_reference(record):
             return Refusal("reference")
         return None if digest.decode("latin-1") in self.codec.digests(_content(record)) else Refusal(CHANGED)
@@ -120,8 +112,7 @@ class LetterReturns:
     def erase_letter(self, state: ActionState, record: Any, whole: Any, due_at_ms: int) -> ActedLetter | None:
         """Make the entry that replaces an erased letter; None where the record is no letter of its own, and is only marked.
 
-        It waits in the shard that its key gives, or its coordinates where it has none. Most letters waited elsewhere before, with
-        the worker that took them in; `retry verify` goes by where a letter was put last.
+        It waits in the shard that its key gives, or its coordinates; `retry verify` goes by where a letter was put last.
         """
         where = self._source(record)
         if where is None or self.find_refusal(record) is not None:
@@ -141,8 +132,8 @@ class LetterReturns:
     ) -> ActedLetter | Refusal:
         """The entry of one letter.
 
-        `record` is as it was parked; nothing speaks against it (`find_refusal`). `whole` is the dead letter itself, where the
-        record is a reference; else the same record. `edited` is, of an edit, the envelope of what it makes of the letter.
+        Nothing speaks against its `record`, as it was parked (`find_refusal`). `whole` is the dead letter itself, of which the
+        record may be a reference. `edited` is, of an edit, the envelope of what it makes of the letter.
         """
         where, ours = self._source(record), service_headers(record)
         if where is None:
@@ -197,10 +188,7 @@ class LetterReturns:
         return letter_changes.keep_superseded(state, rested, self._discarded)
 
     def _shard(self, where: RecordLocation, key: bytes | None) -> int:
-        """Compute the shard of a letter that returns: by its record key, or by its coordinates where it has none.
-
-        Intake has put it there only if its key or a rate limit decided that, see `retry.intake.intake`.
-        """
+        """Compute the shard of a letter that returns as intake may: by its record key, or without one by its coordinates."""
         topic, partition, offset = where
         return zlib.crc32(f"{topic}/{partition}/{offset}".encode() if key is None else key) % self._shards
 
@@ -229,7 +217,6 @@ def _restore_letter(where: RecordLocation, route: Route, record: Any, whole: Any
 
 
 def _read_timestamp(record: Any) -> int | None:
-    """When a record was written, in milliseconds; None where it does not say."""
     at_ms = record.timestamp()[1]
     return at_ms if at_ms > 0 else None
 
@@ -242,7 +229,6 @@ def _may_be_of(record: Any, whole: Any) -> bool:
 
 
 def _dead_letter(where: RecordLocation, whole: Any) -> Record:
-    """The dead letter, as a consumer would have it; without headers of ours."""
     headers = [header for header in whole.headers() or [] if header[0] not in names.OURS]
     kind, at_ms = whole.timestamp()
     return Record(where, whole.key(), whole.value(), headers, (kind or CREATE_TIME, at_ms))

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from retry.clock import Deadline
 from retry.dead_letters.retry_headers import RetryLabels
@@ -46,11 +46,13 @@ from retry.delay_queue.entry_keys import NAMED
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry
 from retry.delay_queue.table.interface import Table, is_taken
+from retry.delivery.admission import Admission
 from retry.delivery.disregarded_changes import OverruledPair, find_overruled
-from retry.delivery.due_batch import DueRow, LaneAdmission, foreign_rows, give_back, select_due_batch
-from retry.delivery.refusals import DryRunWriter, TopicKnowledge, diagnose, with_what_is_beside
+from retry.delivery.due_batch import DueRow, foreign_rows, give_back, select_due_batch
+from retry.delivery.refusals import diagnose, with_what_is_beside
 from retry.delivery.transaction_batch import DEFER_MS, EMPTY, TransactionBatch, decode_batch, renew_timestamp, with_side_records
 from retry.errors import SealUnopened, TransactionAborted, TransactionFailed, TransactionSlow
+from retry.kafka.interface import SweepProducer
 from retry.kafka.record_limits import RecordRefusal, RefusedFor
 from retry.kafka.refused_records import Anchor
 
@@ -61,18 +63,6 @@ _ARRIVE_S = 4.5
 _ANCHORED_S = 2.0
 # Of entries that are deferred, so many are named in the log.
 _NAMED_MAX = 5
-
-
-class SweepWriter(DryRunWriter, Protocol):
-    """The part of a transaction that a sweep uses; see `retry.kafka.transactional_producer`."""
-
-    def begin(self) -> None: ...
-    def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None: ...
-    def publish(self, entries: Sequence[Entry], now_ms: int, partitions: Sequence[int] | None = None) -> None: ...
-    def await_arrival(self, within_s: float) -> bool: ...
-    def commit(self) -> None: ...
-    def abort(self) -> None: ...
-    def open_compressing(self) -> SweepWriter: ...
 
 
 class ChangelogPartition(NamedTuple):
@@ -89,9 +79,6 @@ class SweepResult(NamedTuple):
       due_at_ms, labels: of each entry that was sent, when it was due, and of retries policy and attempt.
       deferred: how many single entries each target refused; they wait `DEFER_MS` longer.
       errors: why they were refused, and `letters` where the first of them came from.
-      superseded: how many superseded entries got their nulls.
-      named: keys of the delivered entries that have a name.
-      overruled: see `retry.delivery.disregarded_changes`.
     """
 
     sent: list[Entry]
@@ -114,10 +101,8 @@ class ShardBatch(NamedTuple):
     Attributes:
       forget: how the table lets go of the batch's rows.
       replacements: what was committed in the place of some of them.
-      unopened: due rows, of which some cannot be opened; the batch is empty then.
+      unopened, refused: due rows of which some cannot be opened, or that were refused before; the batch is empty then.
       to_explode: blocks of which not all may go.
-      refused: due rows whose topic has refused them before; the batch is empty then.
-      overruled: of what is superseded, what entries of other partitions count in place of.
     """
 
     table: Table
@@ -157,21 +142,19 @@ class ShardBatch(NamedTuple):
 class SweepContext(NamedTuple):
     """The tools and the time of one sweep."""
 
-    writer: SweepWriter
-    admission: LaneAdmission
+    writer: SweepProducer
+    admission: Admission
     now_ms: int
     codec: EnvelopeCodec = PLAIN
 
 
 def select(
-    table: Table, changelog: ChangelogPartition, admission: LaneAdmission, now_ms: int, rows_max: int, bytes_max: int,
+    table: Table, changelog: ChangelogPartition, admission: Admission, now_ms: int, rows_max: int, bytes_max: int,
     codec: EnvelopeCodec = PLAIN,
 ) -> ShardBatch | None:  # fmt: skip
     """Step 1, for one shard; None where nothing is to be done there.
 
-    Raises:
-      TableUnreadable: the table must be restored before anything is sent.
-      EntryUnreadable: the shard must not be swept by this version.
+    Raises TableUnreadable: it must be restored first; EntryUnreadable: the shard must not be swept by this version.
     """
     foreign, to_explode = list[bytes](), list[DueRow]()
     rows = select_due_batch(table, admission, now_ms, rows_max, bytes_max, foreign=foreign, limited=to_explode)
@@ -215,8 +198,7 @@ def select(
 def deliver(shards: Sequence[ShardBatch], context: SweepContext) -> list[ShardBatch]:
     """Steps 2 to 5, for some shards together: try everything, and after an abort less; return what of each was committed.
 
-    Raises:
-      TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
+    Raises TransactionFailed: nothing must be forgotten; the shards must be opened again, unless it was merely aborted.
     """
     admission = context.admission
     try:
@@ -265,7 +247,6 @@ def _needs_compression(shards: Sequence[ShardBatch], context: SweepContext) -> b
 
 
 def _everything(shard: ShardBatch, context: SweepContext) -> ShardBatch:
-    """Try all rows, without entries that are known to be refused: one that is refused undoes a whole transaction."""
     limits, batch = context.admission.record_limits, shard.batch
     if not limits.has_limits():
         return shard
@@ -300,7 +281,6 @@ def _without_refused(shards: Sequence[ShardBatch], context: SweepContext) -> lis
 
 
 def _only_deferred(shards: Sequence[ShardBatch], _context: SweepContext) -> list[ShardBatch] | None:
-    """Try the deferred alone, since more is refused than was found; the others have their turn at the next sweep."""
     if not any(shard.batch.deferred for shard in shards):
         return None
     smaller = [shard.reduce_to(shard.batch.deferred.keys(), shard.batch.deferred) for shard in shards]
@@ -339,12 +319,10 @@ def _list_published(batch: TransactionBatch, now_ms: int) -> list[Entry]:
     return [e for n, e in enumerate(batch.entries) if n not in unsent] if unsent else batch.entries
 
 
-def await_arrival(published: Sequence[Entry], writer: SweepWriter, admission: TopicKnowledge) -> None:
+def await_arrival(published: Sequence[Entry], writer: SweepProducer, admission: Admission) -> None:
     """Wait until everything is where it belongs, but not for a target that went away meanwhile: the others cannot wait for it.
 
-    Raises:
-      TransactionAborted: a target cannot be written to any more.
-      TransactionSlow: the time of the transaction is nearly over.
+    Raises TransactionAborted: a target cannot be written to any more; TransactionSlow: its time is nearly over.
     """
     deadline = Deadline(_ARRIVE_S)
     while not writer.await_arrival(_LATE_S):

@@ -31,11 +31,8 @@ class TransactionBatch(NamedTuple):
       rows, entries: keys and envelopes of due entries, and the entries in these; as long as each other. Those of blocks come
         last, without their envelopes.
       deferred: by position in `rows`, why an entry is to wait a while longer.
-      labels: of each entry, policy and attempt where it is the retry of a letter.
-      blocks: keys and values of the blocks.
       in_blocks: how many of the entries are in these.
       is_split: whether some entries of the blocks may be left out.
-      size: about how many bytes its entries have.
     """
 
     superseded: list[bytes]
@@ -70,13 +67,11 @@ class TransactionBatch(NamedTuple):
         return [block for block in self.blocks if not keys.isdisjoint(blocks.list_keys(block[0]))]
 
     def _find_deferred(self) -> dict[bytes, bytes]:
-        """Keys of the deferred and their envelopes, each block read once."""
         rows = [self.rows[n] for n in self.deferred]
         in_blocks = dict(chain.from_iterable(blocks.list_rows(*block) for block in self.find_blocks(rows)))
         return {key: envelope or in_blocks[key] or b"" for key, envelope in rows}
 
     def select(self, positions: list[int], deferred: dict[int, str]) -> TransactionBatch:
-        """Select some of its rows; `deferred` goes by the positions that they have in this one."""
         moved = {new: deferred[old] for new, old in enumerate(positions) if old in deferred}
         rows, entries = [self.rows[n] for n in positions], [self.entries[n] for n in positions]
         alone = len(self.rows) - self.in_blocks
@@ -109,11 +104,8 @@ class TransactionBatch(NamedTuple):
     def replacements(self, now_ms: int, codec: EnvelopeCodec, is_taken: Callable[[bytes], bool]) -> list[DueRow]:
         """Make the rows that replace others: deferred entries with a later due time, and the next runs of recurring entries.
 
-        Letters with the same coordinates, which parked ones that were returned may have, stay apart by their due times: these
-        keep their milliseconds within a second, and one that would get the time of another is due a second later.
-
-        Args:
-          is_taken: whether an entry waits under a key, or has left it and its null is not folded yet.
+        Letters with the same coordinates, which returned ones may have, stay apart by their due times: these keep their
+        milliseconds within a second, and one that `is_taken` is due a second later.
         """
         deferred, full_s = dict[bytes, bytes](), -(-(now_ms + DEFER_MS) // 1_000)
         for key, envelope in self._find_deferred().items():
@@ -145,12 +137,7 @@ def renew_timestamp(entry: Entry) -> Entry:
 
 
 def decode_batch(superseded: list[bytes], rows: list[DueRow], codec: EnvelopeCodec) -> TransactionBatch:
-    """Read due rows into a batch in which everything goes.
-
-    Raises:
-      SealUnopened: one of them cannot be opened here.
-      EntryUnreadable: this version cannot read one of them.
-    """
+    """Read due rows into a batch in which everything goes; raises SealUnopened, EntryUnreadable."""
     entries, labels, size = list[Entry](), list[RetryLabels | None](), _measure(rows)
     found = [row for row in rows if blocks.is_block(row[0])]
     if found:

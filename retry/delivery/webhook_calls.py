@@ -65,9 +65,7 @@ def advance_calls(
 ) -> list[DueRow]:  # fmt: skip
     """Write down what came of calls, begin those that are due, and return what is due and cannot be opened.
 
-    Raises:
-      TransactionFailed: nothing was written down; it is tried again.
-      TableUnreadable, EntryUnreadable: as `retry.delivery.sweep.select`.
+    Raises TransactionFailed: nothing was written down; TableUnreadable, EntryUnreadable as `retry.delivery.sweep.select`.
     """
     if table.list_superseded(1):
         # A null for what replaces must not stand before one for what it replaced.

@@ -43,8 +43,6 @@ class Answered(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How many calls may be under way, and how long each may take."""
-
     total: int
     per_host: int
     timeout_ms: int
@@ -54,10 +52,9 @@ class WebhooksInFlight:
     """The calls of one process; asked by sweeps of several threads.
 
     Args:
-      call: makes one; on the loop of a thread of its own.
+      call, end: makes one, and lets go of what it keeps; on the loop of a thread of its own.
       crowded: whether a host's name cannot be looked up for a team just now.
       report: is given what came of calls, once that is committed.
-      end: lets go of what `call` keeps from one to the next; on the same loop.
     """
 
     def __init__(
@@ -98,7 +95,6 @@ class WebhooksInFlight:
         return min(free, min(self._limits.per_host, max(1, free // 2)) - self._of_host[host])
 
     def pending(self, partition: int) -> set[bytes]:
-        """Keys of a shard that are under way, or whose answer is not written down yet."""
         with self._lock:
             return {*self._in_flight.get(partition, ()), *self._answered.get(partition, ())}
 
@@ -184,7 +180,6 @@ class WebhooksInFlight:
         return any_calls
 
     def close(self) -> None:
-        """End what is under way; it is called again by whoever has its shard then."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:

@@ -41,8 +41,6 @@ _THROTTLES = frozenset({429, 502, 503, 504})
 
 
 class Verdict(Enum):
-    """The consequence of one call for its entry."""
-
     DELIVERED = "delivered"
     FAILED = "failed"
     GONE = "gone"
@@ -52,11 +50,8 @@ class Answer(NamedTuple):
     """The result of one call, answered or not.
 
     Attributes:
-      status: of the answer; None where none came.
       error: why it counts as failed: a status, or in a word what went wrong before there was one; None where it does not.
-      body: its beginning.
       took_ms: from the lookup of the host to the end of the answer.
-      retry_after_ms: how long the host asks to wait.
     """
 
     status: int | None
@@ -103,13 +98,6 @@ _USER_AGENT = "dead-letter-retry"
 
 
 class HttpRequest(NamedTuple):
-    """One HTTP request that is to be sent.
-
-    Attributes:
-      id: `webhook-id`: the same for all attempts.
-      timeout_s: for the whole call, lookup included.
-    """
-
     id: str
     method: str
     url: str
@@ -122,9 +110,7 @@ class HttpRequest(NamedTuple):
 class WebhookClient:
     """Makes calls; belongs to one event loop.
 
-    Args:
-      keys: asked before each call for the keys to sign with; nothing is signed where it is left out.
-      certificates: trust in receivers, and what each team shows them; the machine's, and nothing, where it is left out.
+    It asks `keys` what to sign with, and signs nothing without; `certificates` say whom it trusts and what each team shows.
     """
 
     def __init__(

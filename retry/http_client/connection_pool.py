@@ -1,9 +1,8 @@
 """Connections to hosts that have just answered, kept for the same team's next call; what they may send in answer is bounded.
 
-The guard is as strict as with a connection for each call. Every call's host is looked up and judged, and a kept connection is
-taken only where it leads to one of the addresses that were vetted for that very call. What a host leaves behind is not taken for
-the answer to another call: a connection is kept only where its answer came whole and nothing came behind it, and is closed where
-anything comes while nobody has asked.
+Every call's host is looked up and judged, and a kept connection is taken only where it leads to an address vetted for that very
+call. It is kept only where its answer came whole and nothing behind it, and is closed where anything comes while nobody has
+asked: so nothing is taken for the answer to another call.
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ class AnswerTooLarge(aiohttp.ClientError):
 
 
 class BoundedAnswers(ResponseHandler):
-    """The protocol of one connection, which bounds what its host may send in answer to a call.
-
-    Attributes:
-      came_bytes: since the last request.
-      resting: whether nobody has asked for anything.
-    """
+    """The protocol of one connection, which bounds what its host may send in answer to a call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -62,7 +56,6 @@ class BoundedAnswers(ResponseHandler):
         self.abort()
 
     def address(self) -> str | None:
-        """The IP address of the other side, while it is connected."""
         return None if self.transport is None else str(self.transport.get_extra_info("peername")[0]).partition("%")[0]
 
     def set_response_params(self, **parameters: Any) -> None:
@@ -125,11 +118,9 @@ class HostConnection:
         return self._protocol is not None and self._protocol.came_bytes == 0
 
     def leads_to(self, vetted: ResolvedHost) -> bool:
-        """Whether its other side has one of these addresses."""
         return self._protocol is not None and self._protocol.address() in vetted.addresses
 
     def is_clean(self) -> bool:
-        """Whether it is open, and its last answer came whole and alone."""
         return self._protocol is not None and self._protocol.is_connected() and not self._protocol.should_close
 
     def abort(self) -> None:
@@ -152,11 +143,9 @@ class ConnectionPool:
         self._looking: asyncio.TimerHandle | None = None
 
     def make_connection(self, vetted: ResolvedHost, team: str) -> HostConnection:
-        """Make a connection that is not open yet."""
         return HostConnection(_origin(vetted, team), vetted, self._find_context(team))
 
     def take_connection(self, vetted: ResolvedHost, team: str) -> HostConnection | None:
-        """Take a connection that is kept, and leads to where the call may go."""
         kept = self._kept.get(_origin(vetted, team))
         while kept:
             connection = kept.pop()
@@ -180,7 +169,6 @@ class ConnectionPool:
             self._looking = connection._loop.call_later(_KEPT_S, self._close_idle_connections)
 
     def close_connection(self, connection: HostConnection) -> None:
-        """Close it, without waiting for a host that does not read what it was sent."""
         connection.abort()
         closing = asyncio.ensure_future(connection.session.close())
         self._closing.add(closing)

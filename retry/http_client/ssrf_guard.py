@@ -64,7 +64,6 @@ def is_listed(address: IpAddress, listed: Iterable[Network]) -> bool:
 
 @lru_cache(10_000)
 def parse_address(text: str) -> IpAddress:
-    """Parse the address that a packet comes to in the end: the IPv4 address where an IPv6 address only wraps it."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
@@ -118,11 +117,7 @@ class ResolvedHost(NamedTuple):
 
 
 class SsrfGuard:
-    """Says where calls may go: the public Internet, and what the operator lists.
-
-    Args:
-      lookup: host and team → addresses; by default as the machine resolves.
-    """
+    """Says where calls may go: the public Internet, and what the operator lists; `lookup` gives addresses for host and team."""
 
     def __init__(self, allow: Allowed = Allowed(), lookup: Lookup | None = None) -> None:  # noqa: B008 immutable
         self.lookups = Lookups()
@@ -131,10 +126,7 @@ class SsrfGuard:
     async def vet_url(self, url: str, team: str) -> ResolvedHost:
         """Resolve and judge the host of a URL; it is looked up on a team's account.
 
-        Raises:
-          LookupsBusy: that team has as many lookups under way as it may; nothing was begun.
-          UrlRefused: it may not be called.
-          OSError: its host cannot be resolved just now.
+        Raises LookupsBusy where nothing was begun, UrlRefused, and OSError where its host cannot be resolved just now.
         """
         parsed = well_formed(url)
         host, port = parsed.raw_host or "", parsed.port or 0
@@ -179,14 +171,12 @@ def well_formed(url: str) -> URL:
 
 
 def host_of(url: str) -> str:
-    """Return the origin of a URL, which all calls to one host have in common: scheme, host and port."""
     parsed = well_formed(url)
     host = parsed.raw_host or ""
     return f"{parsed.scheme}://{f'[{host}]' if ':' in host else host.rstrip('.').lower()}:{parsed.port}"
 
 
 def name_in(origin: str) -> str:
-    """Find the host's name, or its address, in what `host_of` gave."""
     return origin.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
@@ -234,7 +224,6 @@ class Lookups:
     """The machine's resolver. Calls to one host at a time share an answer that is under way, and none is kept.
 
     Args:
-      total: threads at a time, at most.
       lookup_s: how long a caller waits for an answer; the thread goes on until the resolver lets go of it.
     """
 
@@ -251,12 +240,7 @@ class Lookups:
             return self._is_crowded(team) and host not in self._under_way and not _is_address(host)
 
     async def addresses(self, host: str, team: str) -> list[str]:
-        """Look up the addresses of a host.
-
-        Raises:
-          LookupsBusy: the team has as many lookups under way as it may; nothing was begun.
-          OSError, TimeoutError: the resolver knows none, or does not answer.
-        """
+        """Look up the addresses of a host; raises LookupsBusy where nothing was begun, OSError, TimeoutError."""
         if _is_address(host):
             return [host]
         async with asyncio.timeout(self._lookup_s):

@@ -1,10 +1,7 @@
 """Serves an application over HTTP from a thread of its own: health and metrics, the supervisor, the scheduler's REST, the API.
 
-Starlette says what is answered and uvicorn speaks HTTP; what they lack towards strangers is here,
-in `connections` and `host_names`.
-
-The thread has an event loop of its own: `/health/live` answers while the loop of the worker is busy or stands still, and what
-is done here does not delay that. Nothing runs while nobody is connected.
+Starlette says what is answered and uvicorn speaks HTTP; what they lack towards strangers is in `connections` and `host_names`.
+The thread has an event loop of its own: `/health/live` answers while the loop of the worker is busy or stands still.
 """
 
 from __future__ import annotations
@@ -48,12 +45,10 @@ class HttpServer:
 
     Args:
       name: what the log calls it: `<name> on <host>:<port>`.
-      port: 0 picks a free one.
       hosts: names, by commas, under which it may be asked besides `host`, localhost and every IP address; `*.example.com` is
         every name below that one, `*` every name.
       listening: a socket that listens already; it takes the place of host and port.
       share: of the files that this process may have open, one in so many may be a connection.
-      certificate: makes it HTTPS, and nothing else.
     """
 
     def __init__(
@@ -87,8 +82,6 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its clock and its signals."""
-
     def __init__(self, app: ASGIApp, listening: socket.socket, connections_max: int, certificate: Certificate | None) -> None:
         super().__init__(uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", interface="asgi3", log_config=None, log_level="error",
@@ -108,7 +101,6 @@ class _Server(uvicorn.Server):
             runner.run(self.serve([self._listening]))
 
     def stop(self) -> None:
-        """Ask the server to end; safe to call from another thread."""
         self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def main_loop(self) -> None:

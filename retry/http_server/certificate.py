@@ -31,11 +31,9 @@ _MS = 1_000
 
 
 def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host: str, address: str) -> Certificate | None:
-    """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name. None where neither is set, which is said aloud
-    where others can reach the `host` that the variable `address` names.
+    """Read the certificate that `<prefix>_TLS_CERT` and `<prefix>_TLS_KEY` name, None without; raises SettingsInvalid.
 
-    Raises:
-      SettingsInvalid: one of the two is not set, or what they name cannot be used.
+    Where others can reach `host`, which the variable `address` names, it is said aloud that there is none.
     """
     of_certificate, of_key = f"{prefix}_TLS_CERT", f"{prefix}_TLS_KEY"
     if certificate and key:
@@ -54,9 +52,7 @@ def certificate_of(prefix: str, certificate: Path | None, key: Path | None, host
 class Certificate:
     """One server's certificate with the chain above it, and its key, both PEM, in the files that two settings name.
 
-    Raises:
-      SettingsInvalid: a file cannot be read, has another form, or the two do not belong together; or the certificate is not valid
-        yet, or no longer.
+    Raises SettingsInvalid: a file cannot be read, the two do not belong together, or the certificate is not valid now.
     """
 
     def __init__(self, of_certificate: str, certificate: Path, of_key: str, key: Path) -> None:
@@ -65,7 +61,6 @@ class Certificate:
         self._pair = ReloadedFile(of_certificate, certificate, self._parse)
 
     def current(self) -> ssl.SSLContext:
-        """Return the TLS context for a new connection, with the last pair of files that could be used."""
         return self._pair.current()
 
     def demand_usable(self) -> None:

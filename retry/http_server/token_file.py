@@ -33,11 +33,9 @@ Grant = TypeVar("Grant")
 
 
 class Token(NamedTuple, Generic[Grant]):
-    """One line of a token file, without the token itself.
+    """One line of a token file, without the token itself; `granted` is what its other words grant.
 
     Attributes:
-      granted: what the other words of its line grant.
-      digest: its SHA-256 in hexadecimal.
       until_ms: when it ends; None for never.
     """
 
@@ -59,9 +57,6 @@ class FileKind(NamedTuple, Generic[Grant]):
     """The kind of a token file, and the form of its lines.
 
     Attributes:
-      setting: the environment variable that names the file.
-      command: the command that makes a line.
-      name: the form of a token's name.
       granted: reads what the words between digest and end grant; raises ValueError where they are not valid.
     """
 

@@ -1,8 +1,7 @@
-"""Writes letters of one template together, column by column: each step is done for all of them in a row.
+"""Writes letters of one template together, column by column: a call for each letter and step would take a third longer.
 
-A call for each letter, and for each step in it, would take a third longer. What is written is what `read`, `AttemptCounter`,
-`decide` and `EntryBuilder` would write, byte for byte. Nothing is written while some of the letters are found that these would
-treat otherwise.
+What is written is what `read`, `AttemptCounter`, `decide` and `EntryBuilder` would write, byte for byte. Nothing is written while
+some of the letters are found that these would treat otherwise.
 """
 
 from __future__ import annotations
@@ -61,20 +60,16 @@ class AlikeLetters(NamedTuple):
     stamps: Sequence[tuple[int, int]]
 
     def moments(self, place: int) -> list[int | None]:
-        """The times in a header."""
         return moments([values[place] for values in self.header_values])
 
 
 class _Times(NamedTuple):
-    """When each of the letters failed now, when first, and when it had been sent last; in milliseconds."""
-
     failed: Sequence[int]
     first: Sequence[int]
     sent: Sequence[int]
 
 
 def alike_letters(template: LetterTemplate, candidates: Sequence[Candidate]) -> AlikeLetters:
-    """The columns of some letters."""
     _, messages, headers, header_values, failure_messages = zip(*candidates, strict=True)
     keys, values = [message.key() for message in messages], [message.value() for message in messages]
     stamps = [message.timestamp() for message in messages]
@@ -88,7 +83,6 @@ class AlikeLettersWriter:
     """The writer of letters of one template, which adds their rows and counts to a `BatchResult`.
 
     Args:
-      share: finds the outcome fields that a letter has in common with others.
       find_spread: finds over how many shards letters for a target are to be spread; None where they may wait in any.
     """
 
@@ -131,11 +125,7 @@ class AlikeLettersWriter:
         self, letters: AlikeLetters, shared: BlockFields, own: Sequence[BlockLetter], draws: Sequence[int],
         result: BatchResult,
     ) -> None:  # fmt: skip
-        """Put the entries under the shards where they may wait, or into blocks where any shard will do.
-
-        Raises:
-          NeedsSlowPath: some of them are too large; nothing is added.
-        """
+        """Put the entries under the shards where they may wait, or into blocks where any shard will do; raises NeedsSlowPath."""
         template = letters.template
         shards = self._find_spread(template.team, template.target)
         bytes_each, bytes_max = _find_largest(letters), self._entry_builder.find_safe_bytes(template.target)

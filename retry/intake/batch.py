@@ -39,16 +39,11 @@ class BatchResult:
       entries: changelog rows by shard, of those shards that have any.
       anywhere: changelog rows that may wait in any shard.
       blocks: letters that may wait in any shard, and whose block may still grow.
-      letters: outcome fields of each letter, by those that it shares with others; empty once packed.
       outcomes: rows for the topic of outcomes, made from `letters` by `pack`.
       told: values of `outcomes`, kept for the spans of these letters; empty where none are sent.
-      traces: lineage fields of each letter, by team; empty once packed.
       lineages: rows for the topic of lineages, by team, made from `traces` by `pack`.
-      decided: letters by (team, decision).
-      families: letters by who wrote them.
       failures: letters by (team, exception or None, number of the retry that failed; 0 where it failed first).
       back: letters that had been retried, by that retry.
-      parked: letters that are given up, by (team, policy, reason).
       came_back: letters that had been retried, by the topic that they had been sent to.
     """
 
@@ -108,10 +103,8 @@ class LetterBatch(NamedTuple):
 
     Attributes:
       epoch: how often reading had begun anew by then.
-      positions: of the partitions of these letters.
       recreated: which of their topics were deleted and made again before the letters were read; see `GroupMember.ask_recreated`.
       size: how many bytes they have, about.
-      reads: how often it was read until they were all there.
     """
 
     epoch: int
@@ -151,13 +144,10 @@ class LetterBatch(NamedTuple):
 
 
 class PreparedBatch(NamedTuple):
-    """A batch and what is to be written for it."""
-
     batch: LetterBatch
     result: BatchResult
 
     def join_later(self, later: PreparedBatch) -> PreparedBatch:
-        """Have both as one batch; this one is used up."""
         self.result.join_later(later.result)
         return PreparedBatch(self.batch.join_later(later.batch), self.result)
 
@@ -168,10 +158,7 @@ class PreparedBatch(NamedTuple):
 
 
 class Gathering:
-    """Prepared batches that will be written in one transaction: few letters wait for others, while none of them is due soon.
-
-    A transaction costs brokers and this worker the same with one letter as with a thousand.
-    """
+    """Prepared batches that will be written in one transaction, which costs the same for one letter, while none is due soon."""
 
     def __init__(self, may_join: Callable[[LetterBatch, LetterBatch], bool]) -> None:
         self.may_join = may_join
@@ -183,7 +170,6 @@ class Gathering:
         return self._batch is None or self.may_join(self._batch.batch, later.batch)
 
     def add_batch(self, later: PreparedBatch) -> None:
-        """Gather a batch that there is room for."""
         now_s = clock.monotonic_s()
         if self._batch is None:
             self._batch, self._until_s = later, now_s + _GATHER_S
@@ -203,11 +189,7 @@ class Gathering:
 
 
 class WrittenBatch(NamedTuple):
-    """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet.
-
-    Attributes:
-      begun_s: when, by the monotonic clock.
-    """
+    """A batch in a transaction that is open: brokers have its entries and offsets, and nobody sees them yet."""
 
     result: BatchResult
     positions: dict[Partition, ReadPosition]
@@ -247,11 +229,7 @@ _LOOKED_AT = 64
 
 
 class BatchSize:
-    """The number of letters for the next batch: as many as would fit, were all like those of the batch before.
-
-    Args:
-      records_max, bytes_max: most letters and bytes of a batch; a single letter may be larger.
-    """
+    """The number of letters for the next batch: as many as would fit, were all like those before; one may be larger."""
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
         self._records_max, self._bytes_max = records_max, bytes_max
@@ -266,7 +244,6 @@ class BatchSize:
         self.limit_bytes(self._bytes_max)
 
     def limit_bytes(self, bytes_max: int) -> None:
-        """Have so many bytes at most from the next batch on."""
         self._bytes_max = bytes_max
         if self._bytes_each:
             self.records = max(1, min(self._records_max, bytes_max // self._bytes_each))

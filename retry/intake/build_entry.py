@@ -36,7 +36,6 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
       reason: why it parks; None where it is retried.
       target: the topic that it goes to; None for the service's own parking topic.
       due_at_ms: when the retry is due; the time of the decision where the letter parks.
-      incarnation: of the letter's topic; see `retry.delay_queue.entry_keys`.
     """
 
     letter: Letter
@@ -66,10 +65,9 @@ class DecidedLetter(msgspec.Struct, frozen=True, gc=False):
 def decide(
     route: Route, letter: Letter, trace: LetterHistory, now_ms: int, unfit: str | None = None, failed_at_ms: int | None = None
 ) -> DecidedLetter:
-    """Decide whether a letter is retried, where and when, or parked, and why.
+    """Decide whether a letter is retried, where and when, or parked, and why; not retried where it is `unfit`.
 
-    It is not retried where it is `unfit`, whatever its policy says. It failed at `failed_at_ms`, where that is known better than
-    the letter says.
+    It failed at `failed_at_ms`, where that is known better than the letter says.
     """
     attempt = (trace.made or 0) + 1
     if failed_at_ms is None:
@@ -132,8 +130,6 @@ _FEW_HEADERS_BYTES = 3 * HEADERS_MAX
 
 
 class BuiltEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry ready to be written, and the reason why it parks, which its size may have decided."""
-
     key: bytes
     envelope: bytes
     entry: Entry

@@ -39,14 +39,12 @@ class LetterConsumer:
 
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
-      subscription: topics, and patterns that begin with `^`.
       positions: how far each partition was taken in, by the service's own record.
       versions: of records whose entries have names; entry sources ask it.
 
     Attributes:
       stopped: why nothing is taken in any more; empty where all is well.
       notes: by partition, what an operator should know of where reading of it began.
-      pace: how many bytes a batch may have just now.
     """
 
     def __init__(
@@ -190,10 +188,7 @@ class LetterConsumer:
         return batch.epoch == later.epoch and letters <= self._size.records and size <= self.pace.bytes_max
 
     def _deciding(self, batch: LetterBatch) -> Intake:
-        """The intake in use, or the one before it where the batch has letters of a topic that is given up just now.
-
-        They were read while the old policy file had their topic; the new one knows nothing to do with them.
-        """
+        """The intake in use, or the one before it where the batch has letters of a topic that is given up just now."""
         intake, former = self._intake, self._former
         if former is intake:
             return intake

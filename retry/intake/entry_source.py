@@ -1,9 +1,6 @@
-"""Entry sources: what comes in that is no dead letter.
+"""Entry sources: what comes in that is no dead letter. Messages of their topics become named entries, without any I/O.
 
-An entry source turns messages of its topics into named entries, without any I/O.
-
-Everything else is the engine's: a batch of its messages is taken in as one of letters is, exactly once, and what it made
-waits, is delivered and ends as every entry does. See `retry.intake.intake` and `retry.delay_queue.table.named_entries`.
+A batch is taken in as one of letters is, exactly once; see `retry.intake.intake` and `retry.delay_queue.table.named_entries`.
 """
 
 from __future__ import annotations
@@ -67,10 +64,7 @@ CANCELS_REMEMBERED_MS = 15 * 60_000
 
 
 class EntrySource(Protocol):
-    """Turns messages into entries. Replaced as a whole when the policy file is.
-
-    Its topics are names, and patterns that begin with `^`; no dead-letter topic may be among them.
-    """
+    """Turns messages of its topics, which are no dead-letter topics, into entries. Replaced when the policy file is."""
 
     @property
     def topics(self) -> Sequence[str]: ...
@@ -81,8 +75,8 @@ class EntrySource(Protocol):
     def prepare(self, messages: Sequence[Any], now_ms: int, into: BatchResult) -> None:
         """Add the changelog rows that a batch gives, `{"key": …, "value": …}`, by shard to `into.entries`.
 
-        Total: a message that makes no sense is passed over and counted, since one that raises would be read for ever.
-        A row must fit into the changelog, see `QueueLimits.bytes_max`.
+        A message that makes no sense is passed over and counted: one that raises would be read for ever. A row fits
+        `QueueLimits.bytes_max`.
         """
 
     def permits_target(self, team: str, destination: str) -> bool:
@@ -90,10 +84,7 @@ class EntrySource(Protocol):
 
 
 class QueueLimits(NamedTuple):
-    """The shards, the size limit, the versions and the codec that entry sources write entries with.
-
-    A record of theirs may have `bytes_max` bytes, envelope, key and all.
-    """
+    """The place that entry sources write entries to; a record of theirs may have `bytes_max` bytes, envelope, key and all."""
 
     shards: int
     bytes_max: int

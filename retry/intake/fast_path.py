@@ -1,11 +1,10 @@
 """How most letters are taken in faster: first failures and those that fail again, whichever framework wrote them, or none.
 
-Most letters of a topic are like many before them: written by the same framework, of the same partition, about the same
-exception, for as many times. For all of these the answers to most questions are the same: route, plan, target, lane, half of
-the key and of the outcome. They are found once (`LetterTemplate`), by reading one such letter as every other is read, and kept
-under all that they follow from; each letter fills them in with what it has of its own (`alike_letters`).
-What is written is what `read`, `AttemptCounter`, `decide` and `EntryBuilder` would write, byte for byte; every other letter is
-left to them. `tests/unit/intake/test_fast_path.py` holds both against each other.
+Most letters of a topic are like many before them: route, plan, target, lane, half of the key and of the outcome are the same.
+They are found once (`LetterTemplate`), by reading one such letter as every other is read, and kept under all that they follow
+from; each letter fills them in with what it has of its own (`alike_letters`). What is written is what `read`, `AttemptCounter`,
+`decide` and `EntryBuilder` would write, byte for byte, to which all else is left. `tests/unit/intake/test_fast_path.py` holds
+that.
 """
 
 from __future__ import annotations
@@ -34,12 +33,7 @@ _KEPT_BYTES_MAX, _BYTES_EACH, _LONG_BYTES = 32 << 20, 2_000, 2_000
 
 
 class FastPath:
-    """Prepares what is written for letters like those before them.
-
-    Args:
-      policies: names of policies, by what a header says of one.
-      find_spread: see `AlikeLettersWriter`.
-    """
+    """Prepares what is written for letters like those before them; for `find_spread` see `AlikeLettersWriter`."""
 
     def __init__(
         self, registry: Registry, attempt_counter: AttemptCounter, entry_builder: EntryBuilder,
@@ -80,7 +74,6 @@ class FastPath:
     def _write(
         self, template: LetterTemplate, letters: list[Candidate], now_ms: int, result: BatchResult
     ) -> list[tuple[int, Any]]:
-        """Write letters that are alike, and give back those that need a closer look, each with its place; those are few."""
         slow = list[tuple[int, Any]]()
         while letters:
             try:

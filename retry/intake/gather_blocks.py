@@ -14,12 +14,7 @@ Record = tuple[bytes, bytes]
 
 
 class BlockLetter(NamedTuple):
-    """The part of a letter that is its own in a block.
-
-    Attributes:
-      number: see `entry_keys.number_letter`.
-      header_values: of the headers that are kept of it.
-    """
+    """The part of a letter that is its own in a block; for its number see `entry_keys.number_letter`."""
 
     number: int
     due_at_ms: int
@@ -44,12 +39,7 @@ AnyLetter = BlockLetter | EnvelopeLetter
 
 
 class BlockFields(NamedTuple):
-    """The part that all letters of a block have in common.
-
-    Attributes:
-      lane, stem: of the keys that their entries have.
-      attempt, policy, header_names: see `retry.delay_queue.blocks.Block`.
-    """
+    """The part that all letters of a block have in common, see `retry.delay_queue.blocks.Block`."""
 
     lane: bytes
     stem: bytes
@@ -61,8 +51,6 @@ class BlockFields(NamedTuple):
 
 
 class BlockGathering:
-    """Letters whose block may grow, by what they have in common and the 25 ms in which they are due."""
-
     def __init__(self) -> None:
         self._open: dict[BlockFields, dict[int, list[AnyLetter]]] = {}
 
@@ -85,7 +73,6 @@ class BlockGathering:
         return records
 
     def flush_blocks(self) -> list[Record]:
-        """The records of all that are left."""
         gathered = [(shared, letters) for shared, by_time in self._open.items() for letters in by_time.values()]
         self._open.clear()
         return [encode_block(shared, letters) for shared, letters in gathered]
@@ -94,8 +81,7 @@ class BlockGathering:
 def encode_block(shared: BlockFields, letters: Sequence[AnyLetter]) -> tuple[bytes, bytes]:
     """The record of some letters, its key and its value: of a block, or of a single entry where there is one letter alone.
 
-    Args:
-      letters: of rising numbers, no two of them more than `SPAN_MAX` apart.
+    Their numbers rise, no two of them more than `SPAN_MAX` apart.
     """
     first = letters[0]
     if len(letters) > 1:
@@ -127,7 +113,6 @@ def _gather(shared: BlockFields, letters: Sequence[BlockLetter]) -> Block:
 
 
 def fields_of(shared: BlockFields, letter: BlockLetter) -> EntryFields:
-    """The entry of a letter, as it is written where it is in no block."""
     source = b"%b%d" % (blocks.name_place(shared.stem), letter.number & OFFSET_MAX)
     values = (
         *letter.header_values, letter.id, shared.attempt, source, b"%d" % letter.due_at_ms, shared.policy,

@@ -78,10 +78,7 @@ class Intake:
 
     Args:
       fetch: gets the records that pointer letters name; None where they are decided as they are, without a payload.
-      names: the service's own topics, see `retry.kafka.topics.build_topic_names`.
-      partitions: how many each of these topics has.
       sources: what is read besides dead letters.
-      ramped: which lineages a ramp has put.
       home: where letters wait that may wait in any shard; without it, in the first ones.
     """
 
@@ -172,7 +169,6 @@ class Intake:
             to.entries[ramp_records.HOME].append(row)
 
     def _describe_failed_retry(self, decided: DecidedLetter, attempt: int) -> Retry:
-        """The retry that failed, as far as the letter says and the policy file knows of it."""
         letter = decided.letter
         sent_ms = decided.failed_at_ms if letter.sent_at_ms is None else letter.sent_at_ms
         policy = self._policies.get(letter.policy, decided.plan.name)
@@ -211,14 +207,11 @@ class Intake:
     def write(
         self, result: BatchResult, positions: Mapping[Partition, ReadPosition], member: object, writer: TransactionalProducer
     ) -> None:
-        """Write it in a transaction that stays open: steps 1 to 3 of the module's docstring.
+        """Write it in a transaction that stays open: steps 1 to 3 of the module's docstring; raises TransactionFailed.
 
         Args:
           positions: where reading goes on after these letters.
           member: proof that the reader is still in its group.
-
-        Raises:
-          TransactionFailed: nothing will be taken in; the letters must be read again.
         """
         writer.begin()
         if result.anywhere:

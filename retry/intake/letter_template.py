@@ -24,17 +24,10 @@ class LetterTemplate:
     """The answers that are the same for each of these letters, as long as its past is what it says.
 
     Attributes:
-      target: the topic that they are retried in.
-      attempt: the number of that retry; 1 where they fail for the first time.
-      attempt_header, policy_header: what the retry tells of it.
-      failed_policy: the policy of the retry that failed; of first failures of no use.
       copies_timestamp: whether the framework gives them the timestamp of the record that failed.
       points: whether one without key and value only names the record that failed.
       lineage, is_retry: of first failures, see `AttemptCounter`.
-      source: coordinates, offset aside.
-      lane, stem: of the keys of their entries.
       entry_keys: (due times, offsets) → keys.
-      shared: the outcome fields that they have in common.
       shared_by_message: those fields for letters whose exceptions say the same, by message with folded digits, and error codes
         where it has some.
       codes_by_message: the places of these, by message with folded digits.
@@ -73,12 +66,7 @@ def template(
     layout: HeaderLayout, route: Route, topic: str, partition: int, failure: Failure, made: int, failed_policy: str | None,
     attempt_counter: AttemptCounter,
 ) -> LetterTemplate | None:  # fmt: skip
-    """The template of letters of a failure; None where each of them needs a closer look.
-
-    Args:
-      made: how many retries they had.
-      failed_policy: the policy of the last of these, as far as it is known.
-    """
+    """The template of letters of a failure; None where each of them needs a closer look."""
     plan = route.plan_by_names(failure)
     if plan is None or plan.park or plan.ordered or plan.null_cancels or plan.retry_to is None:
         return None

@@ -32,10 +32,9 @@ Step = Callable[[TransactionalProducer], None]
 
 
 class BatchTransaction:
-    """The transaction of one batch.
+    """The transaction of one batch, of the producer whose `turn` it is.
 
     Attributes:
-      turn: whose producer it is.
       is_held: whether a thread writes, commits or undoes it, or has done so; no other one touches it then.
     """
 
@@ -51,8 +50,7 @@ class OverlappingTransactions:
     Args:
       name: of the first producer; no other worker has the same.
       open_producer: a producer of a name that has fenced its own past, however long that takes.
-      epoch: the epoch that counts. Batches of another one are dropped, or undone, to be read again.
-      start_over: raises the epoch; it is told why.
+      epoch: the epoch that counts. Batches of another one are dropped, or undone, to be read again; `start_over` raises it.
     """
 
     def __init__(
@@ -69,9 +67,7 @@ class OverlappingTransactions:
         self._changed = threading.Condition()
 
     def write(self, epoch: int, write: Step) -> BatchTransaction | None:
-        """Have a batch written in a transaction that stays open; None if nothing is left of it, and it is read again.
-
-        `write` begins the transaction, and returns when the offsets were accepted.
+        """Have a batch written in a transaction that stays open, by `write`; None if nothing is left of it, and it is read again.
         """
         with self._changed:
             if epoch != self._epoch():
@@ -91,10 +87,7 @@ class OverlappingTransactions:
         return transaction if self._does(note_written, transaction) and self._handed_over(transaction) else None
 
     def commit(self, transaction: BatchTransaction, commit: Step) -> bool:
-        """Commit a batch that was written; False if it was undone, and is read again.
-
-        `commit` commits the transaction, and notes that before anything is read again.
-        """
+        """Commit a batch that was written; False if it was undone, and is read again. `commit` notes that before that."""
         with self._changed:
             if transaction.is_held:
                 # It was undone with another one, or is just now.
@@ -115,7 +108,6 @@ class OverlappingTransactions:
             return not self._under_way
 
     def end_transactions(self) -> None:
-        """Undo what waits for its commit, and wait for what is being written or committed; the epoch was raised before."""
         self._undo_others()
         while not self.are_over(_LOOK_S):
             log.debug("a transaction is still under way")

@@ -1,7 +1,6 @@
 """Pointer letters: the record that one names is put in its place, or the reason why that cannot be.
 
-Some brokers dead-letter a record without its payload, and write where it lies. A header never has another topic read: only
-those that the policy file lists as `origins` are.
+A header never has another topic read: only those that the policy file lists as `origins` are.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ class ReadCursor:
     Attributes:
       leader_epoch: of the letter before it; -1 where that is not known.
       reread: the number of the last request to read the partition again that is followed.
-      committed_offset: up to where letters were taken in, by this worker or before.
     """
 
     __slots__ = ("committed_offset", "incarnation", "leader_epoch", "next_offset", "reread")
@@ -66,15 +65,11 @@ class ReadCursors:
         return cursor is not None and cursor.reread >= number
 
     def delete_cursors(self, partitions: Iterable[Partition]) -> None:
-        """Partitions are not read any more: no letter of them is news until they are begun again."""
         for partition in partitions:
             self._cursors.pop(partition, None)
 
     def take_news(self, messages: list[Message]) -> tuple[list[Message], list[Partition]]:
-        """The letters that were not read before, in their order, and their partitions; they count as read from now on.
-
-        Nearly always those are all, so only the last of each partition is looked at twice.
-        """
+        """The letters that were not read before, in their order, and their partitions; they count as read from now on."""
         expected = {partition: cursor.next_offset for partition, cursor in self._cursors.items()}
         last: dict[Partition, Message] = {}
         for message in messages:

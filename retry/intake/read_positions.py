@@ -46,9 +46,6 @@ class ReadPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How far one partition of one topic was taken in.
 
     Attributes:
-      offset: of the next letter.
-      leader_epoch: under which the letter before that was written; -1 where that is not known.
-      reread: the number of the last request to read again that was followed.
       version: the greatest that was given to a record of it; 0 where none has one.
       incarnation: how often the topic had been deleted and made again since it was first read.
     """
@@ -91,9 +88,7 @@ class ReadPositions:
         self._reached = offset
 
     def await_current(self) -> None:
-        """Wait until all is folded that is in the topic now, undecided records included.
-
-        Raises KafkaException or TimeoutError where nobody answered, or a transaction stayed open for too long; ask again.
+        """Wait until all is folded that is in the topic now, undecided records included; KafkaException, TimeoutError: ask again.
         """
         end, deadline = self._log.fetch_bounds(self.topic, [PARTITION])[PARTITION].end, clock.Deadline(_CURRENT_S)
         while self._reached < end:
@@ -102,7 +97,6 @@ class ReadPositions:
             clock.pause(_LOOK_S)
 
     def find_position(self, partition: Partition) -> ReadPosition | None:
-        """How far a partition was taken in, as far as it was read here."""
         return self._positions.get(partition)
 
     def find_incarnation(self, partition: Partition, topic_id: str) -> int:
@@ -114,10 +108,7 @@ class ReadPositions:
         return (position.incarnation + is_another) % (INCARNATION_MAX + 1)
 
     def find_request(self, partition: Partition, topic_id: str) -> int:
-        """The number of the last request to read a partition again; 0 where nobody asked that of the topic that is there now.
-
-        One for a topic of the same name, which was deleted since, is never followed, and would have reading begun for ever.
-        """
+        """The number of the last request to read a partition again; 0 where nobody asked that of the topic that is there now."""
         request = self._requests.get(partition)
         return request.number if request is not None and request.topic_id == topic_id else 0
 

@@ -37,9 +37,7 @@ def until_answered(ask: Callable[[float], _Answer], within_s: float, passing: Co
       ask: asks once, and takes no longer than the seconds that it is given.
       passing: codes of errors that pass too, by what this caller knows.
 
-    Raises:
-      KafkaException: a refusal; or the last error that passes by itself, with how long that was waited for.
-      TimeoutError: no answer.
+    Raises KafkaException: a refusal, or the last error that passes; TimeoutError: no answer.
     """
     deadline = Deadline(within_s)
     while True:

@@ -81,8 +81,8 @@ def advice(error: KafkaError, operation: str, **names: str) -> str:
 def missing(admin: AdminClient, wanted: Iterable[Right]) -> list[Right]:
     """List the wanted rights to topics that this user does not have, as far as that is known.
 
-    Nothing is known of a topic that is not there, of all that begin alike, and where nobody answers. Of topics that brokers do
-    not list to this user, since they are not there or it may not see them, the first two hundred are asked for.
+    Nothing is known of a topic that is not there, of all that begin alike, and where nobody answers; two hundred at most are
+    asked for.
     """
     rights = [right for right in wanted if right.resource == TOPIC and not right.prefixed and right.name != "*"]
     names = list(dict.fromkeys(right.name for right in rights))

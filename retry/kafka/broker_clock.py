@@ -26,10 +26,7 @@ class BrokerClock:
         self._producer: Producer | None = None
 
     def now_ms(self) -> int:
-        """Return the time that a broker gives a record now, in milliseconds since 1970.
-
-        Raises KafkaException or TimeoutError where none takes the record within 4 s.
-        """
+        """Return the time that a broker gives a record now; raises KafkaException or TimeoutError where none takes it in 4 s."""
         self._producer = self._producer or client_config.producer(self._config)
         timestamp_ms: Future[int] = Future()
 
@@ -56,10 +53,7 @@ _ANSWER_S = 5.0
 
 
 class TrustedClock:
-    """The wall clock as every sweep asks for it, while it can be believed; `check_skew` belongs to one thread.
-
-    `brokers_ms` asks a broker for its time, in milliseconds since 1970.
-    """
+    """The wall clock as every sweep asks for it, while it can be believed; `check_skew` belongs to one thread."""
 
     def __init__(self, brokers_ms: Callable[[], int]) -> None:
         self._brokers_ms = brokers_ms

@@ -58,13 +58,7 @@ _Client = TypeVar("_Client")
 
 
 def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
-    """A client for topics and configurations, connected.
-
-    Raises:
-      BrokersRefused: they refuse the login, or their certificate is not trusted.
-      BrokersUnreachable: nobody answered in that time.
-      SettingsInvalid: as `consumer`.
-    """
+    """A client for topics and configurations, connected; raises BrokersRefused, BrokersUnreachable, SettingsInvalid."""
     config = {**_common(settings), **settings.kafka}
     client = _make_client(IsolatedAdminClient, config)
     try:
@@ -79,9 +73,7 @@ def admin(settings: Settings, within_s: float = _REACH_S) -> AdminClient:
 def try_newest(settings: Settings, see: Callable[[AdminClient], object], within_s: float = _REACH_S) -> None:
     """Make a client by what the files of certificates hold now. If brokers answer it and `see` raises nothing, all are made so.
 
-    Raises:
-      BrokersUnreachable: nobody answered in that time, and why the last connection failed.
-      SettingsInvalid: as `consumer`.
+    Raises BrokersUnreachable, with why the last connection failed, and SettingsInvalid as `consumer`.
     """
     errors = connection.ConnectionErrors()
 
@@ -104,7 +96,6 @@ def consumer(config: Config) -> Consumer:
 
 
 def producer(config: Config) -> Producer:
-    """A producer, not connected; raises as `consumer`."""
     return _make_client(Producer, config)
 
 

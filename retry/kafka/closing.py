@@ -22,9 +22,9 @@ _CLOSE_S, _LOOK_S = 20.0, 0.5
 
 
 def close_consumer(consumer: Consumer, is_telling: Callable[[], bool] = lambda: False) -> bool:
-    """Close it, or leave it behind after twenty seconds; whether it was closed. Its callbacks are called in another thread.
+    """Close it in another thread, or leave it behind after twenty seconds; whether it was closed.
 
-    While `is_telling` says that one of its callbacks is at work, that may take as long as it needs.
+    While a callback `is_telling`, that may take as long as it needs.
     """
     failures: list[Exception] = []
 
@@ -61,10 +61,7 @@ _STEP_S, _EMPTY_S = 0.15, 1.0
 
 
 def flush(producer: Producer, within_s: float) -> int:
-    """Wait until all has arrived or was refused, or the time is over; return how many records are still queued.
-
-    Raises KafkaException where the producer has failed for good; it was fenced, say.
-    """
+    """Wait until all has arrived or was refused, or time is over; return how many are queued. Raises KafkaException if fenced."""
     deadline = Deadline(within_s)
     while (queued := producer.flush(min(_STEP_S, deadline.remaining_s()))) and not deadline.has_passed():
         pass

@@ -23,10 +23,7 @@ from retry.settings import Settings
 
 
 class KafkaCluster:
-    """The topics and consumer groups of real brokers, as `retry.kafka.interface.Log` wants them.
-
-    `instance` is the stable name of this worker in its groups, `changelog` the one that it began with.
-    """
+    """The topics and consumer groups of real brokers, as `retry.kafka.interface.Log` wants them."""
 
     def __init__(self, settings: Settings, admin: AdminClient, instance: str, changelog: ChangelogIdentity) -> None:
         self._settings, self._admin, self._instance, self._changelog = settings, admin, instance, changelog
@@ -88,10 +85,7 @@ SILENT_S_MAX = 300.0
 
 
 class RenewedAdmin:
-    """Does whatever an `AdminClient` does, for several threads.
-
-    `make` gives a new client that has just heard from a broker, and raises `BrokersUnreachable` where none answers.
-    """
+    """Does whatever an `AdminClient` does, for several threads; `make` gives a new client, or raises BrokersUnreachable."""
 
     def __init__(self, client: AdminClient, make: Callable[[], AdminClient]) -> None:
         self._client, self._make = client, make

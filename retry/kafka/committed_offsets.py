@@ -1,12 +1,11 @@
 """Asks what consumer groups have committed, in a process of its own, which may end without a word.
 
-Where the coordinator of a group moves, or a cluster makes its first group, brokers answer `NOT_COORDINATOR`, and a client of
-librdkafka that asked for the group's offsets reads through a null pointer (2.16, its issue 5040): the process is gone with
-signal 11. So `retry.kafka.committed_offsets_process` asks. It is started with the first question, and again with the next one
-where it has ended; what was not answered by then is answered with the error that passes, so that whoever asks does so again.
+Where the coordinator of a group moves, a client of librdkafka that asked for its offsets reads through a null pointer (2.16, its
+issue 5040): signal 11. So `retry.kafka.committed_offsets_process` asks. It is started with the first question, and again where it
+has ended; what was not answered by then is answered with the error that passes, so that whoever asks does so again.
 
-A client also breaks off a process that ends: an answer that comes when Python has gone and the client's own thread has not reads
-through a null pointer, too. So all clients are closed before that, and whoever asks one then waits until the process has ended.
+A client also breaks off a process that ends: an answer that comes when Python has gone reads through a null pointer, too. So all
+clients are closed before that, and whoever asks one then waits until the process has ended.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ class IsolatedAdminClient(AdminClient):
 
     @contextmanager
     def count_call(self) -> Iterator[None]:
-        """Count a call as long as it takes.
-
-        Raises KafkaException where the client is closed, and the process has not ended for long.
-        """
+        """Count a call as long as it takes; where the client is closed, wait for the process to end, and raise KafkaException."""
         with self._calling:
             is_closed = self._is_closed
             self._calls += not is_closed

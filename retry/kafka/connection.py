@@ -39,8 +39,6 @@ _Named = tuple[tuple[str, str], ...]
 
 
 class _Held:
-    """Files as they were read, in memory; they are gone with the last who holds this."""
-
     def __init__(self, files: _Named) -> None:
         self._fds = {name: self._write_content(Path(file).read_bytes()) for name, file in files}
 

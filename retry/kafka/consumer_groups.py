@@ -34,8 +34,6 @@ def positions(admin: AdminClient, group: str) -> dict[Partition, int]:
 
 
 def list_groups(admin: AdminClient) -> list[str]:
-    """The consumer groups that this user may see."""
-
     def query_groups(within_s: float) -> list[str]:
         answer = admin.list_consumer_groups(request_timeout=within_s).result(within_s)
         return sorted(group.group_id for group in answer.valid)

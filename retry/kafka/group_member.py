@@ -1,4 +1,8 @@
-"""One member of a consumer group that shares partitions cooperatively: what it owns, and what it reads."""
+"""One member of a consumer group that shares partitions cooperatively: what it owns, and what it reads; or whether it is elected.
+
+What shall be done by one of several processes is done by the holder of a topic's first partition. For a moment two may think that
+they hold it, and what the holder does has to bear that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
 
 from retry import clock, format_versions
 from retry.errors import InstanceNameInUse, TransactionAborted
@@ -18,6 +22,7 @@ from retry.kafka.reading_loop import IDLE_S, ErrorLog, ReadingLoop, is_end
 from retry.kafka.refused_headers import RefusedHeaders
 from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
+from retry.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +53,11 @@ def _decides(error: KafkaError) -> bool:
 class KafkaGroupMember:
     """A consumer and the partitions that it owns. All methods but `metadata` and `ask_recreated` belong to one thread.
 
-    Only that thread touches the consumer, until it is closed: any other would wait until it is neither reading nor being told
-    of partitions (confluent-kafka 2.16), and whoever is told of those waits for what the other is about to commit.
+    Any other would wait until the consumer is neither reading nor being told of partitions (confluent-kafka 2.16), and whoever is
+    told of those waits for what the other is about to commit.
 
-    `gained` and `leaving` are those of `retry.kafka.interface.Log.join_group`. `ended` has where the end of a partition was seen
-    last, behind everything that was read of it. `refused` tells what was read and shows no headers though it has some.
+    For `gained` and `leaving` see `Log.join_group`. `ended` has where the end of a partition was seen last. `refused` tells what
+    was read and shows no headers though it has some.
     """
 
     def __init__(
@@ -86,10 +91,7 @@ class KafkaGroupMember:
             self._consumer.unsubscribe()
 
     def read(self, records_max: int, wait_s: float) -> list[Message]:
-        """The next records, only of partitions that are owned.
-
-        Raises InstanceNameInUse where another process keeps taking this member's place.
-        """
+        """The next records, only of partitions that are owned; raises InstanceNameInUse where another process takes its place."""
         self._orphans.check_owners()
         if self._subscription.refresh_topics():
             self._subscribe()
@@ -145,10 +147,9 @@ class KafkaGroupMember:
     def begin_reading(self, partitions: Iterable[Partition], choose: ChooseStarts) -> None:
         """Read partitions that are owned from where `choose` says; nothing is read of one that was gained before that.
 
-        It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer
-        for a partition, nothing is read of it until it is asked again.
-
-        Raises KafkaException or TimeoutError where nobody answers; ask again.
+        It is told the committed offsets, after waiting for transactions that are about to commit some. Where it has no answer for
+        a partition, nothing is read of it until it is asked again. Raises KafkaException or TimeoutError where nobody answers;
+        ask again.
         """
         wanted = self.owned.intersection(partitions)
         # Before their offsets are asked for: what was committed for a topic that is gone by then, is gone with it. Of topics that
@@ -165,19 +166,16 @@ class KafkaGroupMember:
             self._consumer.resume([place])
 
     def commit_starts(self, starts: Mapping[Partition, StartingPoint]) -> None:
-        """Set the group's offsets to where reading begins, for those who look at them.
-
-        Raises KafkaException where nobody answers, or this member is none any more.
-        """
+        """Set the group's offsets to where reading begins, for those who look at them; raises KafkaException."""
         places = [_topic_partition(partition, start, self._ids.get(partition[0], "")) for partition, start in starts.items()]
         self._consumer.commit(offsets=places, asynchronous=False)
 
     def ask_recreated(self, topics: Iterable[str] = ()) -> Callable[[], list[str]]:
         """Ask which of some topics, or of all that are read, were deleted and made again since reading of them began.
 
-        A client goes on in a topic that was deleted and made again as if nothing had happened, at the offset where it was.
-        What was read before this is asked, and is not among the answer, is of the topic that its offsets are committed for.
-        Safe in any thread. What is returned waits for the answer, and raises KafkaException or TimeoutError where none comes.
+        A client goes on in such a topic at the offset where it was. What was read before this is asked, and is not among the
+        answer, is of the topic that its offsets are committed for. Safe in any thread. What is returned waits; it raises
+        KafkaException or TimeoutError.
         """
         ids_before = self._ids
         ids_now = self._identities.request_ids(topics or ids_before)
@@ -225,3 +223,46 @@ class KafkaGroupMember:
         self.owned -= set(given_up)
         self.ended = {partition: offset for partition, offset in self.ended.items() if partition in self.owned}
         self._gave_up = self._is_changed = True
+
+
+_POLL_S = 0.05
+_PARTITION = 0
+
+
+class ElectedMember:
+    """A member of a group that shares one topic; joins when it is asked first. For one thread."""
+
+    def __init__(self, settings: Settings, group: str, topic: str) -> None:
+        config = client_config.consumer_config(settings, group, "")
+        # Whoever has no name of its own leaves the group when it ends, and need not be waited for.
+        self._config = {name: value for name, value in config.items() if name != "group.instance.id"}
+        self._topic, self._group = topic, group
+        self._consumer: Consumer | None = None
+        self._loop: ReadingLoop | None = None
+        self.since_ms: int | None = None
+
+    def is_holder(self) -> bool:
+        """Whether this member holds the partition; ask every few seconds, which keeps it a member."""
+        if self._loop is None:
+            self._consumer = client_config.consumer(self._config)
+            callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_revoke}
+            self._consumer.subscribe([self._topic], **callbacks)  # type: ignore[arg-type]
+            self._loop = ReadingLoop(self._consumer, ErrorLog(self._group))
+        self._loop.read(1, _POLL_S)
+        return self.since_ms is not None
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            close_consumer(self._consumer)
+        self._consumer, self._loop, self.since_ms = None, None, None
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign([TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions])
+        consumer.pause(partitions)
+        if any(each.partition == _PARTITION for each in partitions):
+            self.since_ms = clock.wall_ms()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if any(each.partition == _PARTITION for each in partitions):
+            self.since_ms = None
+        consumer.incremental_unassign(partitions)

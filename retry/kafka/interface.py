@@ -38,7 +38,6 @@ class StartingPoint(NamedTuple):
     """The place in a partition at which reading begins.
 
     Attributes:
-      offset: None for the beginning of the partition.
       leader_epoch: lets brokers tell that the partition was cut below this offset; -1 where it is not known.
       reread: what the positions of what is read from here are to say.
       note: what an operator should know of it; empty where all is as it should be.

@@ -72,10 +72,8 @@ class LocalBroker:
     Args:
       data_dir: kept between starts; made and formatted when it is new.
       port: where clients connect; 0 asks the system for a free one, which then stays the same.
-      overrides: further lines `property=value` of the broker's configuration; the last of a property counts.
-      cluster_id: shared by the nodes of one cluster; a new one by default.
+      overrides: lines `property=value` of the broker's configuration; the last of a property counts.
       brief: whether the JVM compiles only once, for a start that takes a third less; one that is measured compiles twice.
-      jvm: further options of the JVM.
     """
 
     def __init__(
@@ -91,12 +89,7 @@ class LocalBroker:
         self._process: Tethered | None = None
 
     def start(self) -> LocalBroker:
-        """Start it and return when it answers clients.
-
-        Raises:
-          BrokerNotStarted: the port is in use, the process ended, or did not answer within three minutes.
-          JarsUnavailable, JavaUnavailable: see `retry.jars`.
-        """
+        """Start it and return when it answers clients; raises BrokerNotStarted, or JarsUnavailable, JavaUnavailable."""
         self.launch()
         self.await_ready()
         return self
@@ -157,7 +150,6 @@ class LocalBroker:
 
     @property
     def pid(self) -> int:
-        """The id of the process; 0 before the first start."""
         return self._process.pid if self._process else 0
 
     def wait(self) -> int:
@@ -178,7 +170,6 @@ class LocalBroker:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a power cut would: SIGKILL."""
         if self._process:
             self._process.kill()
             self._process.wait()

@@ -52,10 +52,7 @@ class ReadableEnd(NamedTuple):
 
 
 def partitions_of(admin: AdminClient, reads: Callable[[str], bool], within_s: float) -> list[Partition]:
-    """The partitions of all topics that `reads` says yes to.
-
-    Raises KafkaException where nobody answers, or not for one of these: a topic of unknown partitions is not one without any.
-    """
+    """The partitions of all topics that `reads` says yes to; raises KafkaException where one's are not known."""
 
     def query_cluster(left_s: float) -> list[Partition]:
         topics = {name: about for name, about in admin.list_topics(timeout=left_s).topics.items() if reads(name)}
@@ -176,8 +173,7 @@ def read_batches(
 ) -> Iterator[list[Message]]:
     """The committed records of some spans, no further than to a deadline; memory does not grow with their number.
 
-    `config` is of a reader, see `retry.kafka.client_config.reader_config`; each span gives no more than its first `records_max`
-    records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
+    Each span gives its first `records_max` records. Raises TopicsInvalid where a topic cannot be read, or nothing came for 30 s.
     """
     spans = [span for span in spans if span.start < span.stop]
     consumer = client_config.consumer(config)
@@ -203,8 +199,6 @@ def _decides(error: KafkaError) -> bool:
 
 class _UnreadSpans:
     """Spans that are still read. A span ends with its last record, where its partition does, or after its first so many records.
-
-    `stops` has, by partition, the offset before which its span ends.
     """
 
     def __init__(self, consumer: Consumer, spans: Collection[Span], records_max: int | None) -> None:
@@ -213,10 +207,7 @@ class _UnreadSpans:
         self._left = None if records_max is None else dict.fromkeys(self.stops, records_max)
 
     def include(self, message: Message) -> bool:
-        """Whether it is a record of a span that is still read; where it is the last one, the span is read no more.
-
-        Raises TopicsInvalid where it says that its topic cannot be read.
-        """
+        """Whether it is a record of a span that is still read; the last one ends its span. Raises TopicsInvalid."""
         error, partition = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and not is_end(error):
             if authorization.is_denied(KafkaException(error)):

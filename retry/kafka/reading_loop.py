@@ -54,12 +54,9 @@ def is_end(error: KafkaError) -> bool:
 
 
 class ReadingLoop:
-    """A loop that reads one consumer, and logs those errors that its caller does not decide about.
+    """A loop that reads one consumer, and logs those errors that its caller does not decide about: the client asks again.
 
-    Args:
-      decides: whether the caller decides about an error. Every other passes by itself: the client asks the brokers again.
-      idle_s: how long to wait for the first record where none came the last time; for who reads on and on, and would
-        otherwise look as often while nothing comes as under load.
+    With `idle_s` it waits for the first record where none came the last time, for who reads on and on.
     """
 
     def __init__(

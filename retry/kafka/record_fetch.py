@@ -1,8 +1,7 @@
 """Fetches the records that pointer letters name, by their coordinates.
 
-A pointer letter has no payload; its headers say where that lies. By the time somebody asks, the record may have been
-deleted or compacted away, and then no other record may take its place: reading begins exactly at the offset that is
-wanted, or fails.
+The record may have been deleted or compacted away, and then no other may take its place: reading begins exactly at the offset
+that is wanted, or fails.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class OffsetRun:
     Attributes:
       decided: the first offset that was not committed when the bounds were asked for.
       missing: what reading has not come to yet.
-      results: what it has: the record, or why there is none.
     """
 
     topic: str
@@ -123,9 +121,9 @@ class RecordFetcher:
     def fetch(self, wanted: Collection[RecordLocation], deadline_s: float = 10.0) -> dict[RecordLocation, Message | str]:
         """The record at each (topic, partition, offset), or the word that says why there is none.
 
-        `source_gone`: deleted, compacted away, undone, beyond the end, or its topic is missing. `source_unreadable`: no
-        right to read it, not committed yet, or no answer by the deadline. All records are held at once: ask for as many as
-        fit into memory. Those with more headers than the client can read are `UnreadableHeaders`.
+        `source_gone`: deleted, compacted away, undone, beyond the end, or its topic is missing. `source_unreadable`: no right to
+        read it, not committed yet, or no answer by the deadline. All are held at once. Those with too many headers are
+        `UnreadableHeaders`.
         """
         deadline = Deadline(deadline_s)
         results: dict[RecordLocation, Message | str] = dict.fromkeys(wanted, UNREADABLE)

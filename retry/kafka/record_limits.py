@@ -52,7 +52,6 @@ def _batch_bytes(encoded: bytes, level: int) -> int:
 
 
 def _encode(record: Entry) -> bytes:
-    """Encode what is compressed of a batch that has one record."""
     fields = [record.key, record.value]
     headers = [part for name, value in record.headers for part in (name.encode(), value)]
     count = _encode_varint(len(record.headers))
@@ -65,7 +64,6 @@ def _encode_field(value: bytes | None) -> bytes:
 
 
 def _encode_varint(number: int) -> bytes:
-    """Write a signed number in groups of seven bits, as records have their lengths."""
     left, groups = number << 1 if number >= 0 else (-number << 1) - 1, bytearray()
     while left > 127:
         groups.append(left & 127 | 128)
@@ -134,8 +132,6 @@ OF_CONTENT = frozenset({
 
 
 class RefusedFor(Enum):
-    """Kinds of faults for which a topic does not take a record."""
-
     SIZE = "its size"
     TIME = "its timestamp"
     CONTENT = "what it is"
@@ -179,8 +175,8 @@ def cause_of(error: KafkaError) -> RefusedFor | None:
 class RecordLimits:
     """Which records their topics do not take. For several threads.
 
-    Whoever calls `refresh` every second or so keeps fresh what brokers say; what was heard is believed for 20 seconds. Without
-    `ask` nobody is asked. Where all producers compress, the sizes of records say nothing, and all are tried.
+    Who calls `refresh` every second or so keeps fresh what brokers say, which is believed for 20 seconds. Without `ask` nobody is
+    asked. Where all producers compress, sizes say nothing.
     """
 
     def __init__(self, ask: Ask | None = None, *, compressed: bool = False) -> None:
@@ -298,5 +294,4 @@ def _measure_field(value: bytes | None) -> int:
 
 
 def _measure_varint(number: int) -> int:
-    """How many bytes a signed number takes that has seven bits in each."""
     return (number.bit_length() + 7) // 7

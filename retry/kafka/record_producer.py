@@ -67,8 +67,7 @@ _Ended = tuple["asyncio.Future[int]", int | RecordUnwritten]
 class Records:
     """An idempotent producer; for several threads and event loops.
 
-    Records that are written while others are under way share the next request to the brokers, and an event loop is woken once for
-    all that were acknowledged together. An error that ends the producer for good fails what is under way, and another is opened.
+    An error that ends the producer for good fails what is under way, and another is opened.
     """
 
     def __init__(self, config: Config) -> None:
@@ -92,10 +91,7 @@ class Records:
         return done
 
     async def write_record(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
-        """Write a record, and return its offset once all copies have it.
-
-        Raises RecordUnwritten where it was refused, or it is not known whether it was written.
-        """
+        """Write a record, and return its offset once all copies have it; raises RecordUnwritten where that is not known."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
         self._produce(topic, partition, key, value, lambda result: self._ended.setdefault(loop, []).append((done, result)))
@@ -152,7 +148,6 @@ class Records:
             self._fatal = ""
 
     def close(self) -> None:
-        """Wait a moment for what is under way."""
         deadline = clock.Deadline(_LEAVE_S)
         while len(self._producer) and not self._fatal and not deadline.has_passed():
             clock.pause(_POLL_S / 10)

@@ -38,7 +38,7 @@ _TEXT = CompactString("utf-8")
 
 
 class Writer(NamedTuple):
-    """Who wrote a record.
+    """Who wrote a record; `leader` is the node that was asked.
 
     Attributes:
       transactional_id: empty where brokers no longer know it, or do not tell this user.
@@ -46,7 +46,6 @@ class Writer(NamedTuple):
       batch_offset: of the first record that was written with it.
       was_undone: whether brokers have marked its transaction as undone: no reader of committed records should be given it.
       is_listed: whether the partition's leader tells such readers so, who go by that list and not by the mark.
-      leader: the node that was asked.
     """
 
     transactional_id: str
@@ -69,10 +68,7 @@ class Writer(NamedTuple):
 
 
 class RecordWriters:
-    """Finds who wrote records, one by one; made for the few that a person shall look at, and finds no more than a hundred.
-
-    Servers, TLS and login are those of `config`, of a client of librdkafka.
-    """
+    """Finds who wrote records, one by one, and finds no more than a hundred. `config` is of a client of librdkafka."""
 
     def __init__(self, config: Config) -> None:
         self._config, self._left, self._has_warned = config, _FOUND_MAX, False
@@ -117,7 +113,6 @@ class RecordWriters:
 
 
 def _translate(config: Config) -> dict[str, Any]:
-    """Turn servers, TLS and login of a configuration of librdkafka into what aiokafka calls them."""
     protocol = str(config.get("security.protocol", "plaintext")).upper()
     login = {
         "sasl_mechanism": config.get("sasl.mechanism", config.get("sasl.mechanisms", "PLAIN")),

@@ -1,9 +1,8 @@
 """Tells records whose headers the client refuses from records that have none.
 
-librdkafka parses no more than `retry.delay_queue.envelopes.HEADERS_MAX` headers of a record. Of one that has more the Python
-client says what it says where there are none (librdkafka 2.16, confluent-kafka 2.16): it would come back without its headers,
-and nobody would know. The library itself does tell the two apart, but only of records that it holds. So those that show no
-headers are read once more, through the library's own interface, and only whether their headers were refused is kept.
+Of a record with more than `retry.delay_queue.envelopes.HEADERS_MAX` headers the Python client says what it says where there are
+none (librdkafka 2.16, confluent-kafka 2.16): it would come back without its headers. The library itself tells the two apart, but
+only of records that it holds. So those that show no headers are read once more, through its own interface.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ _DEMANDED = {
 
 
 class _Record(Structure):
-    """The layout of librdkafka's public struct `rd_kafka_message_t`."""
-
     _fields_ = (
         ("err", c_int), ("topic", c_void_p), ("partition", c_int32), ("payload", c_void_p), ("len", c_size_t),
         ("key", c_void_p), ("key_len", c_size_t), ("offset", c_int64), ("private", c_void_p),
@@ -122,8 +119,6 @@ def _locate_record(message: Any) -> RecordLocation:
 
 
 class _Client:
-    """A consumer of the library's own, outside every group."""
-
     def __init__(self, config: Config) -> None:
         self._call = _library()
         self._consumer = self._make_client({name: v for name, v in config.items() if name != "logger"} | _DEMANDED)

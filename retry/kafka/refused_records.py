@@ -49,8 +49,6 @@ Refused = dict[int, KafkaError]
 
 
 class RehearsedRecord(NamedTuple):
-    """A record of a rehearsal: where its caller has it, what it is, and to which partition it goes (-1: its key decides)."""
-
     position: int
     entry: Entry
     partition: int
@@ -236,8 +234,6 @@ class Rehearsal:
 
 
 class _Answers:
-    """The answers to the records of one transaction: which were refused, and whether any was purged with the whole of it."""
-
     def __init__(self) -> None:
         self.refused: dict[int, KafkaError] = {}
         self.purged = False
@@ -246,8 +242,6 @@ class _Answers:
         self._told_apart: set[tuple[str, int]] = set()
 
     def make_callback(self, n: int) -> Callable[[KafkaError | None, Any], None]:
-        """Make the delivery callback that notes the answer to the record at position `n`."""
-
         def note_answer(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.code() in _PURGED:
                 self.purged = True

@@ -32,9 +32,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RegistryClient:
-    """A client of the schema registry; for one thread. `config` has its properties, `url` among them.
-
-    Raises SettingsInvalid where the client refuses them.
+    """A client of the schema registry with the properties of `config`, `url` among them; for one thread. Raises SettingsInvalid.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -48,7 +46,6 @@ class RegistryClient:
         self._looking = clock.Interval(_LOOK_EVERY_S)
 
     def send_request(self, request: Callable[[SchemaRegistryClient], _Answer]) -> _Answer:
-        """Return what the registry answers to a request; raises whatever the client raises."""
         if self._files and self._looking.is_due():
             self._reload_credentials(request)
         return request(self._client)
@@ -102,7 +99,7 @@ _PROTOBUF = "PROTOBUF"
 
 
 class Schemas:
-    """Schemas by number; for one thread. `config` is that of a `RegistryClient`, or empty where there is no registry.
+    """Schemas by number; for one thread. An empty `config` is no registry.
 
     A number that could not be had is not asked for again for ten seconds, and nor is any while the registry does not answer.
     """
@@ -117,10 +114,7 @@ class Schemas:
         self._window_s = self._waited_s = 0.0
 
     def __call__(self, number: int) -> Written:
-        """Kind and texts of a schema.
-
-        Raises SchemaUnavailable where there is no registry, it has none of that number, or it does not answer.
-        """
+        """Kind and texts of a schema; raises SchemaUnavailable where no registry has it, or answers."""
         now_s = monotonic_s()
         if self._client is None:
             raise SchemaUnavailable(f"schema {number}: there is no registry; set RETRY_REGISTRY_URL")

@@ -1,8 +1,7 @@
 """What a member of a group reads: of very many names those of topics that there are, and partitions that nobody owns yet.
 
-librdkafka (2.16) compares every name with every topic that it hears of, each time that it hears of any. Fourteen thousand names
-that nobody has made topics of yet keep its main thread so busy that it misses heartbeats: the group throws the member out again
-and again, and nothing is read of any team.
+librdkafka (2.16) compares every name with every topic, each time that it hears of any. Fourteen thousand names without topics
+keep its main thread so busy that it misses heartbeats, and the group throws the member out again and again.
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class SweepProducers:
         self._lock, self._opening = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
-        """Fence this worker's own past, and end the transactions that it left open; does nothing where one of them is open.
-
-        Raises TransactionFailed where none of them could be opened in time; ask again.
+        """Fence this worker's own past, and end the transactions that it left open; raises TransactionFailed where none opened.
         """
         with self._opening:
             failed = None
@@ -165,10 +163,7 @@ class _Producer:
         return True
 
     def begin(self, renew_within_s: float = _RENEW_S) -> None:
-        """Begin a transaction as `retry.kafka.transactional_producer` does.
-
-        Raises TransactionAborted also where brokers cannot end the one that was undone before; another producer begins the next.
-        """
+        """Begin a transaction; raises TransactionAborted where brokers cannot end the last: another producer goes on."""
         self._touched.clear()
         try:
             self._do(self._client.begin, renew_within_s)
@@ -194,9 +189,7 @@ class _Producer:
         self._do(self._client.read_to, positions, member)
 
     def await_arrival(self, within_s: float) -> bool:
-        """Wait for the answers to queued records as `retry.kafka.transactional_producer` does.
-
-        Raises TransactionAborted where no record of the transaction arrived, so the next one is begun with another producer.
+        """Wait for the answers to queued records; raises TransactionAborted where none arrived: another producer begins the next.
         """
         if self._do(self._client.await_arrival, within_s):
             return True
@@ -218,10 +211,7 @@ class _Producer:
         return self._client.is_silent()
 
     def commit(self) -> None:
-        """See `TransactionalProducer.commit`; first it is proved that what it touched is this worker's.
-
-        Besides, it raises TransactionAborted where some of that was given to another worker, or does not arrive.
-        """
+        """Prove that what it touched is this worker's, then commit; raises TransactionAborted where it is not, or is late."""
         # Before the proof: whoever has a shard after it must find these records.
         deadline = clock.Deadline(_ARRIVE_S)
         while not self.await_arrival(_SILENT_S):

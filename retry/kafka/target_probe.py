@@ -24,8 +24,8 @@ _REFUSALS = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 class TargetProbe:
     """Asks the cluster whether topics are there, whether they may be written to, and whether all partitions have a leader.
 
-    Answers are remembered; whoever calls `refresh` now and then keeps them fresh. For several threads. Where this user is not the
-    one who `writes`, its own rights say nothing of that.
+    Who calls `refresh` keeps answers fresh. For several threads. Where this user is not the one who `writes`, its rights say
+    nothing.
     """
 
     def __init__(self, admin: AdminClient, *, writes: bool = True) -> None:

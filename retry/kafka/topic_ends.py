@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from retry import clock
 from retry.clock import Deadline, Interval
 from retry.errors import TopicsInvalid
-from retry.kafka import client_config, offset_ranges
+from retry.kafka import client_config, offset_ranges, topics
 from retry.kafka.client_config import Config
 from retry.kafka.closing import close_consumer
 from retry.kafka.interface import Message, Partition
 from retry.kafka.offset_ranges import Span
+from retry.record import Headers, read_headers
+from retry.settings import Settings
 
 # Finds where the newest records of partitions begin. An offset is no record: ends of transactions, records of transactions that
 # were undone and what was compacted away have offsets, too, and nobody is given them to read.
@@ -28,11 +32,8 @@ SpanReader = Callable[[list[Span]], Iterable[list[Message]]]
 def cut_to_newest(read: SpanReader, records_max: Mapping[Span, int], deadline: Deadline | None = None) -> list[Span]:
     """Cut spans so that each has no more than so many committed records, the newest that it has; there is one for each partition.
 
-    A span of no more offsets than that stays as it is. Of any other one the newest offsets are read, then twice as many before
-    them, and so on until enough records are found. Memory grows with the number of records that are wanted, not with their bytes.
-
-    Where the deadline passes, spans are cut where the search has come to: they may have fewer records than there are. Raises
-    TopicsInvalid where `read`, which gives the records of each partition in their order, does.
+    Of a span with more offsets the newest are read, then twice as many before them, and so on until enough records are found.
+    Where the deadline passes, spans may have fewer records than there are. Raises TopicsInvalid where `read` does.
     """
     searches = [_Search(span, wanted) for span, wanted in records_max.items()]
     while (open_searches := [each for each in searches if not each.is_done()]) and not (deadline and deadline.has_passed()):
@@ -50,7 +51,6 @@ class _Search:
 
     Attributes:
       start: where what was searched begins; in the end, where the span is to begin.
-      offsets: the newest records of the window, as many as are still wanted.
     """
 
     def __init__(self, span: Span, wanted: int) -> None:
@@ -70,7 +70,6 @@ class _Search:
         return self.span._replace(start=self.start, stop=stop)
 
     def end_window(self) -> None:
-        """Count what was found; where that is enough, the span begins with the first of it."""
         self._wanted -= len(self.offsets)
         if not self._wanted:
             self.start = self.offsets[0]
@@ -91,8 +90,8 @@ class TopicEnds:
     def __call__(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
         """Return the offset that a group must commit in each partition to pass its end; without topics where an end is unknown.
 
-        Records are taken to be written in transactions, as retries are. Behind each lies the mark that ends its transaction,
-        which is no record: a group commits what lies before it. While a transaction is open its mark is to come.
+        Records are taken to be written in transactions, as retries are: behind each lies, or is to come, the mark that ends its
+        transaction, which is no record.
         """
         if self._asking.is_due() or not self._partitions.keys() >= set(topics):
             self._ask_partitions(topics)
@@ -128,12 +127,7 @@ _SAY_EVERY_S = 10.0
 
 
 class StartupBacklog:
-    """Holds back every shard until the group has taken in what was there, and the shard has folded it.
-
-    Args:
-      reads: whether a topic is one of those that are taken in.
-      member: the configuration of a consumer in the group that takes in.
-    """
+    """Holds back every shard until the group of `member` has taken in what was there, and the shard has folded it."""
 
     def __init__(self, admin: AdminClient, reads: Callable[[str], bool], member: Config, changelog: str) -> None:
         self._admin, self._reads, self._changelog = admin, reads, changelog
@@ -182,7 +176,6 @@ class StartupBacklog:
             log.info(self.message())
 
     def _there(self) -> dict[tuple[str, int], int]:
-        """Return the last stable offset of each partition where it is not 0."""
         partitions = offset_ranges.partitions_of(self._admin, self._reads, _ASK_S)
         ends = offset_ranges.find_stable_offsets(self._admin, partitions) if partitions else {}
         if len(ends) < len(partitions):
@@ -202,3 +195,28 @@ class StartupBacklog:
         behind = [Span(*each) for each in stops if each[2] < each[3]]
         # What comes last may be the mark of a transaction, which nobody is given to read and to commit.
         return behind if behind and next(offset_ranges.read_batches(self._member, behind), None) is not None else []
+
+
+# Where they begin has to be looked for, since ends of transactions lie between them.
+_SEARCH_S, _READ_S = 3.0, 7.0
+
+
+def newest_records(settings: Settings, topic: str, partition_max: Callable[[int], int]) -> Iterator[tuple[Message, Headers]]:
+    """Read committed records with their headers, as far as can be read within ten seconds; none where there is no such topic.
+
+    A record whose headers the client cannot tell is passed over. `partition_max` says how many of one partition, by how many
+    there are. Raises TopicsInvalid, BrokersUnreachable.
+    """
+    # A client of its own for each reading: one that lives long can lose its brokers; see `retry.kafka.cluster`.
+    admin, reader = client_config.admin(settings), client_config.reader_config(settings)
+    about = topics.describe(admin, [topic]).get(topic)
+    if about is None:
+        return
+    spans = offset_ranges.readable_spans(admin, topic, range(about.partitions)).values()
+    read = partial(offset_ranges.read_batches, reader, deadline=clock.Deadline(_SEARCH_S))
+    newest = cut_to_newest(read, dict.fromkeys(spans, partition_max(about.partitions)), clock.Deadline(_SEARCH_S))
+    for batch in offset_ranges.read_batches(reader, newest, clock.Deadline(_READ_S)):
+        for message in batch:
+            headers = read_headers(message)
+            if headers is not None:
+                yield message, headers

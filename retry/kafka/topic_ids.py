@@ -30,16 +30,13 @@ class TopicIds:
         self._admin = admin
 
     def request_ids(self, topics: Iterable[str]) -> Callable[[], dict[str, str]]:
-        """Ask now for the ids of those of `topics` that exist; what is returned waits for the answer.
-
-        Waiting raises KafkaException or TimeoutError where nobody answers within 5 s.
+        """Ask now for the ids of those of `topics` that exist; what is returned waits, and raises KafkaException or TimeoutError.
         """
         names = sorted(set(topics))
         answers = self._admin.describe_topics(TopicCollection(names), request_timeout=_ASK_S) if names else {}
         return lambda: dict(_ids_by_topic(answers))
 
     def fetch_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ask for the ids of those of `topics` that exist, and wait for the answer."""
         names = list(topics)
         return until_answered(lambda _within_s: self.request_ids(names)(), _ASK_S)
 
@@ -86,11 +83,8 @@ def refuse_if_emptied(
     Args:
       positions: the topic of read positions.
       member: the configuration of a consumer in the intake group.
-      reads: whether letters of a topic are taken in.
 
-    Raises:
-      ChangelogReplaced: the entries of those letters were in another topic of this name.
-      TopicsInvalid: nobody knows how far letters were taken in.
+    Raises ChangelogReplaced: the entries were in another topic of this name; TopicsInvalid: nobody knows how far intake came.
     """
 
     def has_records(topic: str, count: int) -> bool:

@@ -107,7 +107,7 @@ _POSITIONS_CONFIG = {**_COMPACTED, "segment.bytes": str(4 << 20)}
 def create(
     admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
 ) -> list[str]:
-    """Create those of the service's topics, of `parking` and of `more` that are missing; return the names of the new ones.
+    """Create those of the service's topics, of `parking` and of `more` that are missing, and return the names of the new ones.
 
     `more` has configurations by name. Raises TopicsInvalid where the cluster refuses one.
     """
@@ -156,10 +156,7 @@ def _await_topics(admin: AdminClient, topics: Collection[str], within_s: float) 
 
 
 def check(admin: AdminClient, app_id: str, parking: Iterable[str] = ()) -> dict[str, Described]:
-    """Describe the service's topics, after a check that a worker may trust them with letters.
-
-    Raises TopicsInvalid, with the command that mends it: a topic is missing, or the changelog could lose entries.
-    """
+    """Describe the service's topics; raises TopicsInvalid, with the command that mends it, where a worker may not trust them."""
     own = build_topic_names(app_id)
     present = check_these(admin, own.changelog, [own.changelog, own.outcomes, own.lineage, own.positions, own.parked, *parking])
     policy = present[own.positions].config.get("cleanup.policy", "compact")
@@ -204,8 +201,7 @@ def parking_timers(admin: AdminClient, own: TopicNames) -> TopicNames:
 def describe(admin: AdminClient, topics: Iterable[str], *, optional: bool = False) -> dict[str, Described]:
     """Describe those of `topics` that exist: a topic counts once both brokers that are asked know of it.
 
-    A configuration that this user may not see is empty. Of a topic that it may not see it raises RightMissing, unless `optional`:
-    then that is left out.
+    A configuration that this user may not see is empty; a topic is left out where `optional`, else RightMissing is raised.
     """
     # Records say where they went, and may say anything: of what is no topic's name brokers would refuse the whole request.
     wanted = sorted({topic for topic in topics if LEGAL_NAME.fullmatch(topic) and topic not in (".", "..")})

@@ -1,8 +1,8 @@
 """How much one transaction may have, where a quota or a slow link lets less through than its time allows.
 
-A transaction lives for six seconds. What does not arrive by then is undone, and what it has used of a quota is used up: begun
-again with as much, it would never get through. So after one that ran out of time the next has half as much; and after those that
-get through quickly a little more each time, up to what the settings say.
+A transaction lives for six seconds, and what it has used of a quota is used up: begun again with as much, it would never get
+through. So after one that ran out of time the next has half as much, and after quick ones a little more, up to what the settings
+say.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ _TOLD_S = 120.0
 
 
 class TransactionPace:
-    """How many bytes the transactions of one kind may have: intake or deliveries, say. For several threads.
-
-    `bytes_max` begins as the settings say, and is of the next transaction; a single letter may be larger.
-    """
+    """How many bytes the next transaction of one kind may have: intake or deliveries, say. For several threads."""
 
     def __init__(self, kind: str, bytes_max: int) -> None:
         self.kind, self.bytes_max, self._most = kind, bytes_max, bytes_max
@@ -38,10 +35,7 @@ class TransactionPace:
         self._slow_at_s = self._told_until_s = -_TOLD_S
 
     def note_failure(self, begun_s: float, size: int = 0) -> None:
-        """Note that a transaction that was begun at this monotonic time was not committed.
-
-        `size` is how many bytes it had, about; 0 where that is not known.
-        """
+        """Note that a transaction of about `size` bytes, 0 where that is not known, begun at this time, was not committed."""
         now_s = clock.monotonic_s()
         with self._lock:
             # Those that were under way beside the one that ran out of time say nothing of half as much.

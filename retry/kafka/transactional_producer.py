@@ -51,10 +51,7 @@ class KafkaTransactionalProducer:
         self._queued, self._is_unclean = 0, False
 
     def open(self, within_s: float = _OPEN_S) -> None:
-        """Fence every earlier producer with this id and end the transaction that it left open.
-
-        Raises TransactionFailed where that did not come about in time; the same may be asked again.
-        """
+        """Fence every earlier producer with this id and end the transaction that it left open; raises TransactionFailed."""
         try:
             self._insist(self._producer.init_transactions, Deadline(within_s), _ASKED_FIRST_S)
         except CommitInDoubt as failed:
@@ -63,14 +60,12 @@ class KafkaTransactionalProducer:
             raise
 
     def renew_client(self, within_s: float = _OPEN_S) -> Producer:
-        """Go on with another client, after a transaction that was undone while some of its records had not arrived.
+        """Go on with another client, where records of a transaction that was undone had not arrived; raises as `open`.
 
-        Where brokers refused a record, there is a gap in the numbers that a client gives to its records. Brokers would refuse the
-        next transaction for it, of which the client keeps some records, and whoever waits for these waits as long as a
-        transaction lives. Where the answer to a record was lost, the client gives its number to the next record of that
-        partition. The broker takes that one for the former, which it has, and says that it arrived: it would be missing from
-        the next transaction, without a word (librdkafka 2.16). Under another client all numbers begin anew, since its epoch is
-        another. Raises as `open`.
+        Where brokers refused a record, there is a gap in the numbers of a client's records, for which they would refuse the next
+        transaction. Where the answer to a record was lost, the client gives its number to the next record of that partition: the
+        broker takes that one for the former, and says that it arrived (librdkafka 2.16). Another client has another epoch, in
+        which all numbers begin anew.
         """
         self.close()
         self._producer, self._is_unclean = client_config.producer(self._config), False
@@ -78,9 +73,7 @@ class KafkaTransactionalProducer:
         return self._producer
 
     def begin(self, renew_within_s: float = _OPEN_S) -> None:
-        """Begin a transaction; whatever is written next is seen whole or not at all.
-
-        Behind one that was undone while some of its records had not arrived, the client is renewed first. Raises as `open` then.
+        """Begin a transaction; behind one that was undone with records that had not arrived, renew the client. Raises as `open`.
         """
         self._queued = 0
         if self._is_unclean:
@@ -91,9 +84,7 @@ class KafkaTransactionalProducer:
             raise transaction_error(error) from error
 
     def write(self, topic: str, partition: int, rows: list[dict[str, Any]]) -> None:
-        """Queue records without headers: dicts with `key` and `value`, where None is a null; in partition -1 their keys decide.
-
-        Raises TransactionFailed where the transaction was undone, or the producer is of no more use.
+        """Queue dicts with `key` and `value`, where None is a null; in partition -1 their keys decide. Raises TransactionFailed.
         """
         self._queued += len(rows)
         while rows and self._queue_rows(topic, partition, rows) < len(rows):
@@ -149,8 +140,7 @@ class KafkaTransactionalProducer:
     ) -> dict[int, KafkaError]:
         """Publish in transactions that are thrown away, and say by position which entries were refused and why.
 
-        A refused entry is left out and the rest tried again, until nothing is refused or 8 seconds are over; see `refusals`, and
-        `retry.kafka.refused_records.Rehearsal` for the anchor.
+        It goes on until nothing is refused or 8 seconds are over; see `refusals`, and `Rehearsal` for the anchor.
         """
         deadline = Deadline(_REHEARSE_S)
         records = [RehearsedRecord(n, *each) for n, each in enumerate(zip(entries, partitions or _ANY, strict=False))]
@@ -197,10 +187,7 @@ class KafkaTransactionalProducer:
         return 0 < self._queued <= len(self._producer)
 
     def read_to(self, positions: list[TopicPartition], member: object) -> None:
-        """Make a consumer group's positions part of the transaction; raises as `commit`.
-
-        Brokers refuse a stale generation of `member`, the consumer's group metadata.
-        """
+        """Make positions part of the transaction, unless the group metadata, `member`, is stale; raises as `commit`."""
         # The client can wait for ever, whatever time it is given: it looks for the group's coordinator again only when
         # a connection changes its state, and one may have been lost with the question (librdkafka 2.16). A transaction
         # is over by then; so is this producer, whose thread is left behind.
@@ -230,10 +217,7 @@ class KafkaTransactionalProducer:
         self._insist(self._producer.commit_transaction, Deadline(_COMMIT_S))
 
     def abort(self) -> None:
-        """Abort the transaction that is under way.
-
-        Raises TransactionFailed where it could not be undone in time; close this producer and open another.
-        """
+        """Abort the transaction that is under way; raises TransactionFailed where this producer is to be closed for another."""
         self._note_unclean()
         self._insist(self._producer.abort_transaction, Deadline(_ABORT_S))
 
@@ -283,10 +267,7 @@ def demand_arrival(producer: KafkaTransactionalProducer) -> None:
 
 
 def await_visible(config: Config, within_s: float = _OPEN_S) -> None:
-    """Wait until readers see all that was committed with a `transactional.id`; a commit is answered some time before.
-
-    Raises TransactionFailed where that did not come about in time.
-    """
+    """Wait until readers see what was committed with a `transactional.id`, soon after the answer; raises TransactionFailed."""
     # Brokers give the id to the next producer only when the last transaction is complete everywhere.
     producer = KafkaTransactionalProducer(config)
     try:

@@ -29,8 +29,7 @@ _RANGE = re.compile(r"([0-9]{1,7})?(\.\.)?([0-9]{1,7})?")
 
 
 def conditions(document: Document, rule: schema.RuleSection, path: str) -> tuple[Condition, ...]:
-    """Read the conditions of a rule, static ones first, cheap ones before dear ones; raises PolicyFileInvalid where there are
-    none."""
+    """Read the conditions of a rule, static ones first, cheap ones before dear ones; raises PolicyFileInvalid without any."""
     read_conditions: list[Condition] = []
     for key, read in _READERS.items():
         if (value := getattr(rule, key)) is not UNSET:

@@ -52,7 +52,6 @@ def _whose(registry: Registry, route: Route, topic: str) -> str:
 
 
 def _rules(route: Route, plan: RetryPlan, match_input: MatchInput) -> Iterator[str]:
-    """Each rule up to the one that matches, with what it asks and what the letter answers."""
     for number, rule in enumerate(route.rules, start=1):
         matches = rule.plan is plan
         yield f"Rule {number} matches; the policy is {plan.name}:" if matches else f"Rule {number} does not match:"
@@ -78,7 +77,6 @@ def _format_setting(key: str, value: Any) -> str:
 
 
 def _fault(route: Route, plan: RetryPlan, match_input: MatchInput, target: str | None) -> list[str]:
-    """Why the retry is not made, or nothing."""
     policy, parking = plan.policy, _parking(plan)
     if plan.park:
         return [f"The letter is parked at once, in {parking}."]

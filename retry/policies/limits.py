@@ -35,8 +35,7 @@ def limits_of(document: Document, section: schema.Team | schema.TasksSection, pa
 
 
 def target_limits(document: Document, targets: Mapping[str, object]) -> tuple[dict[str, Limit], dict[str, CircuitBreakerLimits]]:
-    """Read the rates and the breakers of topics from the section `targets`; raises PolicyFileInvalid where a topic has
-    neither."""
+    """Read rates and breakers of topics from the section `targets`; raises PolicyFileInvalid where a topic has neither."""
     rates: dict[str, Limit] = {}
     breakers: dict[str, CircuitBreakerLimits] = {}
     for topic, section in targets.items():

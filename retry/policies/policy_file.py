@@ -24,7 +24,6 @@ from retry.errors import PolicyFileInvalid
 from retry.policies import schema
 from retry.policies.conditions import conditions
 from retry.policies.limits import limits_of, span_ms, target_limits, team_limits
-from retry.policies.masks import read_masks
 from retry.policies.registry import Registry, default_route
 from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
@@ -39,8 +38,7 @@ _BYTES_MAX = 1 << 20
 
 
 def load(path: Path | str, own: Own = NOBODYS) -> Registry:
-    """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid where it cannot be read, or
-    `parse` refuses it."""
+    """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_BYTES_MAX + 1)
@@ -55,9 +53,7 @@ def load(path: Path | str, own: Own = NOBODYS) -> Registry:
 
 
 def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registry:
-    """Parse the text of a policy file; `name` is what messages call the file, `digest` see `Registry`, `own` see `load`.
-
-    Raises PolicyFileInvalid where the text is not a policy file, or says what must not be done.
+    """Parse the text of a policy file, which messages call `name`; raises PolicyFileInvalid where it says what must not be done.
     """
     if len(text.encode(errors="replace")) > _BYTES_MAX:
         raise PolicyFileInvalid(name, 1, "file", f"is larger than {_BYTES_MAX:,} bytes")
@@ -106,8 +102,7 @@ AliasNames = dict[str, tuple[str, ...]]
 
 
 def overlaid(document: Document, written: Mapping[str, object] | UnsetType, path: str, outer: AliasNames) -> AliasNames:
-    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid where
-    a field is unknown, or its value is neither a header name nor a list of them."""
+    """Lay the aliases that are written here over those of the levels further out, field by field; raises PolicyFileInvalid."""
     aliases = dict(outer)
     for field, value in ({} if isinstance(written, UnsetType) else written).items():
         at = f"{path}.aliases.{field}"
@@ -190,11 +185,7 @@ def _or(written: _Value | UnsetType, inherited: _Value) -> _Value:
 
 
 class _Choice(NamedTuple):
-    """A key of the policy file whose value is one of two words, of which `chosen` is told as true.
-
-    Attributes:
-      reason: says what to write in the place of anything else.
-    """
+    """A key of the policy file whose value is one of two words, of which `chosen` is told as true; `reason` says which words."""
 
     key: str
     chosen: str
@@ -280,3 +271,28 @@ def _late_ms(document: Document, value: object) -> int:
         least = f"{LATE_MS_MIN // 1_000}s"
         document.reject_path("tasks.late", f"{value} is shorter than {least}, in which a run may just be under way")
     return late_ms
+
+
+# From the least on: each sees what those before it see.
+ROLES = ("viewer", "operator", "admin")
+_MASK_PATH = re.compile(r"\$(\[\])?(\.[A-Za-z0-9_-]{1,100}(\[\])?){0,20}")
+# By team: for each path the highest role that sees it masked.
+Masks = Mapping[str, Mapping[str, str]]
+
+
+def read_masks(document: Document, teams: Mapping[str, Team]) -> Masks:
+    """Read the masks of all teams; raises PolicyFileInvalid where a path or a role is none."""
+    found: dict[str, Mapping[str, str]] = {}
+    for team, section in teams.items():
+        if section.masks is UNSET:
+            continue
+        at = f"teams.{team}.masks"
+        masks: dict[str, str] = convert_value(document, section.masks, dict[str, str], at)
+        for path, role in masks.items():
+            if not _MASK_PATH.fullmatch(path):
+                document.reject_path(f"{at}.{path}", "is no path of a field; write one like $.customer.card, or $.items[].iban")
+            if role not in ROLES:
+                reason = f"{role!r:.40} is no role; write the highest that does not see it: {', '.join(ROLES)}"
+                document.reject_path(f"{at}.{path}", reason)
+        found[team] = MappingProxyType(masks)
+    return MappingProxyType(found)

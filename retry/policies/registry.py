@@ -27,12 +27,9 @@ class Registry:
     """All routes of a policy file; without arguments, of no file at all.
 
     Attributes:
-      exact: dead-letter topic to route.
-      patterns: regular expressions of whole names, in file order.
-      default: for every other topic.
       team_limits: by team, what its retries may not exceed together; teams without limits are left out.
       target_limits, breakers: by topic, whoever sends there.
-      masks: by team, for paths of fields the highest role that sees them masked; see `retry.policies.masks`.
+      masks: by team, for paths of fields the highest role that sees them masked; see `retry.policies.policy_file`.
       tasks: of recurring tasks; None where there are none.
       digest: SHA-256 of the file's bytes in hexadecimal; empty where there is no file.
     """

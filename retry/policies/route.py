@@ -17,14 +17,10 @@ class RetryPlan:
     """The plan for a letter: when and where to retry it, or where to park it.
 
     Attributes:
-      policy: when it may try again.
-      park: it is parked now, whatever the policy says.
       retry_to: as written: a topic, "origin", or a template; None where no policy is known: it parks.
       park_to: a topic; None for the parking topic of the service.
       name: of the route, and "#<rule number>" from 1 where a rule matched; for the header `retry-policy`.
-      ordered: whether letters of one key wait for each other.
       null_cancels: whether a letter without a value ends what waits under its key, and is not retried itself.
-      template: what `retry_to` leaves to the letter; None where it names a topic.
     """
 
     policy: Policy
@@ -46,8 +42,7 @@ class RetryPlan:
         return None if self.template else self.retry_to
 
     def resolve_target(self, failure: Failure, dead_letters: str) -> str | None:
-        """Find the exact topic that a letter from the topic `dead_letters` goes to, for the caller to find allowed; None where
-        there is none, a part of its name is unknown, or what comes out is not the name of a topic."""
+        """Find the exact topic that a letter of `dead_letters` goes to, for the caller to find allowed; None without."""
         return self.retry_to if self.template is None else self.template.fill_name(failure, dead_letters)
 
 
@@ -60,8 +55,6 @@ class MatchInput(NamedTuple):
     Attributes:
       attempt: number of the retry in question, from 1.
       age_ms: since the first failure.
-      headers: in the order of the record.
-      null_value: whether the record has no value.
     """
 
     failure: Failure
@@ -77,7 +70,6 @@ class Condition:
 
     Attributes:
       key: as in the file; a header's is `headers.<name>`.
-      written: what the file demands.
       value: what the letter has; None where that is unknown.
     """
 
@@ -97,8 +89,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A plan for the letters of which all conditions hold: `static` ones, which exception, cause and stage alone decide, and
-    `dynamic` ones."""
+    """A plan for letters of which all conditions hold: `static` ones, by exception, cause and stage alone, and `dynamic` ones."""
 
     static: tuple[Condition, ...]
     dynamic: tuple[Condition, ...]
@@ -122,10 +113,7 @@ class Route:
     """The policy file's section for one dead-letter topic, or for all topics that a pattern matches.
 
     Attributes:
-      team: who owns it.
       name: "<team>/<dead_letters as written>".
-      default_plan: the plan where no rule matches.
-      rules: the first match wins.
       allowed_targets: where letters may go at all; None for anywhere that the file itself names.
       aliases: header names by field of `Failure`, the first that is there counts; None where there are none.
       origins: topics from which records may be fetched that a pointer letter names.

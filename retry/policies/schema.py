@@ -38,8 +38,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Defaults(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of every team that says nothing else."""
-
     aliases: dict[str, object] | UnsetType = UNSET
     group: _Group | UnsetType = UNSET
     null_value: object = UNSET
@@ -54,8 +52,6 @@ class Overrides(Timing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleSection(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule: its conditions, read by `retry.policies.conditions`, and what is different for letters that meet them."""
-
     exception: Texts | UnsetType = UNSET
     cause: Texts | UnsetType = UNSET
     stage: Texts | UnsetType = UNSET
@@ -98,23 +94,17 @@ class Team(Level, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CircuitBreakerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The circuit breaker of a target: when it is given a rest, and for how long."""
-
     failures: Annotated[int, Meta(ge=1, le=1_000_000)]
     within: object
     open_for: object
 
 
 class TargetLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of one target topic, whoever sends there."""
-
     rate: object = UNSET
     breaker: CircuitBreakerSection | UnsetType = UNSET
 
 
 class TasksSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Recurring tasks; read by `retry.policies.policy_file`."""
-
     topics: Annotated[list[_Text], Meta(min_length=1, max_length=1_000)]
     allowed_targets: _Names
     park_to: _Text | UnsetType = UNSET
@@ -144,8 +134,7 @@ _SHAPES = (File, Team, Topic, RuleSection, Pattern, TargetLimits, CircuitBreaker
 
 
 def convert_value(document: Document, value: object, shape: Any, path: str, shapes: Sequence[Any] = _SHAPES) -> Any:
-    """Convert the value at a path of the document to a shape, one of the `shapes` of such a file; raises PolicyFileInvalid where
-    a key is unknown, missing, or of the wrong type."""
+    """Convert the value at a path of the document to a shape, one of the `shapes` of such a file; raises PolicyFileInvalid."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:

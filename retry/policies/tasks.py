@@ -13,8 +13,6 @@ class Tasks:
     """The section `tasks` of a policy file, checked.
 
     Attributes:
-      topics: topics that definitions are read from.
-      allowed: topics that runs may go to.
       park_to: where definitions go that cannot be used; None for the service's own parking topic.
       format: the only format that is read, or `auto`.
       misfire, late_ms, catch_up_max: defaults for tasks that say nothing else; see `backoff.recurrence`.

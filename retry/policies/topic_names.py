@@ -139,7 +139,6 @@ class Template:
     pattern: re.Pattern[str] | None = None
 
     def fill_name(self, failure: Failure, dead_letters: str) -> str | None:
-        """Fill in the name for one letter; None where a part is unknown or the whole is not the name of a topic."""
         match = self.pattern.fullmatch(dead_letters) if self.pattern else None
         pieces = list(self.pieces)
         for n in range(1, len(pieces), 2):

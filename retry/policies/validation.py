@@ -32,13 +32,11 @@ class TopicSection:
 
     @property
     def compiled(self) -> re.Pattern[str] | None:
-        """The pattern, to be matched with whole names; None where it is one topic."""
         return re.compile(pattern_body(self.written)) if self.is_pattern else None
 
 
 def checked_topics(document: Document, teams: dict[str, Team]) -> list[TopicSection]:
-    """List the topics of all teams, in file order; raises PolicyFileInvalid where a name cannot be one, a topic is owned twice,
-    or a target is not to be written to."""
+    """List the topics of all teams, in file order; raises PolicyFileInvalid for a wrong name, owner or target."""
     sections = _sections(teams)
     _check_sources(document, sections)
     exact = {each.written: each for each in sections if not each.is_pattern}
@@ -114,7 +112,6 @@ def _find_read(each: TopicSection, topics: set[str]) -> Iterable[str]:
 
 
 def _iterate_target_paths(teams: dict[str, Team], sections: list[TopicSection]) -> Iterator[tuple[str, str, bool]]:
-    """Every target of the file: its path, the target, and whether a letter may complete it."""
     for name, team in teams.items():
         yield from _iterate_named(team, f"teams.{name}")
     for each in sections:
@@ -153,7 +150,6 @@ def _check_completed(document: Document, each: TopicSection, path: str, written:
 
 
 def _iterate_used(each: TopicSection, team: Team) -> Iterator[tuple[str, str, bool]]:
-    """Path and target of what the rules say, and of what the topic says or else its team."""
     levels: list[tuple[Overrides, str]] = [(rule, f"{each.path}.rules[{n}]") for n, rule in enumerate(each.topic.rules)]
     for key in ("retry_to", "park_to"):
         own = getattr(each.topic, key) is not UNSET

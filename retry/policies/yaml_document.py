@@ -34,8 +34,7 @@ class _Unusual(Exception):
 
 
 def read_plain(text: str, sections: Collection[str]) -> tuple[object, dict[str, int]] | None:
-    """Read a text that holds one document: its values, and the line of each by its path; None where it must be read slowly. One
-    of `sections` must be a key of the document, if it has keys."""
+    """Read a text that holds one document: its values, and the line of each by its path; None where it must be read slowly."""
     if not yaml.__with_libyaml__:
         return None
     try:
@@ -137,8 +136,7 @@ _QUOTED = re.compile(r" '!.*'")
 
 
 class Own(NamedTuple):
-    """The service's own topics, from none of which letters or definitions of tasks are read: `internal` ones, where nobody's
-    letters go, and `parked`, for letters that have no parking topic of their own."""
+    """The service's own topics, from none of which letters or definitions are read: `internal` ones, and `parked`."""
 
     internal: frozenset[str]
     parked: str
@@ -155,10 +153,8 @@ class Document:
     """The values of a YAML file, and the line of each.
 
     Attributes:
-      name: of the file, for messages.
       value: dicts, lists and scalars; None for an empty file.
       lines: path, like `teams.payments.topics[0].retry_to`, to line number from 1.
-      own: the topics of the deployment that the file is for.
     """
 
     name: str
@@ -177,8 +173,8 @@ class Document:
 def read(text: str, name: str, sections: Collection[str] = ()) -> Document:
     """Read the values of a YAML text that holds one document; raises PolicyFileInvalid where it uses what is refused here.
 
-    One of `sections` must be a key of the document, if it has keys. Else it is a wrong file, which may hold secrets, and nothing
-    of what it holds is in the message.
+    One of `sections` must be a key of the document. Else it is a wrong file, which may hold secrets, and the message quotes
+    nothing.
     """
     plain = read_plain(text, sections)
     if plain is not None:

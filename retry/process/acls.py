@@ -35,9 +35,7 @@ class Need(NamedTuple):
     """A right that is needed.
 
     Attributes:
-      who: whose right it is: a part of the service.
       of: the name, or which names, see `resolve_names`.
-      without: what stops without it.
       vital: whether a process does not start without it.
     """
 

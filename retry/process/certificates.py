@@ -65,7 +65,6 @@ class CertificateWatch:
 
     Args:
       would_start: sees whether a process that starts now gets on. Raises what says why not.
-      renew: ends this process and begins it anew.
 
     Attributes:
       files: what is watched; none where no client reads any.

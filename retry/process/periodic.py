@@ -16,8 +16,6 @@ _FIRST_S = 5.0
 
 
 class PeriodicTask(NamedTuple):
-    """A look, and how long after its beginning it is had again."""
-
     every_s: float
     look: Callable[[], None]
 
@@ -48,6 +46,5 @@ class PeriodicTasks:
                 log.exception("a look failed; again in %s s", due.every_s)
 
     def close(self) -> None:
-        """Begin no more looks, and call `ended`."""
         self._closing.set()
         self._ended()

@@ -29,10 +29,7 @@ OnPolicies = Callable[[Registry], None]
 
 
 def load_policies(settings: Settings) -> Registry:
-    """Load the policy file of a deployment; without one the registry is empty, since other entry sources need no policies.
-
-    Raises PolicyFileInvalid where the file cannot be used, or not with the topics of this deployment.
-    """
+    """Load the policy file of a deployment; empty without one, for other entry sources. Raises PolicyFileInvalid."""
     if settings.policies is None:
         return Registry()
     own = topics.internal(settings.app_id)
@@ -66,8 +63,7 @@ class PolicyFile:
     """The policy file of a deployment, the registry that it holds, and what is wrong with it if anything is.
 
     Args:
-      allow_empty: whether a file without teams and tasks may take the place of one that has some.
-      if_meant: what an operator does who wants that, where it may not.
+      allow_empty: whether a file without teams and tasks may take the place of one that has some; `if_meant` says how.
     """
 
     def __init__(self, settings: Settings, *, allow_empty: bool = False, if_meant: str = ALLOW_EMPTY) -> None:

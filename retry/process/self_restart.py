@@ -1,8 +1,7 @@
 """Ends this process in its orderly way and begins the same command anew, under the same process id.
 
-It is what SIGTERM and a start do together, without anybody who does them: supervisor, systemd and Kubernetes see no end. The last
-thing that the interpreter does is to become the same command again. By then shards are handed over, transactions ended and files
-closed, as at every end; one that is a failure stays one. Whoever sends SIGTERM or SIGINT meanwhile ends the process for good.
+Supervisor, systemd and Kubernetes see no end. The last thing that the interpreter does is to become the same command again; an
+end that is a failure stays one. Whoever sends SIGTERM or SIGINT meanwhile ends the process for good.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ _OPEN_FILES = Path("/dev/fd")
 
 
 class SelfRestart:
-    """The orderly end and new beginning of one process; for any thread.
-
-    `become` becomes the same command again; it is given the files that whoever started this process has left open for it.
-    """
+    """The orderly end and new beginning of one process, for any thread; `become` is given files to be left open."""
 
     def __init__(self, become: Callable[[frozenset[int]], NoReturn]) -> None:
         self._become = become
@@ -94,7 +90,6 @@ class SelfRestart:
             self._become(self._given)
 
     def end_at_once(self) -> NoReturn:
-        """End without what an orderly end waits for."""
         self._restart_if_asked()
         os._exit(0)
 

@@ -1,4 +1,7 @@
-"""How a process of the service begins: tuned, with a data directory of its own, saying aloud what lets somebody else in."""
+"""How a process of the service begins: tuned, with a data directory of its own, saying aloud what lets somebody else in.
+
+Payloads are sealed where the settings name keys, and once every worker reads what is sealed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from retry.errors import DataDirInUse, DataDirUnusable
+from retry import format_versions
+from retry.delay_queue import envelope_codec
+from retry.errors import DataDirInUse, DataDirUnusable, SettingsInvalid
+from retry.kafka import authorization, consumer_groups, topics
+from retry.kafka.interface import AdminClient
+from retry.sealing.key_file import SETTING
 from retry.settings import Settings
 
 # What a process asks of its interpreter, C library and kernel before it begins: few heaps, all files, a word when it crashes.
@@ -65,12 +73,7 @@ _HELD: list[object] = []
 
 
 def claim_directory(data_dir: Path) -> None:
-    """Lock the data directory for this process.
-
-    Raises:
-      DataDirInUse: another process has it.
-      DataDirUnusable: it cannot be made, or not be written to.
-    """
+    """Lock the data directory for this process; raises DataDirInUse, or DataDirUnusable where it cannot be written to."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = (data_dir / "lock").open("a+")
@@ -146,3 +149,30 @@ def find_open_file(variable: str, path: Path, *, is_secret: bool) -> str:
         return f"{variable}: every user of this machine may change {path}; chmod o-rwx {path}"
     is_readable = is_secret and mode & stat.S_IROTH
     return f"{variable}: every user of this machine may read {path}; chmod o-rwx {path}" if is_readable else ""
+
+
+_OLDER = (
+    "set, but {number} of {count} workers are of a version that reads nothing that is sealed, and would stop: {ids}. Upgrade all "
+    "workers first, without this setting; one that was stopped is forgotten when its session times out"
+)
+
+
+def make_codec(settings: Settings, admin: AdminClient, instance: str = "") -> envelope_codec.EnvelopeCodec:
+    """Make the codec of envelopes, sealed where the settings name keys.
+
+    The name of a worker, `instance`, may be known from before it was upgraded; it is empty for who is none. Raises
+    SettingsInvalid where the file cannot be used or a worker is of an earlier version, RightMissing where this user may not know.
+    """
+    codec = envelope_codec.make_codec(settings)
+    if codec is envelope_codec.PLAIN:
+        return codec
+    group = topics.build_topic_names(settings.app_id).table_group
+    ids = consumer_groups.list_members(admin, group)
+    if ids is None:
+        # A worker is to be in that group, which is a right to read it, and to describe it with that.
+        operation = authorization.READ if instance else authorization.DESCRIBE
+        raise authorization.lacking(authorization.Right(authorization.GROUP, group, operation))
+    others = [each for each in ids if each.partition(".reads.")[0] != instance]
+    if older := sorted(each for each in others if not format_versions.reads_format(each, format_versions.SEALED_ENVELOPE)):
+        raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
+    return codec

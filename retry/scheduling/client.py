@@ -48,11 +48,9 @@ def schedule(
 
     Args:
       at: seconds since 1970, or a datetime with a time zone; to the next whole second, never earlier.
-      schedule_id: key of the record, of which one schedule waits at most.
       headers: of the message; those that begin with `scheduler-` are left out.
 
-    Raises:
-      ValueError: something is missing.
+    Raises ValueError where something is missing.
     """
     if not topic or not schedules_topic or not schedule_id:
         raise ValueError("topic, schedules_topic and schedule_id must not be empty")
@@ -66,8 +64,7 @@ def schedule(
 
 
 def cancel(*, schedule_id: str | bytes, schedules_topic: str = "schedules") -> ScheduleRecord:
-    """Make the record that cancels the schedule that waits under this id, if one does; raises ValueError where something is
-    missing."""
+    """Make the record that cancels the schedule that waits under this id, if one does; raises ValueError."""
     if not schedules_topic or not schedule_id:
         raise ValueError("schedules_topic and schedule_id must not be empty")
     return ScheduleRecord(topic=schedules_topic, key=_bytes(schedule_id), value=None, headers=[])
@@ -80,14 +77,8 @@ def schedule_retry(
 ) -> ScheduleRecord:
     """Make the record that has a failed message sent once more, later each time: after 10, 20, 40 … seconds, at most an hour.
 
-    How often it was tried is counted in its headers, so give those that it came with.
-
-    Args:
-      delays: milliseconds by attempt, from 1; see `backoff`.
-
-    Raises:
-      AttemptsUsedUp: it was tried `attempts_max` times.
-      ValueError: as `schedule`.
+    How often it was tried is counted in its headers, so give those that it came with. `delays` are milliseconds by attempt, from
+    1; see `backoff`. Raises AttemptsUsedUp after `attempts_max` times, and ValueError as `schedule`.
     """
     now = wall_ms() / 1_000 if now is None else now
     attempt = attempts(headers) + 1

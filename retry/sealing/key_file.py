@@ -27,12 +27,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,40}", re.ASCII)
 
 
 class Keys(NamedTuple):
-    """The keys of a key file, and which of them seals.
-
-    Attributes:
-      newest: id of the key that seals; None where nothing is to be sealed.
-      by_id: each key, 32 bytes.
-    """
+    """The keys of a key file, 32 bytes each, by id, and which of them seals: None where nothing is to be sealed."""
 
     newest: str | None
     by_id: Mapping[str, bytes]
@@ -42,11 +37,7 @@ class Keys(NamedTuple):
 
 
 def parse(text: str) -> Keys:
-    """The keys of a file; empty lines and lines that begin with # are left out.
-
-    Raises:
-      SettingsInvalid: a line is no key, or an id is there twice; the message repeats nothing of what is no key.
-    """
+    """The keys of a file without empty lines and comments; raises SettingsInvalid, which repeats nothing of what is no key."""
     lines = [line for _, line in number_lines(text)]
     seals = not lines or lines[0] != _PLAIN
     by_id: dict[str, bytes] = {}

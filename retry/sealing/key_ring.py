@@ -67,8 +67,7 @@ class KeyRing:
         return self._generation
 
     def seal(self, content: bytes, bound: bytes) -> Sealed | None:
-        """Seal bytes; None where the file says that nothing is to be sealed. `bound` is what they belong to: it is not sealed,
-        and nobody opens them as those of anything else."""
+        """Seal bytes, or None where the file says so. Nobody opens them as those of anything but `bound`, which is not sealed."""
         now_s = clock.monotonic_s()
         if now_s >= self._look_at_s:
             self._reload_keys(now_s)
@@ -85,10 +84,9 @@ class KeyRing:
         return key.key_id, key.wrapped, nonce, key.cipher.encrypt(nonce, content, bound)
 
     def open(self, key_id: str, wrapped: bytes, nonce: bytes, content: bytes, bound: bytes) -> bytes:
-        """The bytes that were sealed. A key that was taken out of the file opens until somebody asks for `keys` or `generation`.
+        """The bytes that were sealed; raises SealUnopened: the file has no such key, or what was sealed was something else.
 
-        Raises:
-          SealUnopened: the file has no such key, or what was sealed was something else.
+        A key that was taken out of the file opens until somebody asks for `keys` or `generation`.
         """
         try:
             cipher = self._opened.get((key_id, wrapped)) or self._unwrap_key(key_id, wrapped)

@@ -22,17 +22,13 @@ from retry.delay_queue.entry_keys import (
 )  # fmt: skip
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries
-from retry.delay_queue.table.changelog_records import select_readable_rows
+from retry.delay_queue.table.changelog_records import UnfoldedChanges, select_readable_rows
 from retry.delay_queue.table.interface import CONTROL, NEVER_FOLDED_MS, ChangelogRow, DueEstimate, UnreadableRow
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.errors import TableUnreadable
 
 
 class MemoryTables:
-    """See `retry.delay_queue.table.interface.TableDirectory`. A table outlives whoever opened it, as files do.
-
-    What lies there is `kept`, by partition. One that was not current for longer than `age_ms_max` is wiped when it is opened.
-    """
+    """See `retry.delay_queue.table.interface.TableDirectory`; what is `kept`, by partition, outlives whoever opened it."""
 
     def __init__(self, age_ms_max: int) -> None:
         self.kept: dict[int, MemoryTable] = {}
@@ -59,10 +55,7 @@ _KNOWN_AHEAD = (ORDERED, NAMED)
 
 
 class MemoryTable:
-    """A dict and a sorted list of its keys. See `retry.delay_queue.table.interface.Table`, which says what each method does.
-
-    While it is `corrupt`, every read raises `TableUnreadable`.
-    """
+    """A dict and a sorted list of its keys, as a `Table`; while it is `corrupt`, every read raises `TableUnreadable`."""
 
     def __init__(self) -> None:
         self.next_offset = self.waiting = 0
@@ -243,7 +236,6 @@ class MemoryTable:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
 
     def reopen(self) -> MemoryTable:
-        """Return this table without the changes that only its former process knew."""
         self._ahead = UnfoldedChanges()
         return self
 

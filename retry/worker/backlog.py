@@ -50,11 +50,7 @@ class BacklogGauges:
         self._oldest_s = max(0, now_ms - first_ms) / 1_000
 
     def look_back(self) -> None:
-        """See how old the letters are that wait.
-
-        Raises:
-          KafkaException, TimeoutError: no broker told of their topics.
-        """
+        """See how old the letters are that wait; raises KafkaException or TimeoutError where no broker told of their topics."""
         oldest_ms: dict[str, int] = {}
         shards = self._shards()
         for shard in shards:
@@ -68,7 +64,6 @@ class BacklogGauges:
         self._gone_at_ms = {topic: oldest_ms[topic] + kept for topic, kept in kept_ms.items()}
 
     def due_soon(self) -> dict[str, float]:
-        """Return how many entries are due within a minute, by `1m`, and within five, by `5m`."""
         return self._soon
 
     def count_held(self) -> dict[str, float]:
@@ -121,11 +116,7 @@ class _OpenTransaction(NamedTuple):
 
 
 class UnreadLetters:
-    """Looks belong to one thread; what they found may be asked for by others.
-
-    Args:
-      list_taken: by partition that this worker reads, the first offset that is not taken in.
-    """
+    """Looks belong to one thread, others ask for what they found; `list_taken` has the first offset not taken in by partition."""
 
     def __init__(self, list_taken: Callable[[], Mapping[Partition, int]], find_ends: FindEnds) -> None:
         self._list_taken, self._find_ends = list_taken, find_ends
@@ -134,7 +125,6 @@ class UnreadLetters:
         self._held: dict[Partition, str] = {}
 
     def count_letters(self) -> None:
-        """Count them, and log what has been held back for some time."""
         taken = self._list_taken()
         ends = self._find_ends(taken)
         counts, held = Counter[tuple[str, str]](), dict[Partition, str]()

@@ -68,8 +68,6 @@ _UNREAD_EVERY_S = 10.0
 
 
 class IntakeSide(NamedTuple):
-    """The parts of a worker that take letters in."""
-
     context: Context
     consumer: LetterConsumer
     lineages: LineageFollower
@@ -83,8 +81,6 @@ class IntakeSide(NamedTuple):
 
 
 class DeliverySide(NamedTuple):
-    """The parts of a worker that send what is due."""
-
     context: Context
     shards: Shards
     admission: Admission
@@ -105,16 +101,11 @@ def build(
     """The engine of one worker, its topics checked, its data directory locked, its clients connected.
 
     Args:
-      adopt: whether to begin with a changelog that is not the one that was there before.
+      adopt: whether to begin with a changelog that is not the one that was there before; else that raises ChangelogReplaced.
       make_sources: what comes in besides dead letters, under a policy file.
       backlog: what is to be taken in before anything is sent.
-      allow_empty: see `PolicyFile`.
 
-    Raises:
-      ChangelogReplaced: it is not, and that was not asked for.
-      SettingsInvalid, PolicyFileInvalid: correct what the message names.
-      TopicsInvalid: a topic is missing or could lose letters; the message has the command that mends it.
-      DataDirInUse: another worker holds the data directory.
+    Raises SettingsInvalid, PolicyFileInvalid, TopicsInvalid and DataDirInUse, which say what to do.
     """
     if settings.policies is None and make_sources is entry_source.none:
         raise SettingsInvalid("RETRY_POLICIES", "not set; give the path of the policy file")
@@ -152,9 +143,7 @@ def build(
 def demand_startable(settings: Settings, admin: AdminClient) -> None:
     """See that a worker of these settings starts now, as far as files and the rights of whom `admin` is say.
 
-    Raises:
-      SettingsInvalid, PolicyFileInvalid: a file cannot be used; a worker that runs has what was read before.
-      RightMissing: a vital one is missing.
+    Raises SettingsInvalid, PolicyFileInvalid, or RightMissing where a vital one is.
     """
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policy_reload.load_policies(settings)))
     envelope_codec.make_codec(settings)

@@ -1,8 +1,7 @@
-"""Samples of what consumer groups have committed, written to the outcomes topic: with them and `retry-id` it is known which retry
-a group has passed, and no consumer is changed for it.
+"""Samples of what consumer groups have committed, written to the outcomes topic: they tell which retries a group has passed.
 
-The worker that owns the shard of a group's name samples it. While shards change hands two may, or none: a sample says what was
-read from Kafka, so neither does harm. It is written by a plain producer, and has no part in any transaction.
+The worker that owns the shard of a group's name samples it. While shards change hands two may, or none, which does no harm. It is
+written by a plain producer, and has no part in any transaction.
 """
 
 from __future__ import annotations
@@ -105,12 +104,10 @@ class SampleWriter(Protocol):
 
 
 class LagSamples:
-    """Belongs to one thread; `lag_s` may be asked by others.
+    """Samples `groups`, with the topics that count; belongs to one thread, but for `lag_s`.
 
     Args:
-      groups: whom to sample just now, and the topics that count.
       committed: see `retry.kafka.consumer_groups.Committed`.
-      topic, partitions: of outcomes.
       tell: is told how many samples were written, and how many groups or samples failed.
     """
 

@@ -20,7 +20,7 @@ from retry.kafka.interface import AdminClient, Partition
 from retry.kafka.topic_ids import ChangelogIdentity, refuse_if_emptied
 from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
-from retry.process import acls, encryption, start
+from retry.process import acls, start
 from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
 from retry.process.traces import open_traces
 from retry.settings import Settings
@@ -37,8 +37,6 @@ class Context(NamedTuple):
     """The settings, policies, clients and topics that all parts of a worker share.
 
     Attributes:
-      instance: the worker's stable name.
-      own: the service's own topics, by name, as they are on the brokers.
       identity: tells whether the changelog is still the topic that it was at the start.
       versions: of records whose entries have names.
       traces: None where no spans are sent.
@@ -72,7 +70,6 @@ class Context(NamedTuple):
 
     @property
     def changelog(self) -> Described:
-        """The topic in which entries wait."""
         return self.own[self.names.changelog]
 
     @property
@@ -105,7 +102,7 @@ def connect(settings: Settings, make_sources: MakeSources, metrics: Metrics, *, 
     acls.demand_rights(admin, acls.WORKER, acls.resolve_names(settings.app_id, policies.registry))
     own, cluster_id = topics.check(admin, settings.app_id), topics.cluster_id(admin)
     identity = ChangelogIdentity(admin, names.changelog, own[names.changelog].topic_id)
-    codec = encryption.codec(settings, admin, instance)
+    codec = start.make_codec(settings, admin, instance)
     log, versions = KafkaCluster(settings, admin, instance, identity), RecordVersions()
     return Context(
         settings, policies, make_sources, metrics=metrics, renewed=renewed, instance=instance, names=names, own=own,
@@ -122,11 +119,7 @@ def open_tables(context: Context, *, adopt: bool = False) -> RocksTables:
 
 
 def refuse_emptied_policies(context: Context) -> None:
-    """See that a policy file without teams is not one that was truncated, or mounted empty.
-
-    Raises:
-      PolicyFileInvalid: the service's own record says that letters were taken in before.
-    """
+    """See that a policy file without teams is no truncated one; raises PolicyFileInvalid where letters were taken in before."""
     settings = context.settings
     if settings.policies is None or not is_empty(context.policies.registry):
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from retry import clock
 from retry.delay_queue import control_records
-from retry.delivery.due_batch import RefusedEntry
+from retry.delivery.admission import RefusedEntry
 from retry.delivery.sweep import SweepResult
 from retry.intake.attempts.lineage_follower import LineageFollower
 from retry.intake.batch import Gathering, LetterBatch, PreparedBatch, WrittenBatch
@@ -30,7 +30,7 @@ from retry.worker import worker_status
 from retry.worker.backlog import UnreadLetters
 from retry.worker.shards import joint_sweep
 from retry.worker.shards.assignment import FoldWork, Shards
-from retry.worker.shards.progress import REASONS, Phase
+from retry.worker.shards.restore import REASONS, Phase
 from retry.worker.shards.shard import Shard
 from retry.worker.watchdog import Watchdog
 
@@ -60,7 +60,6 @@ class Engine:
 
     Attributes:
       much_is_due: whether the last sweep delivered a full batch, so that another one had better be gathered meanwhile.
-      gathering: prepared batches that are written together.
       sent_few: whether it delivered less, and all that was due then, so that the next one had better wait for more.
     """
 
@@ -130,9 +129,7 @@ class Engine:
                 self._shards.shard_context.admission.breakers.came_back(target, letters, now_ms)
 
     def apply_portions(self, portions: FoldWork) -> None:
-        """Table: committed changelog records into the tables of their shards.
-
-        What ends it ends the worker, and nothing is folded any more until then: it would follow a gap, and no table would tell.
+        """Table: committed changelog records into the tables of their shards; what ends it ends the worker, lest a gap is folded.
         """
         if self._cut_short:
             return
@@ -145,7 +142,6 @@ class Engine:
         return self._shards.list_open_shards()
 
     def list_standbys(self) -> list[Shard]:
-        """List the shards that others own and this worker keeps a table of."""
         return self._shards.standing_by()
 
     def _to_sweep(self, now_ms: int) -> list[Shard]:

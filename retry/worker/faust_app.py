@@ -103,11 +103,8 @@ class _Worker(faust.Worker):
 class _Feed(Service):
     """Reads in a thread of its own, and hands on what it has read; the loop hears of nothing else.
 
-    It stops before the agents do, so that what it read can still be taken in while it leaves its group.
-
-    Args:
-      read: what there is, or nothing within some milliseconds.
-      hand_on: takes it, in that thread; where it gives a future, the next is read when that is done.
+    It stops before the agents do, so that what it read can still be taken in. Where `hand_on` gives a future, the next is read
+    when that is done.
     """
 
     def __init__(self, read: Callable[[], Any], close: Callable[[], None], hand_on: Callable[[Any], Future[None] | None]) -> None:
@@ -137,8 +134,6 @@ class _Feed(Service):
 
 
 class _Endpoint(Service):
-    """Serves pages; stopped last, so that a worker that is closing can be looked at."""
-
     def __init__(self, server: HttpServer) -> None:
         super().__init__()
         self._server = server
@@ -151,8 +146,6 @@ class _Endpoint(Service):
 
 
 class _HangUp(Service):
-    """Calls a function on SIGHUP."""
-
     def __init__(self, hang_up: Callable[[], None]) -> None:
         super().__init__()
         self._hang_up = hang_up
@@ -265,8 +258,7 @@ class _Folding:
 class _Intake:
     """Takes batches of letters in by three stages: prepare, write, commit; each has one batch at a time, in their order.
 
-    While one batch is committed, the next is written, those after that are gathered, and one is prepared that is too many for
-    them. More are not in memory.
+    While one is committed, the next is written, those after that are gathered, and one is prepared that is too many for them.
     """
 
     def __init__(self, app: faust.App, threads: _Threads, engine: Engine) -> None:
@@ -377,12 +369,9 @@ def run(
     engine: Engine, settings: Settings, listening: socket.socket | None = None, beside: Iterable[HttpServer] = (),
     logs: dict[str, Any] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT, then hand over; ends the process.
+    """Run until SIGTERM or SIGINT, then hand over; ends the process. It logs by `logs`, for `logging.config`.
 
-    Args:
-      listening: where health and metrics are served; else on the address of the settings.
-      beside: what else is served.
-      logs: how it logs, for `logging.config`; else as the settings say.
+    Health and metrics are served on `listening`, or the address of the settings, and `beside` it what else is.
     """
     start.calm_collector()
     # A thread of its own: the loop that runs everything else may be what stands still.

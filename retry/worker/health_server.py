@@ -22,9 +22,6 @@ Health = Callable[[], tuple[bool, dict[str, object]]]
 
 class Http:
     """Serves `/health/live`, `/health/ready`, the same of one shard, `/health/ready/<shard>`, and `/metrics`, as the ASGI `app`.
-
-    Args:
-      health: whether the worker is ready, and details; may block, as `metrics` may.
     """
 
     def __init__(self, health: Health, metrics: Callable[[], bytes]) -> None:

@@ -36,10 +36,9 @@ _SPANS_MAX = 20
 
 
 class ReferenceClaim(NamedTuple):
-    """Record of a parking topic as it tells of itself.
+    """Record of a parking topic as it tells of itself; `source` is the letter's `topic/partition/offset`, `id` its lineage.
 
     Attributes:
-      source: `topic/partition/offset` of the letter, and `id` its lineage.
       parked_ms: when that was decided; None where it does not say, and in what an outcome says.
     """
 
@@ -64,8 +63,7 @@ class ParkedReferences:
     def prove_claims(self, claims: Sequence[ReferenceClaim], deadline: Deadline) -> list[bool | None]:
         """Look for outcomes that say the same as claims: for each whether there is one; None where the deadline came first.
 
-        Raises:
-          KafkaException, TimeoutError, TopicsInvalid, RightMissing: the outcomes cannot be read.
+        Raises KafkaException, TimeoutError, TopicsInvalid or RightMissing where they cannot be read.
         """
         moments = sorted({claim.parked_ms for claim in claims if claim.parked_ms is not None})
         wanted, found = {claim.source: claim for claim in claims}, set[ReferenceClaim]()
@@ -135,8 +133,6 @@ class ParkedLetters:
     """One question at a time; another one takes its place.
 
     Args:
-      fetch: reads committed records, see `retry.kafka.record_fetch`.
-      topic_ids: the ids of those of some topics that exist.
       prove: see `ParkedReferences.prove_claims`.
       discarded: the topic of discarded letters, to which nobody else may write.
       again_s: so long brokers are left alone that did not answer.

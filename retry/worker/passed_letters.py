@@ -63,11 +63,7 @@ class PassedLetters:
                 del kept[next(iter(kept))]  # type: ignore[attr-defined]
 
     def measure_progress(self, name: bytes, targets: list[str]) -> ConsumerProgress:
-        """Ask now whether groups have consumed what lay in `targets` when `name` was first asked for.
-
-        Raises:
-          KafkaException, TimeoutError, RetryError: nobody answered.
-        """
+        """Ask now whether groups have consumed what lay in `targets` when `name` was first asked for; raises KafkaException."""
         groups = {group: read & set(targets) for group, read in self._groups().items() if read & set(targets)}
         named = set().union(*groups.values())
         if name not in self._ended:

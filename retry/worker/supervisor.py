@@ -1,11 +1,8 @@
 """`retry worker --processes N`: several workers on one machine, and a process that starts, watches and ends them.
 
-Each is a worker like any other, with a data directory and an instance name of its own: Kafka shares topics and shards out
-among them. So a machine's cores are used, which one interpreter cannot do. Whoever asks the supervisor for health or
-metrics hears of all of them.
-
-A worker that ends is started again; one that does so again and again ends them all, for whoever started the supervisor to see.
-A supervisor that is killed takes its workers with it: the end of their standard input tells them.
+Each is a worker like any other, with a data directory and an instance name of its own. Whoever asks the supervisor for health or
+metrics hears of all of them. A worker that ends is started again; one that does so again and again ends them all. A supervisor
+that is killed takes its workers with it: the end of their standard input tells them.
 """
 
 from __future__ import annotations
@@ -31,11 +28,7 @@ _ENDS_MAX, _ENDS_WITHIN_S = 5, 60.0
 
 
 class Supervisor:
-    """Workers of one machine, one for each environment.
-
-    Args:
-      options: of the command that each of them is; `once` are more of them, for the first time that it is started.
-    """
+    """Workers of one machine, one for each environment; `options` are their command's, `once` more for its first start."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], options: Sequence[str] = (), once: Sequence[str] = ()) -> None:
         self._environments = environments
@@ -114,7 +107,6 @@ def end_with_supervisor() -> None:
 
 
 def _listening() -> socket.socket:
-    """Open the socket of a worker's own health and metrics; it stays the same when that worker is started again."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()

@@ -47,12 +47,7 @@ class _Standing(NamedTuple):
 
 
 class Watchdog:
-    """Looks at all parts every second, and asks brokers for the ends of what they read, every five.
-
-    Args:
-      parts: what to look at, with names that stay.
-      ends: where a reader of committed records ends in partitions now; those whose broker does not answer are left out.
-    """
+    """Looks at all parts every second, and asks brokers for the ends of what they read, every five."""
 
     def __init__(
         self, parts: Callable[[], Iterable[HealthProbe]], ends: Callable[[Iterable[PartitionId]], dict[PartitionId, int]],

@@ -1,8 +1,6 @@
 """Says that this worker runs, which shards it sweeps, which circuit breakers are not closed, and which letters are refused.
 
-Consoles show it, and `retry explain` looks for the letter that it is asked about.
-
-It is written by a plain producer, and has no part in any transaction: nothing of the service depends on it.
+Consoles and `retry explain` show it. It is written by a plain producer: nothing of the service depends on it.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from retry import clock
-from retry.delivery.admission import Admission
-from retry.delivery.due_batch import RefusedEntry
+from retry.delivery.admission import Admission, RefusedEntry
 from retry.errors import RetryError
 from retry.kafka import topics
 from retry.telemetry.worker_records import KEY, BreakerRecord, RefusedRecord, WorkerRecord, to_json
@@ -55,12 +52,7 @@ def count_refused_letters(refused: Iterable[RefusedEntry]) -> dict[str, float]:
 
 
 class WorkerStatus:
-    """Publishes the status of a worker by its stable name. Looked at by one thread, ended by another.
-
-    Args:
-      shards: which partitions of the changelog it sweeps.
-      partitions: how many partitions the topic has; None where it is not there, or may not be seen.
-    """
+    """Publishes the status of a worker by its stable name. Looked at by one thread, ended by another."""
 
     def __init__(
         self, name: str, shards: Callable[[], list[int]], breakers: Callable[[int], list[BreakerRecord]],

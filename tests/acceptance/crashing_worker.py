@@ -21,7 +21,7 @@ from retry.delay_queue.table.rocksdb_table import RocksTable
 from retry.kafka.client_config import Config
 from retry.kafka.transactional_producer import KafkaTransactionalProducer
 from retry.worker.shards import restore
-from retry.worker.shards.progress import Phase
+from retry.worker.shards.restore import Phase
 from retry.worker.shards.shard import Shard
 
 # By the step of the protocol that they surround, each with how often it is passed before the end.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from retry.delay_queue import blocks, entry_keys
 from retry.delay_queue.table.interface import ChangelogRow, Table
 from retry.delay_queue.table.rocksdb_table import RocksTable
-from retry.delivery.move_entries import list_nulls
+from retry.delivery.movers import list_nulls
 from retry.intake.gather_blocks import encode_block
 from retry.testing.memory_table import MemoryTable
 from tests.support.blocks import LANE, NOW_MS, SHARED, block_of, letters_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retry.delay_queue import entry_keys
 from retry.delay_queue.table import watermarks
 from retry.delay_queue.table.interface import ChangelogRow, Table
-from retry.delivery.move_entries import TakenKeys
+from retry.delivery.movers import TakenKeys
 from retry.testing.memory_table import MemoryTable
 from tests.support.tables import ALL, NOW_MS, everything, lane, ordered_key, rocks
 

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from retry.clock import wall_ms
 from retry.kafka import client_config, offset_ranges
 from retry.kafka.local_broker import LocalBroker
+from retry.kafka.topic_ends import newest_records
 from retry.operations.cluster import Cluster
 from retry.operations.discover import look
 from retry.operations.discover.policy_text import discover, facts_of
-from retry.scheduling.newest_records import newest_records
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment

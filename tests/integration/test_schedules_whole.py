@@ -20,8 +20,7 @@ from retry.http_server import HttpServer
 from retry.scheduling.messages import schedule_request
 from retry.scheduling.messages.entry_source import TEAM
 from retry.scheduling.messages.rest_api import Rest, ScheduleSources
-from retry.scheduling.messages.search import Query, ScheduleJson
-from retry.scheduling.messages.stored_schedules import iterate_waiting
+from retry.scheduling.messages.search import Query, ScheduleJson, iterate_waiting
 from tests.support.process import await_that
 from tests.support.tables import NOW_MS, rocks
 

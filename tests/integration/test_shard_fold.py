@@ -13,7 +13,7 @@ from retry.delay_queue.table.interface import Identity
 from retry.delay_queue.table.rocksdb_table import Memory, RocksTable
 from retry.delivery.sweep import ChangelogPartition
 from retry.telemetry.unreadable_records import UNREADABLE
-from retry.worker.shards.progress import Phase
+from retry.worker.shards.restore import Phase
 from retry.worker.shards.shard import Shard
 
 KEYS = [entry_keys.build_key(100 + n, entry_keys.key_stem("orders.DLT", 0), n) for n in range(3)]

@@ -19,8 +19,7 @@ from retry.kafka.interface import OffsetBounds
 from retry.telemetry.health import HealthProbe
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.worker.shards.joint_sweep import joint_sweep
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 from tests.support.acted import entry_actions
 from tests.support.plans import registry_of

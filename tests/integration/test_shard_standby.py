@@ -15,8 +15,7 @@ from retry.delay_queue.table.rocksdb import Memory
 from retry.delay_queue.table.table_directory import RocksTables
 from retry.delivery.sweep import ChangelogPartition
 from retry.kafka.interface import OffsetBounds
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 from tests.support.tables import everything, plain_key
 

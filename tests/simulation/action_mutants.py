@@ -39,18 +39,18 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue import action_records, entry_keys, returned_offsets
 from retry.delay_queue.control_records import Pause
 from retry.delay_queue.ramp_records import HOME, Step
-from retry.delivery import act_records, letter_changes, slice_work
+from retry.delivery import act_records, letter_changes, slice_members
 from retry.delivery.act import Acting
 from retry.delivery.acted_entry import EntryActions, hash_envelope
 from retry.delivery.letter_changes import Refusal
-from retry.delivery.move_entries import TakenKeys
+from retry.delivery.movers import TakenKeys
 from retry.delivery.ramp_runner import RampRunner
 from retry.delivery.returned_letter import LetterReturns
 from retry.delivery.slice_members import RestingLetters
 from retry.intake.intake import Intake
 from retry.operations.act import request
 from retry.worker.shards import joint_sweep
-from retry.worker.shards.progress import Phase
+from retry.worker.shards.restore import Phase
 from retry.worker.shards.shard import Shard
 
 Patches = list[Any]
@@ -191,7 +191,7 @@ ACTION_MUTANTS: dict[str, Callable[[], Patches]] = {
     "moved-onto-another": lambda: [patch.object(TakenKeys, "__call__", lambda *_: False)],
     "returned-onto-another": lambda: [patch.object(RestingLetters, "_is_taken", lambda *_: False)],
     "same-times": lambda: [patch.object(request, "_find_duplicates", lambda _: set())],
-    "another-policies": lambda: [patch.object(slice_work, "goes_by", lambda _: False)],
+    "another-policies": lambda: [patch.object(slice_members, "goes_by", lambda _: False)],
     "acted-unsettled": lambda: [patch.object(Acting, "is_settled", lambda *_: True)],
     "acted-early": _acted_early,
     "step-without-tally": _step_without_tally,

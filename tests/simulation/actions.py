@@ -30,7 +30,7 @@ from retry.delivery.act import INCOMPLETE
 from retry.delivery.act_records import DONE
 from retry.delivery.acted_entry import SUPERSEDED, hash_envelope
 from retry.delivery.returned_letter import record_digest
-from retry.delivery.slice_work import goes_by
+from retry.delivery.slice_members import goes_by
 from retry.kafka.topics import TopicNames
 from retry.testing.kafka import MemoryRecord, Transaction
 from tests.simulation import acted_outcomes

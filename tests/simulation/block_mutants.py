@@ -19,8 +19,8 @@ from unittest.mock import patch
 from retry.delay_queue import blocks
 from retry.delay_queue.blocks import Row
 from retry.delay_queue.envelopes import Entry
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
-from retry.delivery import move_entries
+from retry.delay_queue.table.changelog_records import UnfoldedChanges
+from retry.delivery import movers
 
 Patches = list[Any]
 _split = blocks.split_blocks
@@ -57,7 +57,7 @@ def _by_two() -> Patches:
         writer.commit()
         table.explode([key for key, _ in rows])
 
-    return [patch.object(move_entries, "explode_blocks", explode)]
+    return [patch.object(movers, "explode_blocks", explode)]
 
 
 def _to_life() -> Patches:

@@ -47,10 +47,10 @@ from weakref import WeakKeyDictionary
 
 from retry import clock
 from retry.delay_queue.entry_keys import ORDERED
+from retry.delay_queue.table.changelog_records import UnfoldedChanges
 from retry.delay_queue.table.interface import ChangelogRow, UnreadableRow
 from retry.delay_queue.table.table_state import Freshness
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
-from retry.delivery import move_entries, sweep
+from retry.delivery import movers, sweep
 from retry.delivery.cancel import Cancelling
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import read_positions
@@ -334,7 +334,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "superseded-later": _superseded_later,
     "nulls-end-first": _nulls_end_first,
     "moved-unseen": lambda: [patch.object(Cancelling, name, lambda _: None) for name in ("await_fold", "restart")],
-    "moves-untold": lambda: [patch.object(move_entries, "make_lineage_row", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
+    "moves-untold": lambda: [patch.object(movers, "make_lineage_row", lambda _: ("shop", (0, 0, 0, 0, 0, MOVED)))],
     "runs-told-late": lambda: [patch.object(memory_table, "_KNOWN_AHEAD", (ORDERED,))],
     **ATTEMPT_MUTANTS,
     **ACTION_MUTANTS,

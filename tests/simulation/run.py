@@ -9,7 +9,7 @@ from typing import NamedTuple
 from retry import clock
 from retry.delay_queue import entry_keys
 from retry.kafka.broker_clock import TOLERANCE_MS
-from retry.worker.shards.progress import Phase
+from retry.worker.shards.restore import Phase
 from tests.simulation import faults, tables
 from tests.simulation.ledger import Violation
 from tests.simulation.outside import Outside

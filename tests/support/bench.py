@@ -10,21 +10,21 @@ from retry.delay_queue.entry_keys import Lane
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec
 from retry.delay_queue.envelopes import Entry, Named
 from retry.delay_queue.table.interface import Table
-from retry.delivery.due_batch import DueRow, LaneAdmission, RefusedEntries, give_back
+from retry.delivery.admission import Admission, RefusedEntries
+from retry.delivery.due_batch import DueRow, give_back
 from retry.delivery.hold import Holding
-from retry.delivery.move_entries import explode_blocks
-from retry.delivery.movers import MoveContext
+from retry.delivery.movers import MoveContext, explode_blocks
 from retry.delivery.sweep import (
     NOTHING,
     ChangelogPartition,
     SweepContext,
     SweepResult,
-    SweepWriter,
     deliver,
     finish_sweep,
     select,
 )
 from retry.intake.gather_blocks import encode_block
+from retry.kafka.interface import SweepProducer
 from retry.kafka.record_limits import RecordLimits
 from retry.record import Header
 from retry.testing.kafka import MemoryLog, MemoryTransactionalProducer
@@ -37,7 +37,7 @@ CHANGELOG = ChangelogPartition("changelog", 1)
 
 
 def sweep(
-    table: Table, writer: SweepWriter, changelog: ChangelogPartition, admission: LaneAdmission, now_ms: int, rows_max: int,
+    table: Table, writer: SweepProducer, changelog: ChangelogPartition, admission: Admission, now_ms: int, rows_max: int,
     bytes_max: int, codec: EnvelopeCodec = PLAIN, hold: Callable[[Sequence[DueRow]], None] | None = None,
 ) -> SweepResult:  # fmt: skip
     """Sweep one shard, as a worker does that has no other."""

@@ -16,15 +16,14 @@ from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.folding.notes import FailingTarget, Telling, Told
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
-from retry.console.reading.audited_actions import AuditedAction
 from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
 from retry.console.reading.group_list import OPEN, GroupPage
 from retry.console.reading.group_order import MOST_LETTERS, Order
-from retry.console.reading.group_states import FailureTimes
+from retry.console.reading.groups import FailureTimes
+from retry.console.reading.lists import AuditedAction
+from retry.console.reading.notes import ToldEvent
 from retry.console.reading.payloads import Scanned
-from retry.console.reading.standing import FadingLetters, OverdueLetters
-from retry.console.reading.told import ToldEvent
-from retry.console.reading.urgent_failures import Rates, UrgentFailures
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters, Rates, UrgentFailures
 from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,

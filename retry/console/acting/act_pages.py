@@ -62,8 +62,6 @@ _Read = TypeVar("_Read")
 
 
 class ActBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON with which the API is asked for a preview; see `retry.console.acting.openapi` for what each field means."""
-
     kind: str
     filter: str = ""
     letters: list[str] = []
@@ -117,10 +115,7 @@ def parse_body(body: bytes) -> actions.Ask:
 
 
 def parse_form(form: FormData) -> actions.Ask:
-    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field.
-
-    Fields of other kinds count as not given, too: the form hides them, and keeps what was typed there before.
-    """
+    """Parse the posted form of an action; an empty field counts as not given. Raises OptionsInvalid, which names the field."""
     asked = OPTIONS_OF.get(str(form.get("kind", "")), frozenset[str]())
     text = {name: str(value).strip() for name, value in form.multi_items() if name in asked or name not in _OF_KINDS}
     times = {name: _read(name, text.get(name) or None, duration_ms) for name in _DURATIONS}
@@ -138,7 +133,6 @@ def parse_form(form: FormData) -> actions.Ask:
 
 
 def list_typed_fields(form: Mapping[str, Any]) -> dict[str, str]:
-    """The fields as they were typed, to be shown again."""
     return {name: str(value) for name, value in form.items() if name not in ("csrf", "name", "select", "selected")}
 
 
@@ -174,7 +168,6 @@ def _part(text: str) -> float:
 
 
 def _parenthesize(words: str) -> str:
-    """A filter that can stand beside another one."""
     return f"({words})" if _OR.search(words) else words
 
 
@@ -287,7 +280,6 @@ def parse_expected_count(given: Any) -> int | None:
 
 
 def _show_form_of_chosen(request: Request, words: str, names: list[str]) -> Response:
-    """The form for letters that were chosen on another page."""
     if not names and not words.strip():
         return _form(request, {}, [], _NOTHING_CHOSEN, HTTPStatus.BAD_REQUEST)
     if len(names) > _IN_ADDRESS_MAX:
@@ -317,7 +309,6 @@ def _is_filter(words: str) -> bool:
 
 
 def _count_by_state(console: Console, viewer: Viewer, words: str) -> dict[str, Page[LetterRow]] | None:
-    """How many letters a filter means that wait, and that are parked; None where it says a state, or cannot be counted."""
     try:
         letter_filter = parse(words, groups=True)
         if says_states(letter_filter) or filters.asks_payload(letter_filter):

@@ -39,12 +39,7 @@ _HIDDEN = "what changes is not shown: that takes the right to reveal payloads, w
 
 
 class Ask(NamedTuple):
-    """The action that somebody asks for, as a form or a request to the API states it.
-
-    Attributes:
-      words: a filter.
-      names: of single letters, which the filter has to match too; empty means all letters that match.
-    """
+    """An action as somebody asks for it: letters that `words`, a filter, means; of these only `names`, where there are any."""
 
     kind: str
     words: str
@@ -55,9 +50,6 @@ class Ask(NamedTuple):
 
 def begin_preview(console: Console, viewer: Viewer, asked: Ask, action_id: bytes | None = None) -> KeptPreview:
     """Have a preview worked out; only letters of teams in which this viewer is operator are meant.
-
-    Args:
-      action_id: of the action to be, where whoever sends the same form twice is to get one action; None is a new one.
 
     Raises:
       FilterInvalid, OptionsInvalid, ActionRefused: this cannot be asked for.
@@ -153,7 +145,6 @@ def find_preview(console: Console, viewer: Viewer, action_id: str) -> KeptPrevie
 
 
 def _is_still_for(console: Console, viewer: Viewer, kept: KeptPreview) -> bool:
-    """Whether who asked for it may see it: roles are taken away, and others may come by the same name from a provider."""
     if kept.found is None:
         return True
     teams = kept.found.request.action.teams
@@ -165,14 +156,12 @@ def _is_still_for(console: Console, viewer: Viewer, kept: KeptPreview) -> bool:
 
 
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:
-    """Start what was previewed, and return when the console shows it; where it has been started already, by whomever and from
-    wherever, nothing is done.
+    """Start what was previewed, and return when the console shows it; a second start of it, from wherever, does nothing.
 
     Raises:
       WriteNotShown: it is started, and not shown yet.
       ActionRefused: `expect` is not how many letters there are, is missing where they are many, or nothing can be done.
-      RebuildInProgress: nobody sees yet what there is.
-      HTTPException: as `find_preview`.
+      RebuildInProgress, HTTPException: as `begin_preview` and `find_preview`.
     """
     demand_seen(console)
     try:
@@ -221,7 +210,6 @@ def _start(console: Console, viewer: Viewer, kept: KeptPreview, found: Preview, 
 
 
 def _asked_for(console: Console, viewer: Viewer, action_id: str) -> overview.ActionOverview | None:
-    """The action of this id as the changelog has it; None where there is none that this viewer may see."""
     return _find_visible_action(overview.overviews(standing_actions.load_shard_numbers(console)), viewer, action_id)
 
 
@@ -236,7 +224,6 @@ def send_order(console: Console, viewer: Viewer, what: str, action_id: str, reas
     Raises:
       ActionRefused: nothing of it is left, or it is not held.
       WriteNotShown: it is ordered, and not shown yet.
-      HTTPException: 404 or 403.
     """
     shards = standing_actions.load_shard_numbers(console)
     about = _require_operator(overview.overviews(shards), viewer, action_id)

@@ -42,8 +42,6 @@ _WAIT_S = 20.0
 
 
 class StartBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How many letters a preview must have; asked for over 1,000."""
-
     expect: int | None = None
 
 
@@ -73,7 +71,6 @@ def create_preview(request: Request) -> Response:
 
 @needs(Role.VIEWER)
 def action(request: Request) -> Response:
-    """An action with its steps; or a preview that was not started yet."""
     console, viewer, found = console_of(request), viewer_of(request), action_id(request)
     about = standing_actions.action(console.replica, viewer.scope(), found)
     if about is not None:
@@ -93,7 +90,6 @@ def stream_members(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def start(request: Request) -> Response:
-    """Have the workers do what was previewed; the second time nothing is done."""
     found, body = action_id(request), read(request, _decode_start)
     actions.start_action(console_of(request), viewer_of(request), found, body.expect)
     return respond_json({"id": found, "state": "started"}, headers={"Location": f"/api/actions/{found}"})
@@ -125,8 +121,6 @@ _PAUSE_FIELDS = ("scope", "name", "reason")
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON body of a request to pause; see `retry.console.acting.pauses`."""
-
     scope: str
     name: Words = ""
     reason: Words = ""
@@ -162,7 +156,6 @@ def answer_now(request: Request) -> Response:
 
 @needs(Role.VIEWER, "q", "after", "limit")
 def list_letters(request: Request) -> Response:
-    """A page of letters that a filter means; payloads are looked into for who may see them, and that is written down."""
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
     letter_filter, limit = filters.read(words, viewer, console.registry()), limit_of(given)
@@ -250,7 +243,6 @@ def list_pauses(request: Request) -> Response:
 
 @needs(Role.OPERATOR)
 def pause(request: Request) -> Response:
-    """Hold back what is named; takes the place of a former pause of the same."""
     body = read(request, _decode_pause)
     try:
         until_ms = None if body.until is None else moment_ms(body.until)

@@ -65,7 +65,6 @@ def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[st
 # What the replica has, as the API says it in JSON.
 
 def describe_letter(row: LetterRow) -> dict[str, Any]:
-    """A letter without headers and payload."""
     return {
         "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": row.letter, "target": row.target,
         "key": decode_text(row.key), "key_base64": encode_base64(row.key),
@@ -78,12 +77,7 @@ def describe_letter(row: LetterRow) -> dict[str, Any]:
 
 
 def describe_payload(found: FoundLetter, masked_paths: tuple[str, ...], framed_json: bytes | None) -> dict[str, Any]:
-    """Headers and payload of a letter: for those alone who may see them.
-
-    Args:
-      masked_paths: of fields that are masked: the value is JSON then, or null where there is none in which they could be found.
-      framed_json: what its schema makes of a framed value.
-    """
+    """Headers and payload of a letter, for those alone who may see them; with `masked_paths` the value is JSON, or null."""
     value = found.value
     if masked_paths and value is not None:
         masked = masks.mask_json(framed_json or value, masked_paths)
@@ -148,7 +142,6 @@ def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
 # What the API says of previews, actions and pauses, as JSON has it; pages show the same.
 
 def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
-    """A preview, whether it is worked out or not."""
     state = "started" if kept.is_started else "working" if not kept.done.is_set() else "refused" if kept.fault else "ready"
     told = {
         "id": kept.id, "state": state, "kind": kept.kind, "filter": kept.words, "made": iso(kept.made_ms),
@@ -179,7 +172,6 @@ def outcome_object(outcome: ActionOutcome | None) -> dict[str, Any] | None:
 
 
 def about_object(about: ActionOverview, now_ms: int) -> dict[str, Any]:
-    """An action with its steps, and what can be ordered of it."""
     action, can = about.action, []
     if about.left and about.cancelled is None:
         can = ["resume" if about.held else "hold", "cancel"]

@@ -46,11 +46,7 @@ class AuditTrail:
         self.write(REVEAL, by, "", letters, teams)
 
     def write(self, kind: str, by: str, reason: str, letters: Sequence[str] = (), teams: Iterable[str] = ()) -> None:
-        """Write that somebody is going to do something, to letters named as `retry letters` prints them, of these teams.
-
-        Raises:
-          RecordUnwritten: it is not known to be written down.
-        """
+        """Write what somebody is about to do to letters named as `retry letters` prints them; raises RecordUnwritten."""
         value = audit.by_person(kind, by, reason, clock.wall_ms(), letters, teams)
         written = self._producer().write(self._topic, _PARTITION, audit.PERSON_KEY, value)
         try:

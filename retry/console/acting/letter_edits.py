@@ -46,7 +46,6 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.OPERATOR, *_FIELDS)
 def edit_letter(request: Request) -> Response:
-    """Check what was typed, or save it and have the letter retried."""
     opened, is_seen = _open(request)
     try:
         editor = letter_editor.open_editor(request, opened)
@@ -64,7 +63,6 @@ def edit_letter(request: Request) -> Response:
 
 @needs(Role.OPERATOR, *_FIELDS)
 def render_difference(request: Request) -> Response:
-    """Show what was typed beside what the value is."""
     opened, is_seen = _open(request)
     try:
         form = _read_form(request, opened, letter_editor.open_editor(request, opened))
@@ -74,7 +72,6 @@ def render_difference(request: Request) -> Response:
 
 
 def _open(request: Request) -> tuple[OpenedLetter, bool]:
-    """The letter, for who may edit it, and whether it was revealed as it is; if not, it is now, and the audit says so first."""
     opened = letter.open_letter(request)
     demand_role(viewer_of(request), Role.OPERATOR, opened.row.team)
     letter.demand_reveal(request, opened.row)

@@ -56,8 +56,7 @@ class CancelRecord(NamedTuple):
 def cancelling(where: entry_keys.Source, entry: Named, changelog: str, shards: int, now_ms: int) -> CancelRecord | None:
     """The record that cancels an entry; None of one that cannot be, as what only waits to be parked.
 
-    Schedules and tasks are cancelled by a null under their key, in the very partition in which they lie: whoever follows their
-    topic sees it, too. Timers have no topic: what ends them goes to the changelog, as `retry api` writes it.
+    Schedules and tasks end by a null in the partition in which they lie, so that whoever follows their topic sees it too.
     """
     if entry.call is not None:
         key, value = timers.cancel_row(entry.call.id, now_ms)
@@ -74,11 +73,10 @@ def cancelling(where: entry_keys.Source, entry: Named, changelog: str, shards: i
 
 
 def cancel_named(console: Console, viewer: Viewer, name: str, reason: str) -> None:
-    """Cancel the entry of this name: `due/topic/partition/offset`.
+    """Cancel the entry of this name, `due/topic/partition/offset`.
 
     Raises:
-      ActionRefused: it cannot be cancelled.
-      HTTPException: 404, it waits no more; 403.
+      ActionRefused: it cannot be cancelled, or waits no more.
       RecordUnwritten: it is not known whether it was cancelled; cancelling it again does no harm.
     """
     found = console.replica.payloads.find_letter(viewer.scope(), name)
@@ -105,12 +103,7 @@ _BATCH = 1_000
 
 
 class Searched(NamedTuple):
-    """The result of a search for named entries, as a page shows it.
-
-    Attributes:
-      ended_early: whether there were more rows than are searched.
-      faults: other schedulers that did not answer in full, and why.
-    """
+    """The result of a search, as a page shows it: `faults` says which schedulers did not answer in full, and why."""
 
     found: SearchPage
     ended_early: bool
@@ -152,8 +145,6 @@ def cancel(request: Request) -> Response:
 
 
 class _Counted:
-    """Rows, at most so many as are searched."""
-
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self._rows, self.ended_early = rows, False
 
@@ -211,7 +202,6 @@ def _search_rows(rows: _Counted, query: Query, answers: list[other_entries.Answe
 
 
 def _convert_fields(given: Mapping[str, str]) -> dict[str, str]:
-    """The fields as the REST API has them: of a moment the seconds since 1970."""
     written = {name: value.strip() for name, value in given.items() if value.strip()}
     for name in _MOMENTS & written.keys():
         if not written[name].isdigit():

@@ -177,7 +177,6 @@ def _read_field(request: Request, field: str) -> str:
 
 
 def _read_page(request: Request) -> str:
-    """Return the address of the page whose filters they are."""
     page = _read_field(request, "page") or _PAGES[0]
     if page not in _PAGES:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"page is one of {', '.join(_PAGES)}")

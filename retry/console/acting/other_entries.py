@@ -20,11 +20,11 @@ from retry.console.web.app import Console
 from retry.console.web.formats import duration
 from retry.errors import SettingsInvalid
 from retry.kafka import topics
+from retry.kafka.topic_ends import newest_records
 from retry.policies.tasks import TEAM as TASKS
-from retry.scheduling.messages import stored_schedules
+from retry.scheduling.messages import search
 from retry.scheduling.messages.entry_source import TEAM as SCHEDULES
 from retry.scheduling.messages.search import MAX, Query
-from retry.scheduling.newest_records import newest_records
 from retry.scheduling.tasks.waiting_tasks import sent_run
 from retry.telemetry import call_records
 from retry.telemetry.call_records import Called
@@ -44,11 +44,7 @@ TEAMS = {"schedule": SCHEDULES, "task": TASKS, "timer": None}
 def iterate_sent(console: Console, scope: Scope, kind: str) -> Iterator[dict[str, Any]]:
     """Read what was sent lately, in no order, in the form that `search` takes; runs and calls have an `outcome`, too.
 
-    Only calls of timers are limited to the teams of `scope`.
-
-    Raises:
-      TopicsInvalid: a topic cannot be read.
-      BrokersUnreachable: nobody answered.
+    Only calls of timers are limited to the teams of `scope`. Raises TopicsInvalid, BrokersUnreachable.
     """
     _demand_brokers(console)
     if kind == "timer":
@@ -63,12 +59,11 @@ def _demand_brokers(console: Console) -> None:
 
 def _schedules(console: Console) -> Iterator[dict[str, Any]]:
     topic = environment.of_process().get("HISTORY_TOPIC") or "history"
-    for each in stored_schedules.read_sent_schedules(console.settings, topic):
+    for each in search.read_sent_schedules(console.settings, topic):
         yield {**each, "team": SCHEDULES, "value": None}
 
 
 def _runs(console: Console) -> Iterator[dict[str, Any]]:
-    """A run is a record of an output topic, in which other records may be, too."""
     about = console.registry().tasks
     outputs = sorted(about.allowed) if about else []
     for topic in outputs:
@@ -139,8 +134,6 @@ class Answer(NamedTuple):
     """The schedules that one scheduler answered with, or why there are none.
 
     Attributes:
-      schedules: the first ones that match, in the order of the query.
-      total: how many match.
       fault: why there is no answer, or which part of it is missing; empty where it is complete.
     """
 
@@ -162,10 +155,7 @@ def read(text: str) -> list[OtherScheduler]:
 
 
 def ask_schedulers(schedulers: Sequence[OtherScheduler], place: str, query: Query) -> list[Answer]:
-    """Ask all schedulers at once for `live` or `history`, each for its rows up to the end of this page: all are sorted together.
-
-    A scheduler that does not answer has a `fault` in its answer, and keeps nobody waiting for long.
-    """
+    """Ask all schedulers at once for `live` or `history`, each for its rows up to the end of this page."""
     if not schedulers:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(schedulers)), "schedulers") as pool:
@@ -198,7 +188,6 @@ def _fetch_schedules(scheduler: OtherScheduler, place: str, query: Query) -> Ans
 
 
 def _parameters(query: Query, most: int, skip: int) -> dict[str, str]:
-    """Build the query parameters of a scheduler's REST API; `retry.scheduling.messages.search` reads them there."""
     given = {
         "schedule-id": query.part, "epoch-from": query.from_s, "epoch-to": query.to_s,
         "sort-by": f"{query.field} {'desc' if query.descending else 'asc'}", "max": most, "skip": skip or None,

@@ -39,7 +39,6 @@ def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
 
 
 def list_standing_pauses(console: Console) -> StandingPauses:
-    """List the pauses of all shards that are not over."""
     of_shards = (control_records.pauses(shard, console.clock_ms()) for shard in console.replica.controls())
     return {named: pause for shard in of_shards for named, pause in shard.items()}
 

@@ -30,15 +30,11 @@ class KeptPreview:
     """A preview that somebody has asked for.
 
     Attributes:
-      id: of the action to be, in hexadecimal.
       by: who asked; nobody else may look at it or start it.
-      words: which letters, as they were asked for.
       found: what would be done; None while it is worked out, or where that failed.
       notes: what was not looked at, in words.
-      starting: held by whoever starts it.
       is_spent: whether a start was tried: what is there since then the changelog says.
       is_started: whether that is known to have succeeded.
-      refusal: why the last start was refused, in a sentence; empty where none was.
     """
 
     id: str
@@ -81,10 +77,7 @@ class Previews:
     def begin_preview(
         self, action_id: str, by: str, kind: str, words: str, make: Callable[[KeptPreview], Preview]
     ) -> KeptPreview:
-        """Have a preview worked out, and return at once; the same one where there is one of this id already.
-
-        Raises ActionRefused where too many are worked out already.
-        """
+        """Have a preview worked out, and return at once; one of this id is kept. Raises ActionRefused: too many are under way."""
         kept = KeptPreview(action_id, by, kind, words, self._now_ms())
         with self._lock:
             self._forget_old()
@@ -120,12 +113,10 @@ class Previews:
             return kept if kept is not None and kept.by == by else None
 
     def was(self, action_id: str, by: str) -> bool:
-        """Whether there was one, which has expired."""
         with self._lock:
             return self._forgotten.get(action_id) == by
 
     def release(self, kept: KeptPreview) -> None:
-        """Hold its letters in memory no longer: what was started the changelog has."""
         with self._lock:
             kept.found = None
 

@@ -27,8 +27,6 @@ _SHOWN_MAX = 3
 
 
 class RampLine(NamedTuple):
-    """One ramp that is not done, as the line shows it."""
-
     about: ActionOverview
     outcome: SentOutcome
     may: bool

@@ -48,7 +48,6 @@ class OtherAction(NamedTuple):
     """An action that is not done, as pages show it.
 
     Attributes:
-      about: see `api_answers.about_object`.
       step: of a ramp, which of its steps is open, from 1; None of other actions.
       is_same: whether its filter is the one that is asked about.
     """
@@ -66,9 +65,9 @@ class OtherActions(NamedTuple):
 
 
 def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collection[str]) -> OtherActions:
-    """Find the actions that run or are on hold and are about letters of these teams, those with the same filter first.
+    """Find actions under way on letters of these teams, those with the same filter first; raises RebuildInProgress.
 
-    An action without teams may be about all, and so may be what is asked about. Raises RebuildInProgress.
+    An action without teams may be about all, and so may be what is asked about.
     """
     shown, hidden = [], 0
     for each in list_recent_actions(console.replica, None):
@@ -88,8 +87,7 @@ def find_others(console: Console, scope: Scope, kept: KeptPreview, teams: Collec
 # New failures while an action runs, as the replica counts them; see `retry.operations.act.action_report`.
 
 def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, now_ms: int) -> Page[LetterRow] | None:
-    """Count new failures of letters that an action means, as a page does; None where no filter says which these are. Raises
-    RebuildInProgress."""
+    """Count new failures of letters that an action means; None where no filter says which. Raises RebuildInProgress."""
     letter_filter = like_these(about.action, now_ms, groups=True)
     if letter_filter is None or asks_payload(letter_filter):
         return None
@@ -99,11 +97,7 @@ def count_new_failures(replica: Replica, scope: Scope, about: ActionOverview, no
 # Which letters somebody may act on, and who may see what was asked of them: by the teams whose letters they are.
 
 def demand_each(viewer: Viewer, role: Role, teams: Collection[str]) -> None:
-    """Go on only where a viewer has a role in each of these teams; an empty name is no known team, no name at all is every team.
-
-    Raises:
-      HTTPException: 404 or 403, see `demand_role`.
-    """
+    """Raise HTTPException without a role in each of these teams; an empty name is no known team, none at all is every team."""
     for team in teams or [""]:
         demand_role(viewer, role, team or None)
 

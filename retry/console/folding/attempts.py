@@ -1,5 +1,4 @@
-"""What was decided of each letter, when it left the changelog, and whether it came back: one row for each dead letter, which the
-outcomes topic and the changelog fill in whichever order they are read.
+"""What was decided of each letter, when it left, and whether it came back: a row for each, of outcomes and changelog.
 
 A retry is counted once it has left: as sent in the ten seconds in which it did, and there as come back once its lineage fails
 again. `Settled` moves what is counted to where it does not change any more.
@@ -47,7 +46,7 @@ class LeftLetter(NamedTuple):
     Attributes:
       left_for: the topic that it was sent to; None where it went where it rests, or was not known while it waited.
       lane: without its kind, as text: tells where a letter was sent that was not known.
-      action, step: the action that moved it last, as hexadecimal, and the step of its ramp, from 0; None where there is none.
+      action, step: the action that moved it last, as hexadecimal, and the step of its ramp, from 0.
     """
 
     topic: str
@@ -105,11 +104,7 @@ _WAITS = (
 
 
 class Attempts:
-    """The table `attempts`, with a row for each dead letter, and the counts made from it; only for the thread that folds.
-
-    Args:
-      is_live: whether all indexes are there; until then nothing is counted.
-    """
+    """The table `attempts`, a row for each dead letter, and the counts made from it once all indexes are there."""
 
     def __init__(self, connection: sqlite3.Connection, *, is_live: bool) -> None:
         self._connection, self._is_live = connection, is_live
@@ -136,7 +131,6 @@ class Attempts:
             ))  # fmt: skip
 
     def write(self) -> None:
-        """Count what is known by now, before the transaction ends."""
         if self._is_live and self._lineages:
             lineages, these = bind_ids(self._lineages), f" AND {_OF_LINEAGES}"
             self._connection.execute(_CAME_BACK.format(these), (lineages,))
@@ -144,14 +138,12 @@ class Attempts:
         self._lineages.clear()
 
     def count_indexed(self) -> None:
-        """All is there that was there at the start: count it."""
         self._is_live = True
         self._connection.execute(f"UPDATE attempts SET left_ms = NULL WHERE id IN (SELECT a.id {_WAITS})")
         self._connection.execute(_CAME_BACK.format(""))
         self._count("", ())
 
     def prune(self) -> None:
-        """Delete all rows but the newest 1,000,000."""
         self._connection.execute("DELETE FROM attempts WHERE id <= (SELECT max(id) FROM attempts) - ?", (_ROWS_MAX,))
 
     def _count(self, these: str, parameters: tuple[object, ...]) -> None:
@@ -186,7 +178,7 @@ class Settled:
         self._connection = connection
 
     def note_consumed(self, value: bytes) -> None:
-        """Take in a sample of committed offsets, as far as it tells up to when all is passed; raises ValueError."""
+        """Have the undo of a discard previewed; raises ActionRefused, which says what can be done instead, and HTTPException."""
         told = offset_records.read(value)
         if told.passed_ms is not None:
             row = told.group, told.topic, told.passed_ms, told.at_ms
@@ -222,10 +214,7 @@ class Settled:
 def find_passed_ms(
     connection: sqlite3.Connection, groups: Iterable[str | None], target: str, now_ms: int, silence_ms: int = SETTLE_MS
 ) -> int:
-    """Find up to when retries were sent to a target that all of these consumer groups have committed past, as samples tell.
-
-    Where none tells of these groups, a retry counts as passed after so long a silence.
-    """
+    """Find up to when all of these groups have passed retries to a target, as samples tell, or else by silence."""
     of_pair = "SELECT max(until_ms) FROM passed WHERE consumer_group = ? AND topic = ?"
     found = [connection.execute(of_pair, (group, target)).fetchone()[0] for group in groups]
     return min((int(until_ms) for until_ms in found if until_ms is not None), default=now_ms - silence_ms)

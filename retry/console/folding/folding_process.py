@@ -40,9 +40,7 @@ class FoldingProcess:
     """The console's handle on the process that folds: starts and restarts it, and keeps its last report; for any thread.
 
     Args:
-      path: of the SQLite file that the process folds into.
       show: is called with the id of the file that pages may show from now on; an empty id stands for no file.
-      registry: gives the registry that the console goes by.
 
     Attributes:
       report: the newest, as far as it is known which file may be shown.
@@ -63,7 +61,6 @@ class FoldingProcess:
         self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
 
     def start(self) -> None:
-        """Begin, whether brokers answer or not."""
         self._thread.start()
 
     def close(self) -> None:
@@ -78,7 +75,6 @@ class FoldingProcess:
         self._thread.join()
 
     def found_corrupt(self, file_id: str) -> None:
-        """Have the file of this id built anew, if it still is there."""
         self._corrupt = file_id
         self._show("")
         self._say(file_id.encode())
@@ -136,7 +132,6 @@ class FoldingProcess:
             self._closing.wait(again_s)
 
     def _follow_process(self) -> int:
-        """Start it, and listen to it until it ends; its exit code."""
         ours, theirs = socket.socketpair()
         with theirs, Connection(ours.detach()) as connection:
             # What a terminal sends to all is for the console alone.

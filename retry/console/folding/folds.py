@@ -35,7 +35,7 @@ _NEWEST_MAX = 50_000
 
 
 class Sources(NamedTuple):
-    """The topics that the replica is folded from, as the cluster has them; letters rest in those of `resting`."""
+    """The topics that the replica is folded from; letters rest in those of `resting`."""
 
     own: topics.TopicNames
     described: dict[str, topics.Described]
@@ -190,7 +190,6 @@ class Folds:
 
     @contextmanager
     def _one_transaction(self) -> Iterator[None]:
-        """A transaction that ends with what is kept ready of letters: their counts, texts, and what came of retries."""
         with _writing(self._connection):
             yield
             self._letters.write_texts()
@@ -202,7 +201,6 @@ class Folds:
                     prune()
 
     def drop_deleted(self, starts: dict[Partition, int]) -> None:
-        """Kafka has deleted what rests before these offsets."""
         with _writing(self._connection):
             for (topic, partition), first in starts.items():
                 self.resting[topic].drop_before(partition, first)

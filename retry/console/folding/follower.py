@@ -34,8 +34,7 @@ _BULK_RECORDS_MIN, _BULK_S = 10_000, 2.0
 
 
 class Follower:
-    """Reads on until `closing` is set; whatever goes wrong, it begins again from what stands in the file. `tell` gets its
-    reports."""
+    """Reads on until `closing` is set; whatever goes wrong, it begins again from what stands in the file."""
 
     def __init__(
         self, settings: Settings, registry: Callable[[], Registry], file: ReplicaFile, tell: Callable[[Report], None],
@@ -99,7 +98,6 @@ class Follower:
         self._closing.wait(seconds)
 
     def _follow(self) -> None:
-        """From the file, or from nothing, until something goes wrong or topics change."""
         admin = client_config.admin(self._settings)
         found = all_folds.find_sources(admin, self._own, self._registry())
         self._retention_ms = found.retention_ms()
@@ -159,14 +157,12 @@ class Follower:
                 return
 
     def _project_in_bulk(self, reader: KafkaPartitionReader, folds: Folds) -> None:
-        """Read on for two seconds in one transaction; nothing of it is told before it is committed."""
         deadline = clock.Deadline(_BULK_S)
         with folds.in_bulk():
             while self._count_behind() and not (deadline.has_passed() or self._closing.is_set() or self._file.is_corrupt):
                 self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
 
     def _count_behind(self) -> int:
-        """How many offsets are known to be there that are not folded."""
         return sum(max(0, end - self._positions.get(place, 0)) for place, end in self._ends.items())
 
     def _project_messages(self, messages: list[Message], folds: Folds) -> None:
@@ -197,7 +193,6 @@ class Follower:
         return self._file.is_live and clock.wall_ms() - current_at_ms > self._age_ms_max
 
     def _has_all(self, ends: dict[Partition, int]) -> bool:
-        """Whether all is folded up to there."""
         return all(self._positions.get(place, 0) >= end for place, end in ends.items())
 
     def _note_ends(self, asked_ms: int, ends: dict[Partition, int]) -> None:

@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
 
 class FoundFailure:
-    """A letter as groups ask for it; see `retry.console.folding.regrouping.Alike`."""
+    """A letter as groups ask for it, an `Alike`."""
 
     def __init__(self, found: LetterFacts) -> None:
         self._found = found
@@ -88,11 +88,7 @@ class LogPlace(NamedTuple):
 
 
 class LetterRecord(NamedTuple):
-    """A row of `letters`, with its cell in place of the number of that; see the columns there.
-
-    Attributes:
-      entry_key: of the entry of a letter that waits; None where its row does not tell all that an action asks of it.
-    """
+    """A row of `letters` with its cell; `entry_key` is None where the row does not tell all that an action asks of the letter."""
 
     place: str
     cell: Cell
@@ -124,8 +120,7 @@ class LetterRecord(NamedTuple):
 def waiting_place(shard: int, key: bytes, block: bytes = b"") -> str:
     """Return the `place` of a letter that waits: shard, due time and a hash of its changelog key, in base64.
 
-    Args:
-      block: the key of the block that it is in, if any. When others leave that, it ends, and this letter gets another place.
+    In a `block` the key of that counts: when others leave the block, it ends, and this letter gets another place.
     """
     due = key[entry_keys.LANE_BYTES : entry_keys.LANE_BYTES + 8]
     return b2a_base64(b"%b%b%b" % (shard.to_bytes(2, "big"), due, xxh3_64_digest(key + block)), newline=False).decode()
@@ -212,7 +207,6 @@ def is_kept(header: str) -> bool:
 
 
 def long_headers(headers: Headers) -> list[str]:
-    """Names of the headers that would be kept, if they were not too long, or too many."""
     kept = [(name, value) for name, value in headers if is_kept(name)]
     return [name for n, (name, value) in enumerate(kept) if len(value or b"") > _HEADER_CHARS_MAX or n >= _HEADERS_MAX]
 
@@ -257,7 +251,6 @@ def _decode_record_key(key: bytes | None) -> tuple[str | None, bytes | None]:
 
 
 def _replace_surrogates(text: str | None) -> str | None:
-    """A text that SQLite takes: half a character of UTF-16 is none."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

@@ -26,10 +26,7 @@ GroupOf = Callable[[Cell], str | None]
 
 
 class Cells:
-    """The tables `cells` and `due_minutes`, which count letters while these come and go; only for the thread that folds.
-
-    Args:
-      group_of: returns the group that letters of a cell count in, after merges and splits.
+    """The tables `cells` and `due_minutes`, which count letters while these come and go, by their group after merges and splits.
     """
 
     def __init__(self, connection: sqlite3.Connection, group_of: GroupOf) -> None:
@@ -76,7 +73,6 @@ class Cells:
         self._actions.add((number, action))
 
     def write(self) -> None:
-        """Write what was counted, before the transaction ends."""
         execute = self._connection.executemany
         execute("UPDATE cells SET letters = letters + ? WHERE id = ?", ((n, number) for number, n in self._letters.items() if n))
         execute(
@@ -100,7 +96,6 @@ class Cells:
             counted.clear()
 
     def regroup(self) -> None:
-        """Merges or splits have changed: let every cell count where it belongs now."""
         rows = self._connection.execute(f"{_SELECT_CELL} WHERE fingerprint IS NOT NULL").fetchall()
         groups = [(self.group_of(Cell(*row[1:])), row[0]) for row in rows]
         self._connection.executemany("UPDATE cells SET group_id = ?1 WHERE id = ?2 AND group_id IS NOT ?1", groups)
@@ -148,11 +143,7 @@ _COLUMNS_OF_ROW = [f'"{name}"' for name in StoredLetter._fields]
 
 
 class LetterTable:
-    """The table `letters`, and the trigrams and counts that change with it; only for the thread that folds.
-
-    Args:
-      is_indexed: whether messages have trigrams already: they are built last.
-    """
+    """The table `letters`, and the trigrams (built last, once all is there) and counts that change with it."""
 
     def __init__(self, connection: sqlite3.Connection, cells: Cells, *, is_indexed: bool) -> None:
         self._connection, self._cells, self.is_indexed = connection, cells, is_indexed
@@ -165,7 +156,6 @@ class LetterTable:
         self.is_indexed, self._first_without_text = True, self._next_id
 
     def write_texts(self) -> None:
-        """Write the trigrams of letters that came and have not gone again, before the transaction ends."""
         if self.is_indexed and self._first_without_text < self._next_id:
             self._connection.execute(
                 "INSERT INTO message_text (rowid, text) SELECT id, coalesce(folded, lower(message)) FROM letters"

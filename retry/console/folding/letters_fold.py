@@ -29,11 +29,7 @@ _FIRST_DELETED = "log = ? AND log_partition = ? AND log_offset < ?"
 
 
 class ReturnedLetters:
-    """Which records rest no more; all bitmaps are in memory, at a kilobyte for 8,192 letters.
-
-    Args:
-      numbers: of topics, by the hash of their ids.
-    """
+    """Which records rest no more; all bitmaps are in memory, at a kilobyte for 8,192 letters."""
 
     def __init__(self, connection: sqlite3.Connection, numbers: dict[bytes, int]) -> None:
         self._connection, self._numbers = connection, numbers
@@ -61,12 +57,7 @@ class ReturnedLetters:
 
 
 class RestingFold:
-    """The fold of one topic where parked or discarded letters rest; only for the thread that folds.
-
-    Args:
-      number: of the topic in the replica; `topic_hash` is the hash of its id.
-      is_discarded: whether letters there were discarded, and not parked.
-    """
+    """The fold of one topic where parked or discarded letters rest; `topic_hash` is the hash of its id."""
 
     def __init__(
         self, letters: LetterTable, returned: ReturnedLetters, number: int, topic_hash: bytes, registry: Callable[[], Registry],
@@ -102,12 +93,7 @@ class _Ended(NamedTuple):
 
 
 class ChangelogFold:
-    """The fold of the changelog: waiting letters, controls, returned letters and marks of ramps; only for the thread that folds.
-
-    Args:
-      log: the number of the changelog's topic.
-      resting: topics where letters rest: what went there was not sent.
-    """
+    """The fold of the changelog: waiting letters, controls, returned letters and marks; what goes to `resting` is not sent."""
 
     def __init__(
         self, connection: sqlite3.Connection, cells: Cells, letters: LetterTable, returned: ReturnedLetters,

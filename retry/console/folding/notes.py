@@ -38,11 +38,7 @@ NOTE, RESOLVED, FILTER, APART, TOLD, TELLING, TARGET = (
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The owner of a kind of failures, with a note and a link, as operators wrote them.
-
-    Attributes:
-      teams: who may read the note: teams that had letters of this kind; empty where everybody may.
-    """
+    """The owner of a kind of failures, with a note and a link; read by `teams` that had such letters, everybody where empty."""
 
     owner: str
     note: str
@@ -65,8 +61,6 @@ class Resolved(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A filter that somebody keeps for a team."""
-
     text: str
     by: str
     at_ms: Number
@@ -82,8 +76,6 @@ class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A target of notifications was told of an event."""
-
     at_ms: Number
     title: str = ""
     path: str = ""
@@ -91,11 +83,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Telling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Since when a rule of notifications holds.
-
-    Attributes:
-      known: events that stood already, and that nobody is told of.
-    """
+    """Since when a rule of notifications holds, and which events it `known` then: nobody is told of those."""
 
     at_ms: Number
     known: tuple[str, ...] = ()
@@ -103,8 +91,6 @@ class Telling(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailingTarget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A target of notifications does not take what it is told, since when, and why."""
-
     since_ms: Number
     reason: str
     v: int = 1
@@ -154,11 +140,7 @@ def find_note_fault(key: str, value: bytes) -> str | None:
 # Records of `<app>-notes` → the newest of each key; where merges or splits change, groups change with them.
 
 class NotesFold:
-    """The fold of the topic `<app>-notes` into the table `notes`; only for the thread that folds.
-
-    Args:
-      regroup: functions that are called when merges or splits have changed.
-    """
+    """The fold of the topic `<app>-notes` into the table `notes`; `regroup` is called when merges or splits have changed."""
 
     def __init__(self, connection: sqlite3.Connection, grouping: Regrouping, regroup: Sequence[Callable[[], None]]) -> None:
         self._connection, self._grouping, self._regroup = connection, grouping, regroup

@@ -1,5 +1,4 @@
-"""Records of the outcomes topic → how many failed, by what they have in common and the hour; what was decided of each letter, for
-`attempts`; and what consumer groups have passed, for `settled`."""
+"""Records of the outcomes topic → failures by hour and cell, decisions for `attempts`, what groups have passed for `settled`."""
 
 from __future__ import annotations
 

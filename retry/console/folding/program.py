@@ -1,7 +1,7 @@
 """The process that folds topics into the replica's file, beside the console that answers from it.
 
-A process of its own, because folding keeps an interpreter busy, and pages would wait for it. It ends with the console, however
-that ends. Where it is killed, the console starts it again, and it goes on from its file.
+A process of its own, because folding keeps an interpreter busy, and pages would wait for it. It ends with the console; where it
+is killed, the console starts it again, and it goes on from its file.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def _listen(connection: Connection, file: ReplicaFile, closing: threading.Event)
 
 
 def _registry(begin: Begin, tell: Callable[[Report], None], closing: threading.Event) -> Callable[[], Registry] | None:
-    """The policy file, once it can be used, and nobody else folds into this file; None where the console ends before.
-
-    Of a console that was killed, the process that folds may live on for a moment.
+    """The policy file, once it can be used, and no process of a killed console folds into this file; None where the console ends.
     """
     trouble = ""
     while not closing.is_set():

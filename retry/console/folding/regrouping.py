@@ -79,9 +79,9 @@ class Regrouping:
         return None if group is None else self._follow_splits(group, failure, -1)
 
     def resolve_group(self, group: str) -> str:
-        """Return the group that a merged group counts in now, or its own id; merges after a split are not followed.
+        """Return the group that a merged group counts in now, or its own id.
 
-        Merges from before others came into the group, by a merge or a split, are not followed either: the group is theirs since.
+        Merges before or after a change that made the group anew are not followed: the group is its own since.
         """
         came = self._last_merge.get(group, -1), self._last_split.get(group.rpartition(PART)[0], -1)
         return self._follow_splits(group, None, max(came))
@@ -109,8 +109,6 @@ class Regrouping:
 
     def _resolve_split(self, group: str, merge: int) -> str:
         """A group as it stands for a merge: where a split was undone, what had been merged into a part of it counts in the whole.
-
-        A split that came after the merge splits the whole, and with it what was merged.
         """
         whole, *parts = group.split(PART)
         for part in parts:

@@ -135,7 +135,6 @@ class ReplicaFile:
 
     Attributes:
       corrupt: id of a file that is not to be gone on with.
-      id: of the file that is open; empty before the first one is.
       current_at_ms: when it was last known to be all that could be read; of a new one, when it was begun.
       is_live: whether all was there once, so that it can be shown.
     """
@@ -151,13 +150,9 @@ class ReplicaFile:
         return bool(self.id) and self.id == self.corrupt
 
     def open(self, identity: Mapping[str, str], age_ms_max: int) -> sqlite3.Connection:
-        """The connection that writes: to the file that is there, or to a new one where that is of something else.
+        """The connection that writes: to the file that is there, or to a new one; raises DataDirUnusable.
 
-        Args:
-          age_ms_max: a file that was not current for longer may have missed deletes, and is built anew.
-
-        Raises:
-          DataDirUnusable: the disk does not take it.
+        A file that was not current for `age_ms_max` may have missed deletes, and is built anew.
         """
         self.close()
         try:
@@ -178,10 +173,7 @@ class ReplicaFile:
         self.id = ""
 
     def finish_rebuild(self, indexed: Callable[[], None]) -> None:
-        """All that was there at the start of a rebuild is in: build the indexes, call `indexed`, and let readers in.
-
-        Raises:
-          DataDirUnusable: the disk does not take it.
+        """Build the indexes once all is in that was there at the start, call `indexed`, let readers in; raises DataDirUnusable.
         """
         writer = self._writer
         if writer is None:
@@ -252,8 +244,7 @@ class ReplicaFile:
 
 
 def _flush(connection: sqlite3.Connection) -> None:
-    """Have the disk take all that was written without waiting for it: gigabytes that the first letters would wait for, and of
-    which the power may take any part from under a file that says that it is whole."""
+    """Have the disk take all that was written: before the file says that it is whole, and not while the first letters wait."""
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("INSERT OR REPLACE INTO about VALUES (?, '0')", (LIVE,))
 

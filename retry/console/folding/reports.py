@@ -18,7 +18,7 @@ class Begin(msgspec.Struct, frozen=True):
 
     Attributes:
       corrupt: id of a file that is of no use and is built anew; empty where there is none.
-      has_policies: whether the policy file that the console goes by has teams or tasks: one without any is not begun with then.
+      has_policies: whether the console's policy file has teams or tasks: one without any is not begun with then.
     """
 
     settings: Settings
@@ -41,14 +41,12 @@ class Report(msgspec.Struct, frozen=True):
     """How far the fold has come.
 
     Attributes:
-      file_id: of the file that may be shown; empty while it is built. None while it is not known yet whether the file that is
-        there is of use: then nothing but `trouble` and `is_stopped` is told.
+      file_id: of the file that may be shown; empty while it is built. None while it is not known whether there is one of use:
+        then nothing but `trouble` and `is_stopped` is told.
       generation: changes whenever something has changed that pages show.
       as_of_ms: up to when all is folded that there was.
       answered_s: when something was heard of brokers last, by the monotonic clock of this machine.
       trouble: why it does not go on, or what it passed over; empty where all is well.
-      retention_ms: how long Kafka keeps what rests, by topic; without those that it keeps for ever.
-      unreadable: records that it passed over since it was started.
     """
 
     file_id: str | None = None

@@ -21,12 +21,10 @@ _SPECIAL = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
 
 
 def encode_headers(headers: Sequence[tuple[str, str | None]]) -> str:
-    """Headers as the replica keeps them: no text in them reads as one of the pairs."""
     return orjson.dumps(headers).decode()
 
 
 def encode_glob(glob: Glob) -> str:
-    """A glob as these functions take it."""
     return msgspec.json.encode(glob.parts).decode()
 
 
@@ -84,16 +82,10 @@ def select_column(connection: sqlite3.Connection, name: str, rest: str, paramete
 
 
 def insert_rows(connection: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], conflict: str = "") -> None:
-    """Insert rows, for the process that folds: it has its interpreter for itself, and no need of JSON, which takes twice as long.
-
-    Args:
-      into: what stands behind `INSERT INTO`: a table, with its columns.
-      conflict: what becomes of those that are there already.
-    """
+    """Insert rows `into` a table with its columns; for the process that folds, where JSON would take twice as long."""
     if rows:
         connection.executemany(f"INSERT INTO {into} VALUES ({', '.join('?' * len(rows[0]))}) {conflict}", rows)
 
 
 def bind_ids(numbers: Iterable[object]) -> str:
-    """Numbers, or texts, as a parameter for `json_each`."""
     return orjson.dumps(list(numbers)).decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apprise
 
-from retry.console.notifications.url_file import hide_parts, read_url
+from retry.console.notifications.rule_file import hide_parts, read_url
 from retry.errors import NotificationFailed
 
 # A plugin that tries several addresses, or a mail server that does not answer, ends within this.

@@ -23,11 +23,11 @@ from retry.console.notifications import rule_file
 from retry.console.notifications.events import Candidate, Event, Happenings
 from retry.console.notifications.rule_file import FAILED_AGAIN, NEAR_RETENTION, OVERDUE, Rule, RuleFile, Target
 from retry.console.notifications.targets import Senders, public_url
+from retry.console.reading.notes import ToldEvent
 from retry.console.reading.replica import Replica
-from retry.console.reading.told import ToldEvent
 from retry.errors import RebuildInProgress, RetryError
 from retry.kafka import topics
-from retry.kafka.elected_member import ElectedMember
+from retry.kafka.group_member import ElectedMember
 from retry.printable import escape_unprintable
 from retry.process.start import find_open_file
 from retry.settings import Settings
@@ -57,15 +57,7 @@ class Failing:
 
 
 class Notifier:
-    """Looks every five seconds in a thread of its own, and sends in a few others.
-
-    Args:
-      rules: gives the newest rules.
-      member: says whether this console is the one that tells.
-
-    Attributes:
-      sent, failed: messages, by target, since this process began.
-    """
+    """Looks every five seconds in a thread of its own, and sends in a few others, where `member` says that this console tells."""
 
     def __init__(
         self, replica: Replica, rules: Callable[[], RuleFile], senders: Senders, member: ElectedMember,
@@ -97,7 +89,6 @@ class Notifier:
         self._member.close()
 
     def count_sent(self) -> dict[tuple[str, str], float]:
-        """Count messages by target and result."""
         with self._lock:
             results = (("sent", self.sent), ("failed", self.failed))
             return {(target, result): float(n) for result, counts in results for target, n in counts.items()}
@@ -140,7 +131,6 @@ class Notifier:
         self._forget_old(told, standing, now_ms)
 
     def wait_for_sends(self) -> None:
-        """Wait until all messages that are under way have arrived or failed."""
         for sending in list(self._busy.values()):
             sending.result()
 
@@ -181,7 +171,6 @@ class Notifier:
         self, rule: Rule, beginning: Telling, candidates: list[Candidate], told: Mapping[ToldEvent, Told],
         chosen: dict[str, Event],
     ) -> None:  # fmt: skip
-        """Add to `chosen` what a rule tells, up to so many that the next look goes on with the rest."""
         now_ms = self._clock_ms()
         known = frozenset(beginning.known)
         for each in candidates:
@@ -258,11 +247,7 @@ class Notifier:
 
 
 def open_notifier(settings: Settings, replica: Replica) -> Notifier | None:
-    """Put a notifier together for the file of the settings; None where no file is set.
-
-    Raises:
-      SettingsInvalid: the file cannot be used, that of a target neither, or Apprise is not installed and a target needs it.
-    """
+    """Put a notifier together; None where no file is set. Raises SettingsInvalid: a file is of no use, or Apprise is missing."""
     rules = rule_file.load(settings)
     if rules is None:
         return None

@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from retry.console.folding.notes import FailingTarget, Told
 from retry.console.notifications import rule_file
+from retry.console.notifications.events import TITLES
 from retry.console.notifications.rule_file import Rule, RuleFile, Target
-from retry.console.notifications.sentences import TITLES
 from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs

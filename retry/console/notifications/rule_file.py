@@ -20,10 +20,11 @@ from backoff.calendar import Calendar, parse_calendar
 from backoff.errors import PolicyInvalid
 from retry.console.reading.filter_sql import asks_payload
 from retry.console.rows import Scope
-from retry.errors import FilterInvalid, PolicyFileInvalid, SettingsInvalid
+from retry.errors import FilterInvalid, NotificationFailed, PolicyFileInvalid, SettingsInvalid
 from retry.operations.letter_filter.parse import parse as parse_filter
 from retry.policies.schema import convert_value
 from retry.policies.yaml_document import Document, read, suggest_word
+from retry.printable import escape_unprintable
 from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 
@@ -78,11 +79,10 @@ class Target(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The events that one target is told of.
+    """The events that one target is told of, of `teams` or, where None, of every team.
 
     Attributes:
       id: the same as long as the rule chooses the same events; quiet hours and the least number may change.
-      teams: whose events; None where those of every team.
       quiet_hours: when nothing is told; what still matters then is told afterwards.
     """
 
@@ -99,13 +99,8 @@ class Rule(NamedTuple):
 
 
 class RuleFile(NamedTuple):
-    """The targets and rules of a whole file."""
-
     targets: Mapping[str, Target]
     rules: tuple[Rule, ...]
-
-
-NO_RULES = RuleFile({}, ())
 
 
 def parse(text: str, name: str) -> RuleFile:
@@ -167,11 +162,7 @@ def _hash(*parts: object) -> str:
 
 
 def load(settings: Settings) -> ReloadedFile[RuleFile] | None:
-    """Load the file of the setting, which is read again when it changes; None where none is set.
-
-    Raises:
-      SettingsInvalid: it cannot be read or used.
-    """
+    """Load the file of the setting, which is read again when it changes; None where none is set. Raises SettingsInvalid."""
     if settings.console_notifications is None:
         return None
     name = str(settings.console_notifications)
@@ -183,3 +174,34 @@ def load(settings: Settings) -> ReloadedFile[RuleFile] | None:
             raise SettingsInvalid(SETTING, str(invalid)) from None
 
     return ReloadedFile(SETTING, settings.console_notifications, parse_file)
+
+
+_SECRET_CHARS_MIN = 5
+_REASON_CHARS_MAX = 300
+
+
+def read_url(file: Path) -> str:
+    """Read the one line of a file that holds a URL; raises NotificationFailed, which does not repeat it, where there is none."""
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    except OSError as error:
+        raise NotificationFailed(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise NotificationFailed(f"{file} is not UTF-8 text; is it the right file?") from None
+    if len(lines) != 1 or "://" not in lines[0]:
+        raise NotificationFailed(f"{file} does not hold one line with one URL")
+    return lines[0]
+
+
+def hide_parts(text: str, url: str) -> str:
+    """Return text in one line without any part of a URL that may be a secret: all but its scheme and short words.
+
+    >>> hide_parts("Failed: /services/T0001/B0002 said 404", "slack://T0001/B0002/c")
+    'Failed: /services/***/*** said 404'
+    """
+    scheme, _, rest = url.partition("://")
+    parts = {part for part in re.split(r"[/?&=:@#%,+;\s]+", rest) if len(part) >= _SECRET_CHARS_MIN}
+    for part in sorted(parts, key=len, reverse=True):
+        if part != scheme:
+            text = text.replace(part, "***")
+    return escape_unprintable(text, _REASON_CHARS_MAX)

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from retry.console.notifications.events import Event
-from retry.console.notifications.rule_file import SETTING, Target
-from retry.console.notifications.sentences import SINGLE_MAX, Message, write_summary
-from retry.console.notifications.url_file import read_url
+from retry.console.notifications.events import SINGLE_MAX, Event, Message, write_summary
+from retry.console.notifications.rule_file import SETTING, Target, read_url
 from retry.distribution import describe_extra
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
 from retry.http_client.client import HttpRequest, WebhookClient
@@ -36,8 +34,6 @@ def build_test_event() -> Event:
 
 
 class Delivery(NamedTuple):
-    """One message, and the events that it tells of."""
-
     events: Sequence[Event]
     message: Message
 

@@ -27,8 +27,6 @@ _FAILED_AGAIN = (
 
 
 class SentOutcome(NamedTuple):
-    """How many letters were sent, how many of them failed again, and of how many nothing is known yet."""
-
     sent: int = 0
     failed_again: int = 0
     not_known_yet: int = 0
@@ -49,11 +47,7 @@ class ActionOutcome(NamedTuple):
 def count_outcomes(
     connection: sqlite3.Connection, about: ActionOverview, group_topics: Mapping[str, Collection[str]], now_ms: int
 ) -> ActionOutcome:
-    """Count what became of the letters that an action has sent; `about` has what failed again of a ramp.
-
-    Args:
-      group_topics: the consumer groups that the policy file names, with the topics that each reads.
-    """
+    """Count what became of letters that an action has sent; `group_topics` has what groups of the policy file read."""
     if (ramp := about.action.ramp) is None:
         counts = list(_count_all(connection, about.id.hex(), group_topics, now_ms))
         return ActionOutcome(_add_outcomes(counts))

@@ -47,14 +47,12 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 class Told(NamedTuple):
-    """The part of the advice that a page shows.
+    """The part of the advice that a page shows, where most is saved first.
 
     Attributes:
-      rows: `team`, `exception`, `where`, `letters`, `verdict` and `sentence` of each, where most is saved first.
-      more: how many rows are left out.
+      rows: `team`, `exception`, `where`, `letters`, `verdict` and `sentence` of each; `more` are left out.
       diff: the rules, as a difference of the policy file; only for viewers who see every team.
-      at_ms: when the file was written; None where it cannot be read.
-      fault: why the file cannot be read; empty where it can.
+      at_ms: when the file was written; None where it cannot be read, and then `fault` says why.
     """
 
     rows: list[dict[str, Any]]
@@ -65,11 +63,10 @@ class Told(NamedTuple):
 
 
 class GroupAdvice(NamedTuple):
-    """The advice for one group of failures: a sentence, the letters that it is based on, and when it was worked out.
+    """The advice for one group of failures; `fault` says why the file cannot be read.
 
     Attributes:
       where: the topics or policies that it is about, where letters of this exception differ by them; else empty.
-      fault: why the file cannot be read; empty where it can.
     """
 
     sentence: str = ""

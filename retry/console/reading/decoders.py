@@ -30,11 +30,7 @@ class DecodedText(NamedTuple):
 
 
 class Decoders:
-    """The decoders that settings name for topics.
-
-    Raises:
-      SettingsInvalid: no package that is installed has a decoder of such a name.
-    """
+    """Decoders that settings name for topics; raises SettingsInvalid where no installed package has one of such a name."""
 
     def __init__(self, configured: str) -> None:
         self._by_topic: list[tuple[str, str]] = []

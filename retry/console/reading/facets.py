@@ -45,11 +45,7 @@ class Facet(NamedTuple):
 def count_facets(
     connection: sqlite3.Connection, counts: Mapping[int, int], seconds: float = COUNT_S
 ) -> tuple[Facet, ...] | None:
-    """Count letters by the values of all fields, in one query; None where the time for that is over.
-
-    Args:
-      counts: how many letters are meant, by the number of their cell.
-    """
+    """Count letters by the values of all fields, in one query; None where the time for that is over. `counts` is by cell."""
     of_values = " UNION ALL ".join(_count_values(field, columns) for field, columns in FIELDS.items())
     rest = (
         f"FROM (WITH meant AS MATERIALIZED (SELECT c.id, {_COLUMNS}, json_extract(j.value, '$[1]') AS n FROM json_each(?) j"

@@ -65,11 +65,7 @@ def condition(letter_filter: Filter, now_ms: int) -> Condition:
 
 
 def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Condition:
-    """Return the condition on cells whose letters may match a filter; terms that cells do not decide count as met.
-
-    Args:
-      holds: whether letters are to match the filter, or not to match it.
-    """
+    """Return the condition on cells whose letters may match a filter, or fail it; terms that cells do not decide count as met."""
     if isinstance(letter_filter, Term):
         if letter_filter.field not in _CELL_COLUMNS:
             return ALWAYS
@@ -82,7 +78,6 @@ def of_cells(letter_filter: Filter, now_ms: int, holds: bool = True) -> Conditio
 
 
 def is_of_cells(letter_filter: Filter) -> bool:
-    """Whether cells alone decide."""
     return all(term.field in _CELL_COLUMNS for term in terms(letter_filter))
 
 
@@ -108,19 +103,11 @@ def asks_payload(letter_filter: Filter) -> bool:
 
 
 def conjuncts(letter_filter: Filter) -> Sequence[Filter]:
-    """List the filters that must all hold: the parts of an `AllOf`, else the filter itself."""
     return letter_filter.of if isinstance(letter_filter, AllOf) else (letter_filter,)
 
 
 def refuse_unkept(letter_filter: Filter, long_headers: Collection[str]) -> None:
-    """Refuse what only payloads and headers in Kafka tell.
-
-    Args:
-      long_headers: names of headers that are too long in some letters to be kept.
-
-    Raises:
-      FilterInvalid: names the term.
-    """
+    """Refuse what only payloads and headers in Kafka tell; raises FilterInvalid, which names the term."""
     for term in terms(letter_filter):
         if term.field == "value":
             raise FilterInvalid(1, f"{term} asks for payloads, which stay in Kafka: look through the letters that the rest means")

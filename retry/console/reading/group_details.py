@@ -70,9 +70,7 @@ class PastEvent(NamedTuple):
 
     Attributes:
       what: a kind of action, or `note`, `resolved`, `merged`, `split`.
-      action: id of the action; empty where it is none.
       letters, done: how many letters of the viewer's teams the action was about, of this group and others, and had it done.
-      text: why, or what was written.
     """
 
     at_ms: int
@@ -88,10 +86,8 @@ class GroupDetails(NamedTuple):
     """All that the page of one group shows beside the group itself.
 
     Attributes:
-      bars: how many failed, by time, the oldest first.
       common: the largest values of each of `COMMON_BY`, most letters first.
       recovery: of the retries of the last 24 hours, by attempt.
-      before: the newest first; at most `BEFORE_MAX`.
     """
 
     bars: tuple[FailureBar, ...]
@@ -184,7 +180,6 @@ class DetailsQuery:
         yield from self._list_notes()
 
     def _list_actions(self) -> Iterator[PastEvent]:
-        """Actions that have moved letters of the group, or whose filter asked for it."""
         visible = lists.list_visible_actions(lists.read_controls(self._connection), self._scope)[:_ACTIONS_MAX]
         members = {each.id.hex(): each.action.members for each in visible}
         asked = {each.id.hex(): each for each in visible if self._asks_for_group(each.action.filter)}
@@ -238,8 +233,7 @@ class DetailsQuery:
                     yield PastEvent(change.at_ms, "split", change.by, f"by {change.by_what}")
 
     def _sees_all_teams(self) -> bool:
-        """Whether the viewer sees every team that has letters of the group: merges, splits and what was resolved name people
-        of each."""
+        """Whether the viewer sees every team with letters of the group: merges, splits and resolutions name people of each."""
         if self._scope is None:
             return True
         of_group = f"WHERE {OF_GROUP} AND team IS NOT NULL"

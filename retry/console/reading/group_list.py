@@ -1,23 +1,45 @@
-"""The list of failures: which groups it has, in which order, and what is counted beside it."""
+"""The list of failures: which groups it has, in which order, what is counted beside it, and which two may be one failure.
+
+Messages are compared word by word, without what stands for numbers and ids and without punctuation. Of the other words at least
+four of five must be the same, in the same order. A word with a digit is an error code, which was left in the message because it
+tells failures apart: where these differ nothing is alike. Only people merge groups.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from functools import lru_cache
+from heapq import nlargest
+from itertools import combinations
 from typing import NamedTuple
 
+import orjson
+
+from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS
-from retry.console.folding.sql import select_column
-from retry.console.reading import group_order, letters, lookalikes
+from retry.console.folding.sql import bind_ids, select_column, select_rows
+from retry.console.reading import group_order, letters
 from retry.console.reading.facets import Facet, count_facets
 from retry.console.reading.group_order import MOST_LETTERS, READ_COLUMNS, Keys, Order, Place
-from retry.console.reading.group_states import FailureTimes, read_resolutions, read_times
-from retry.console.reading.groups import HOURS, CellCount, CountedGroup, build_group, read_cell_groups, sum_by_group
+from retry.console.reading.groups import (
+    FAILED_CELLS,
+    HOURS,
+    CellCount,
+    CountedGroup,
+    FailureTimes,
+    build_group,
+    read_cell_groups,
+    read_resolutions,
+    read_times,
+    sum_by_group,
+)
 from retry.console.reading.letter_search import LetterSearch
 from retry.console.reading.lists import select_teams
-from retry.console.reading.lookalikes import Lookalike
 from retry.console.rows import COUNT_MAX, FailureState, Group, Page, Scope
 from retry.operations.letter_filter.syntax import EVERYTHING, Filter
 
@@ -27,12 +49,9 @@ SHOWN = (OPEN, *FailureState)
 
 
 class GroupsQuery(NamedTuple):
-    """One question for a page of the list.
+    """One question for a page of the list: groups with letters that the filter means, one of `SHOWN`, behind the cursor `after`.
 
     Attributes:
-      letter_filter: only letters that it means are counted.
-      show: one of `SHOWN`.
-      after: cursor of the page; None is the first.
       counts_beside: whether facets are counted and lookalikes looked for; None and none where they are not.
     """
 
@@ -57,9 +76,7 @@ class GroupPage(Page[Group]):
 
     Attributes:
       states: how many groups are in each state, of those that have letters that the filter means.
-      waiting, parked: letters of all groups of the list, on whichever page.
-      facets: the same letters by what they have; None where they were not counted in the time there is.
-      lookalikes: groups of the list that may be one failure.
+      waiting, parked: letters of all groups of the list, on whichever page; `facets` counts the same, None where time ran out.
     """
 
     states: Mapping[FailureState, int] = field(default_factory=dict)
@@ -98,7 +115,7 @@ def list_groups(connection: sqlite3.Connection, file_id: str, query: GroupsQuery
         states=Counter(states.values()), waiting=sum(each.waiting for each in listed.groups.values()),
         parked=sum(each.parked for each in listed.groups.values()),
         facets=count_facets(connection, _count_listed(cells, listed)) if query.counts_beside else None,
-        lookalikes=lookalikes.find_lookalikes(connection, query.scope, listed.groups.values()) if query.counts_beside else (),
+        lookalikes=find_lookalikes(connection, query.scope, listed.groups.values()) if query.counts_beside else (),
     )  # fmt: skip
 
 
@@ -124,3 +141,78 @@ def _list_without_letters(connection: sqlite3.Connection, scope: Scope, known: s
     rest = f"FROM outcome_cells WHERE last_ms >= ? AND group_id IS NOT NULL{in_scope}"
     found = select_column(connection, "group_id", rest, (now_ms - HOURS * HOUR_MS, *teams))
     return [CountedGroup(group, 0, 0) for group in {*found} - known]
+
+
+# So many groups are compared, those with most letters, and of each class so many: at most 120 pairs of a class.
+_GROUPS_MAX, _OF_CLASS_MAX, _FOUND_MAX = 200, 16, 3
+_WORDS_MAX = 60
+_ALIKE = 0.8
+_WORD = re.compile(r"\w+")
+
+
+class Similar(NamedTuple):
+    id: str
+    message: str | None
+    letters: int
+    teams: tuple[str, ...]
+
+
+class Lookalike(NamedTuple):
+    """Two groups of one class that may be one failure; `into` has more letters."""
+
+    cause: str
+    into: Similar
+    other: Similar
+
+
+def find_lookalikes(connection: sqlite3.Connection, scope: Scope, counted: Iterable[CountedGroup]) -> tuple[Lookalike, ...]:
+    """Find pairs among groups, those with most letters first; pairs of which somebody said that they differ are left out."""
+    most = nlargest(_GROUPS_MAX, counted, key=lambda each: (each.letters, each.id))
+    by_class: defaultdict[str, list[Similar]] = defaultdict(list)
+    for cause, each in _read_messages(connection, scope, most):
+        if len(by_class[cause]) < _OF_CLASS_MAX:
+            by_class[cause].append(each)
+    apart = {key for key, _ in notes.list_notes(connection, notes.APART)}
+    found = [
+        Lookalike(cause, into, other)
+        for cause, similar in by_class.items() for into, other in combinations(similar, 2)
+        if is_near(into.message, other.message) and notes.apart_key(into.id, other.id) not in apart
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda each: -each.other.letters)[:_FOUND_MAX])
+
+
+# Of the same pairs the same is asked every two seconds.
+@lru_cache(4_096)
+def is_near(one: str | None, other: str | None) -> bool:
+    """Whether two messages, as `retry.telemetry.fingerprint.in_common` has them, may be of one failure.
+
+    >>> is_near("posting # failed", "posting #: failed"), is_near("HTTP status 503", "HTTP status 404")
+    (True, False)
+    """
+    words, others = _split_words(one), _split_words(other)
+    if not words or not others or _list_codes(words) != _list_codes(others):
+        return False
+    matcher = SequenceMatcher(None, words, others, autojunk=False)
+    return matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
+
+
+def _split_words(message: str | None) -> list[str]:
+    return _WORD.findall((message or "").casefold())[:_WORDS_MAX]
+
+
+def _list_codes(words: Collection[str]) -> list[str]:
+    return [word for word in words if any(char.isdigit() for char in word)]
+
+
+def _read_messages(connection: sqlite3.Connection, scope: Scope, groups: Iterable[CountedGroup]) -> Iterator[tuple[str, Similar]]:
+    letters = {each.id: each.letters for each in groups}
+    in_scope, teams = select_teams(scope)
+    # Of a row with `max` SQLite gives the other columns of the row that has it.
+    rows = select_rows(
+        connection, ("group_id", "coalesce(cause, exception)", "common", "json_group_array(DISTINCT team)", "max(letters)"),
+        f"FROM cells WHERE {FAILED_CELLS} AND group_id IN (SELECT value FROM json_each(?)){in_scope} GROUP BY group_id",
+        (bind_ids(letters), *teams),
+    )  # fmt: skip
+    for group, cause, message, of_teams, _ in sorted(rows, key=lambda row: (-letters[row[0]], row[0])):
+        if cause:
+            yield cause, Similar(group, message, letters[group], tuple(sorted(filter(None, orjson.loads(of_teams)))))

@@ -11,8 +11,7 @@ import msgspec
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS
 from retry.console.folding.sql import select_rows
-from retry.console.reading.group_states import FAILED_CELLS
-from retry.console.reading.groups import HOURS
+from retry.console.reading.groups import FAILED_CELLS, HOURS
 from retry.console.reading.lists import select_teams
 from retry.console.rows import Scope
 from retry.errors import CursorStale
@@ -24,11 +23,7 @@ Keys = Mapping[str, Key | None]
 
 
 class Place(NamedTuple):
-    """The place of a group in a list; what a cursor holds of the last row of a page.
-
-    Attributes:
-      is_unknown: nothing is known of it by which it could be ordered; such groups come last, whichever way.
-    """
+    """The place of a group in a list, which a cursor holds; with `is_unknown` it comes last, whichever way."""
 
     is_unknown: bool
     key: Key
@@ -53,10 +48,7 @@ class Order(NamedTuple):
         return known + sorted((each for each in found if each.is_unknown), key=lambda each: each.id)
 
     def find_begin(self, places: list[Place], last: Place) -> int:
-        """Find where a page begins that goes on behind the last row of another, which may be gone or elsewhere since.
-
-        Raises:
-          CursorStale: the row is of another order.
+        """Find where a page begins behind the last row of another, which may be gone; raises CursorStale where the order differs.
         """
         if any(isinstance(each.key, str) != isinstance(last.key, str) for each in places[:1] if not last.is_unknown):
             raise CursorStale

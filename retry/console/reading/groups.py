@@ -1,4 +1,4 @@
-"""Kinds of failures: how many letters each has, its last 24 hours, how many of its retries came back, and what is noted of it."""
+"""Kinds of failures: their state to an operator, how many letters each has, its last 24 hours, what came back, what is noted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS, KNOWN_BACK, KNOWN_SENT, PENDING, SLOT_MS
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.sql import bind_ids, select_rows
-from retry.console.reading.group_states import Resolutions, read_resolutions
 from retry.console.reading.lists import select_teams
-from retry.console.rows import Group, Scope
+from retry.console.rows import FailureState, Group, Scope
 
 HOURS = 24
 NAMES_MAX = 20
@@ -23,8 +22,6 @@ OF_GROUP = "(group_id = ?1 OR (group_id > ?1 || '~' AND group_id < ?1 || '\x7f')
 
 
 class CountedGroup(NamedTuple):
-    """How many letters of a group are meant."""
-
     id: str
     waiting: int
     parked: int
@@ -46,8 +43,6 @@ def find_group(
 
 
 class CellCount(NamedTuple):
-    """How many letters of a cell are meant, and the group that they count in."""
-
     cell: int
     group: str
     is_waiting: bool
@@ -55,11 +50,7 @@ class CellCount(NamedTuple):
 
 
 def read_cell_groups(connection: sqlite3.Connection, counts: Mapping[int, int]) -> list[CellCount]:
-    """Read which group each of these cells counts in; cells of no group are left out.
-
-    Args:
-      counts: how many letters are meant, by the number of their cell.
-    """
+    """Read which group each of these cells counts in; cells of no group are left out. `counts` is by the number of a cell."""
     of_groups = "FROM cells WHERE id IN (SELECT value FROM json_each(?)) AND group_id IS NOT NULL"
     rows = select_rows(connection, ("id", "group_id", "state = 'waiting'"), of_groups, (bind_ids(counts),))
     return [CellCount(number, group, bool(is_waiting), counts[number]) for number, group, is_waiting in rows]
@@ -86,7 +77,6 @@ def _cells_of(connection: sqlite3.Connection, scope: Scope, group_id: str) -> li
 def build_group(
     connection: sqlite3.Connection, scope: Scope, counted: CountedGroup, now_ms: int, resolutions: Resolutions
 ) -> Group:
-    """Read all that a row and a page say of one group, as far as a viewer sees its letters."""
     in_scope, teams = select_teams(scope)
     cells = select_rows(
         connection,
@@ -120,7 +110,6 @@ def build_group(
 def _load_outcome_counts(
     connection: sqlite3.Connection, cells: Sequence[int], now_ms: int
 ) -> tuple[tuple[int, ...], int | None, int | None, int]:
-    """Failures in each of 24 hours; of the retries sent in them how many are known, came back, and are not known yet."""
     trend, known, came_back = [0] * HOURS, 0, 0
     first, wanted = now_ms // HOUR_MS - HOURS + 1, bind_ids(cells)
     for hour, failed, sent, back in select_rows(
@@ -141,3 +130,67 @@ def _load_outcome_counts(
 
 def _sort_names(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name})[:NAMES_MAX])
+
+
+# What failed first within this time is new, on every page.
+NEW_MS = 24 * HOUR_MS
+# What failed, of letters that are there and of outcomes: a letter that was superseded, or never goes anywhere, is no failure.
+FAILED_CELLS = "group_id IS NOT NULL AND state IN ('waiting', 'parked', 'discarded')"
+
+
+class Resolutions(NamedTuple):
+    """Groups that somebody has resolved, each with the moment until which that holds; `failed_later` are those that came again.
+    """
+
+    standing: Mapping[str, int]
+    failed_later: Mapping[str, int]
+
+    def state_of(self, group: str, first_ms: int | None, now_ms: int) -> FailureState:
+        """Decide the state of a group that failed first at that time."""
+        if group in self.standing:
+            return FailureState.RESOLVED
+        if group in self.failed_later:
+            return FailureState.CAME_AGAIN
+        is_new = first_ms is not None and now_ms - first_ms < NEW_MS
+        return FailureState.NEW if is_new else FailureState.ONGOING
+
+
+class FailureTimes(NamedTuple):
+    """When a group failed first and last, as far as it is known."""
+
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+def read_resolutions(connection: sqlite3.Connection) -> Resolutions:
+    """Read all that operators have resolved; what failed later counts, of whichever team it is."""
+    resolved = {
+        key.removeprefix(notes.RESOLVED): notes.resolved(value).at_ms
+        for key, value in notes.list_notes(connection, notes.RESOLVED)
+    }
+    among = "WHERE group_id IN (SELECT value FROM json_each(?))"
+    last = dict(select_rows(
+        connection, ("group_id", "max(last_ms)"),
+        f"FROM (SELECT group_id, last_ms FROM cells {among} UNION ALL SELECT group_id, last_ms FROM outcome_cells {among})"
+        " GROUP BY group_id", (bind_ids(resolved),) * 2,
+    ))  # fmt: skip
+    failed_later = {group: until_ms for group, until_ms in resolved.items() if (last.get(group) or 0) > until_ms}
+    return Resolutions({group: at_ms for group, at_ms in resolved.items() if group not in failed_later}, failed_later)
+
+
+def read_times(connection: sqlite3.Connection, scope: Scope) -> dict[str, FailureTimes]:
+    """Read when each group failed first and last, as far as a viewer sees its letters and outcomes."""
+    in_scope, teams = select_teams(scope)
+    rows = select_rows(
+        connection, ("group_id", "min(first_ms)", "max(last_ms)"),
+        f"FROM (SELECT group_id, first_ms, last_ms FROM cells WHERE {FAILED_CELLS}{in_scope} UNION ALL"
+        f" SELECT group_id, first_ms, last_ms FROM outcome_cells WHERE group_id IS NOT NULL{in_scope}) GROUP BY group_id",
+        (*teams, *teams),
+    )  # fmt: skip
+    return {group: FailureTimes(first_ms, last_ms) for group, first_ms, last_ms in rows}
+
+
+def list_new_groups(connection: sqlite3.Connection, scope: Scope, now_ms: int, resolutions: Resolutions) -> list[str]:
+    """List the ids of the groups that a viewer sees and that are new."""
+    times = read_times(connection, scope)
+    return [group for group, each in times.items() if resolutions.state_of(group, each.first_ms, now_ms) is FailureState.NEW]

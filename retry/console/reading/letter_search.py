@@ -39,22 +39,14 @@ Position = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """Some letters by `sort` and id, in order.
-
-    Attributes:
-      looked_to: the position behind which nothing was looked at; None where all was.
-    """
+    """Some letters by `sort` and id, in order; behind `looked_to` nothing was looked at, None where all was."""
 
     letters: list[Position]
     looked_to: Position | None
 
 
 class _Stretch(NamedTuple):
-    """Letters to look at: from `FROM` on, to which conditions can be added.
-
-    Attributes:
-      end: the last position of it; None where nothing follows.
-    """
+    """Letters to look at: from `FROM` on, to which conditions can be added, to the position `end`, or without end."""
 
     sql: str
     parameters: tuple[object, ...]
@@ -62,11 +54,7 @@ class _Stretch(NamedTuple):
 
 
 class LetterSearch:
-    """One question, asked of one state of the file.
-
-    Raises:
-      FilterInvalid: it asks for what stays in Kafka.
-    """
+    """One question, asked of one state of the file; raises FilterInvalid where it asks for what stays in Kafka."""
 
     def __init__(self, connection: sqlite3.Connection, scope: Scope, letter_filter: Filter, now_ms: int) -> None:
         letter_filter = apply_regrouping(connection, letter_filter)
@@ -112,11 +100,6 @@ class LetterSearch:
         return Found(found, None)
 
     def count(self, first: Found | None = None) -> tuple[int, bool]:
-        """How many are meant, at most `COUNT_MAX`; and whether there are more, or may be.
-
-        Args:
-          first: the first page, which is counted already.
-        """
         if self.by_cells:
             return min(self.total, COUNT_MAX), self.total > COUNT_MAX
         if self._is_in_few_cells:
@@ -150,7 +133,6 @@ class LetterSearch:
 
     @property
     def is_listed(self) -> bool:
-        """Whether so few letters come into question that each of them is looked at."""
         return self._candidates is not None or self.total <= COUNT_MAX
 
     def _among_listed(self) -> _Stretch:
@@ -241,7 +223,6 @@ def build_scope_condition(scope: Scope, states: frozenset[str] | set[str]) -> Co
 
 
 def apply_regrouping(connection: sqlite3.Connection, letter_filter: Filter) -> Filter:
-    """Replace merged groups in a filter as the notes of the replica say."""
     if any(term.field == GROUP for term in filter_sql.terms(letter_filter)):
         return with_groups_of_now(letter_filter, Regrouping.read_notes(connection))
     return letter_filter

@@ -30,23 +30,14 @@ _decode_position = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
 
 
 def encode_cursor(file_id: str, question: str, position: tuple[int | float | str, ...] | None) -> str | None:
-    """The cursor behind a position of a list; None where it ends there.
-
-    Args:
-      file_id: of the replica.
-      question: what was asked: of another question no cursor is of use.
-    """
+    """The cursor behind a position of a list; None where it ends there. It is of use for the same file and question alone."""
     if position is None:
         return None
     return urlsafe_b64encode(msgspec.msgpack.encode((_hash_list(file_id, question), *position))).decode().rstrip("=")
 
 
 def decode_cursor(file_id: str, question: str, cursor: str | None) -> tuple[int, int] | None:
-    """The position that a cursor stands for; None for the beginning.
-
-    Raises:
-      CursorStale: it is of another list.
-    """
+    """The position that a cursor stands for; None for the beginning. Raises CursorStale: it is of another list."""
     if cursor is None:
         return None
     first, second = unpack_cursor(file_id, question, cursor, _decode_position)
@@ -101,7 +92,6 @@ def read_letters_at(connection: sqlite3.Connection, positions: Sequence[Position
 
 
 def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) -> list[tuple[LetterRow, LogRecord]]:
-    """Return the letters at these positions, in their order, each with the place of its record in Kafka."""
     ids = bind_ids(letter for _, letter in positions)
     found = select_rows(connection, _COLUMNS, f"{_FROM} WHERE l.id IN (SELECT value FROM json_each(?))", (ids,))
     ordered = sorted(found, key=lambda row: (row[1], row[0]))
@@ -109,7 +99,6 @@ def with_records(connection: sqlite3.Connection, positions: Sequence[Position]) 
 
 
 def find_letter(connection: sqlite3.Connection, name: str) -> tuple[LetterRow, LogRecord] | None:
-    """The letter of a name, and where its record lies; None where there is none."""
     if not name.isascii():
         return None
     try:
@@ -161,12 +150,7 @@ PAGE_MAX = 1_000
 def list_letters(
     connection: sqlite3.Connection, file_id: str, scope: Scope, letter_filter: Filter, after: str | None, limit: int, now_ms: int
 ) -> Page[LetterRow]:
-    """Letters soonest first, then those that rest, the newest first.
-
-    Raises:
-      CursorStale: `after` is of another list.
-      FilterInvalid: it asks for what stays in Kafka.
-    """
+    """Letters soonest first, then those that rest, newest first; raises CursorStale, or FilterInvalid for what is in Kafka."""
     question = f"letters {letter_filter} {sorted(scope) if scope is not None else None}"
     position = decode_cursor(file_id, question, after)
     search = LetterSearch(connection, scope, letter_filter, now_ms)
@@ -225,11 +209,7 @@ def _read_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) ->
 
 
 def _list_attempt_events(connection: sqlite3.Connection, scope: Scope, lineage: str, here: set[str]) -> Iterator[LineageEvent]:
-    """Failures, when each was to be retried, when that was sent, and when its consumer group had passed it.
-
-    Args:
-      here: letters that wait or rest: what left before was not the last of them.
-    """
+    """Failures, when each was to be retried, was sent, and was passed by its group; `here` are letters that wait or rest."""
     for (
         attempt, team, topic, partition, offset, failed_ms, due_ms, reason, left_ms, target, group,
     ) in connection.execute(
@@ -251,7 +231,6 @@ def _list_attempt_events(connection: sqlite3.Connection, scope: Scope, lineage: 
 
 
 def _passed_ms(connection: sqlite3.Connection, group: str | None, target: str, left_ms: int) -> int | None:
-    """When it was seen first that a group had passed what left then."""
     row = connection.execute(
         "SELECT at_ms FROM passed WHERE consumer_group = ? AND topic = ? AND until_ms >= ? ORDER BY until_ms LIMIT 1",
         (group, target, left_ms),

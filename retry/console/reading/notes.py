@@ -1,4 +1,4 @@
-"""What operators write beside letters: owner, note and link of a kind of failures, merges, splits, resolutions, saved filters."""
+"""The topic `<app>-notes`: what operators write of kinds of failures, saved filters, and what consoles have told whom."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from retry import clock
 from retry.console.folding import notes, regrouping
 from retry.console.folding.folding_process import FoldingProcess
-from retry.console.folding.notes import FILTER, NOTE, RESOLVED, Apart, KeptFilter, Note, Record, Resolved
+from retry.console.folding.notes import (
+    FILTER,
+    NOTE,
+    RESOLVED,
+    TARGET,
+    TELLING,
+    TOLD,
+    Apart,
+    FailingTarget,
+    KeptFilter,
+    Note,
+    Record,
+    Resolved,
+    Telling,
+    Told,
+)
 from retry.console.folding.regrouping import CHANGE, SPLIT_BY, Change
 from retry.console.rows import SavedFilter, Scope
 from retry.errors import ActionRefused, WriteNotShown
@@ -27,8 +43,8 @@ CHARS_MAX = {"owner": 200, "note": 4_000, "link": 2_000, "name": 100}
 class Notes:
     """Writes to `<app>-notes`; what this process has written it shows at once.
 
-    Every method that writes returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is
-    not known whether it was written, and WriteNotShown where it was and the replica does not have it within five seconds.
+    A write returns when Kafka has acknowledged it and the replica has it. It raises RecordUnwritten where it is not known whether
+    it was written, and WriteNotShown where the replica does not have it within five seconds.
     """
 
     def __init__(
@@ -38,10 +54,7 @@ class Notes:
         self._topic = topics.build_topic_names(settings.app_id).notes
 
     def set_note(self, group: str, *, owner: str, note: str, link: str, by: str, teams: Collection[str] = ()) -> None:
-        """Say whose a kind of failures is, what is known of it, and where it is tracked; all empty removes the note.
-
-        Without teams everybody may read it who sees letters of this kind. Raises ActionRefused where one is too long, or no link.
-        """
+        """Say whose a kind of failures is, and what is known of it; without teams all may read it. Raises ActionRefused."""
         _demand_short(owner=owner, note=note, link=link)
         if link and not link.startswith(("https://", "http://")):
             raise ActionRefused("a link begins with https:// or http://")
@@ -49,8 +62,7 @@ class Notes:
         self._write(NOTE + group, record)
 
     def merge(self, groups: Collection[str], into: str, by: str) -> str:
-        """Count kinds of failures as another one, also later ones; returns an id for `undo_regrouping`. Raises ActionRefused
-        where there is nothing to merge."""
+        """Count kinds of failures as another one; returns an id for `undo_regrouping`. Raises ActionRefused: nothing to merge."""
         others = tuple(sorted(set(groups) - {into}))
         if not others:
             raise ActionRefused("a group is merged with others: choose two at least")
@@ -61,8 +73,7 @@ class Notes:
         self._write(notes.apart_key(group, other), Apart(by, clock.wall_ms()))
 
     def split(self, group: str, by_what: str, by: str) -> str:
-        """Make kinds of their own of a group's letters, by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises
-        ActionRefused where it is another."""
+        """Split a group by one of `SPLIT_BY`; returns an id for `undo_regrouping`. Raises ActionRefused where it is another."""
         if by_what not in SPLIT_BY:
             raise ActionRefused(f"a group is split by one of {', '.join(SPLIT_BY)}")
         return self._write_change(Change((group,), by, clock.wall_ms(), by_what=by_what))
@@ -91,8 +102,8 @@ class Notes:
         self._write(RESOLVED + group, None)
 
     def save_filter(self, name: str, text: str, team: str, by: str) -> None:
-        """Keep a filter for a team; an empty team is everybody. Raises FilterInvalid where the text is none, and ActionRefused
-        where the name is empty or too long."""
+        """Keep a filter for a team, or, where it is empty, for everybody; raises FilterInvalid, and ActionRefused for a bad name.
+        """
         parse(text, groups=True)
         _demand_short(name=name)
         if not name.strip():
@@ -163,3 +174,40 @@ def _is_part(group: str, change: Change) -> bool:
 def _describe_change(change: Change) -> str:
     groups = ", ".join(change.groups)
     return f"{groups} counts as {change.into}" if change.into else f"{groups} is split by {change.by_what}"
+
+
+class ToldEvent(NamedTuple):
+    target: str
+    event: str
+
+
+class ToldEvents:
+    """Reads what was told from the replica, and writes it; `write` returns once Kafka has records and the replica shows them."""
+
+    def __init__(
+        self, write: Callable[[Mapping[str, Record | None]], object], reading: Callable[[], AbstractContextManager[Connection]]
+    ) -> None:
+        self._write, self._reading = write, reading
+
+    def list_told(self) -> dict[ToldEvent, Told]:
+        with self._reading() as connection:
+            rows = notes.list_notes(connection, TOLD)
+        return {ToldEvent(*key.removeprefix(TOLD).split("/", 1)): notes.told(value) for key, value in rows if key.count("/") > 1}
+
+    def list_beginnings(self) -> dict[str, Telling]:
+        with self._reading() as connection:
+            return {key.removeprefix(TELLING): notes.telling(value) for key, value in notes.list_notes(connection, TELLING)}
+
+    def list_failing(self) -> dict[str, FailingTarget]:
+        with self._reading() as connection:
+            return {key.removeprefix(TARGET): notes.failing_target(value) for key, value in notes.list_notes(connection, TARGET)}
+
+    def write_told(self, told: Mapping[ToldEvent, Told | None]) -> None:
+        """Write down what was told; None takes it back, so that it is told again. Raises RecordUnwritten, as those below."""
+        self._write({f"{TOLD}{target}/{event}": record for (target, event), record in told.items()})
+
+    def write_beginnings(self, beginnings: Mapping[str, Telling | None]) -> None:
+        self._write({f"{TELLING}{rule}": record for rule, record in beginnings.items()})
+
+    def write_failing(self, target: str, record: FailingTarget | None) -> None:
+        self._write({f"{TARGET}{target}": record})

@@ -12,8 +12,7 @@ from retry.console.folding.letter_record import RESTING_SORT
 from retry.console.folding.notes import WORKER
 from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
 from retry.console.reading import lists
-from retry.console.reading.group_states import list_new_groups, read_resolutions
-from retry.console.reading.groups import HOURS
+from retry.console.reading.groups import HOURS, list_new_groups, read_resolutions
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
 from retry.policies.registry import Registry
@@ -28,7 +27,6 @@ class NowQuery:
     """One query for all that the console shows of one moment to one viewer; see `Replica.load_now`.
 
     Args:
-      registry: tells which team a topic belongs to.
       retention_ms: how long Kafka keeps what rests, by topic; without those that it keeps for ever.
       as_of_ms: up to when all is in the replica that there was; None where that is now.
     """
@@ -141,8 +139,7 @@ class NowQuery:
         )  # fmt: skip
 
     def _near_retention(self) -> tuple[int, int | None]:
-        """Letters that Kafka deletes within a day: it goes by the time of each record, which is that of its failure. And how old
-        the youngest of them may be."""
+        """Letters that Kafka deletes within a day, by the times of their records, and how old the youngest of them may be."""
         count, ages_ms = 0, []
         for topic, kept_ms in self._retention_ms.items():
             rows = self._select_visible("SELECT id FROM cells WHERE state IN ('parked', 'discarded') AND target = ?{}", topic)
@@ -193,11 +190,7 @@ _ORDER = (OPEN, HALF_OPEN, CLOSED)
 
 
 def list_workers(connection: sqlite3.Connection, scope: Scope, as_of_ms: int) -> list[WorkerState]:
-    """List workers that were heard of within a week, the silent ones first; at most 100.
-
-    Args:
-      as_of_ms: up to when the replica has everything: one that is behind cannot tell who is silent since then.
-    """
+    """List at most 100 workers that were heard of within a week, the silent ones first, as of when the replica had everything."""
     found = [
         WorkerState(
             name if scope is None else "", told.host if scope is None else "", len(told.shards), told.began_ms, told.at_ms,

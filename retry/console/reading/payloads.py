@@ -37,7 +37,6 @@ class Scanned(NamedTuple):
     """The result of one scan through payloads.
 
     Attributes:
-      looked_at: letters whose payloads were asked for.
       why_ended: `all` where every letter was looked at; else `page`, `letters`, `time` or `cancelled`.
       after: the cursor behind the last letter that was looked at; None at the end.
       unread: how many of these could not be read: for want of a right, or because a broker did not answer.
@@ -56,12 +55,7 @@ Loaded = TypeVar("Loaded")
 
 
 class _Look:
-    """How far somebody has looked, letter by letter, and what was found.
-
-    Attributes:
-      position: of the last letter that was looked at.
-      why_ended: see `Scanned`; empty while it goes on.
-    """
+    """How far somebody has looked, letter by letter, up to `position`, and what was found."""
 
     def __init__(self, rows_max: int, position: Position | None) -> None:
         self._rows_max, self.position = rows_max, position
@@ -127,10 +121,7 @@ class Payloads:
         self._single, self._many, self._selected = _Fetcher(settings), _Fetcher(settings), _Fetcher(settings, _HOLE_RECORDS)
 
     def find_letter(self, scope: Scope, name: str) -> FoundLetter | None:
-        """The letter with headers and payload: from the changelog where it waits, from its topic where it rests.
-
-        None where it waits or rests no more, or is another team's; or where nobody answers in time.
-        """
+        """The letter with headers and payload; None where it is gone or another team's, or nobody answers in time."""
         with self._reading() as connection:
             there = letters.find_letter(connection, name)
         if there is None or (scope is not None and there[0].team not in scope):
@@ -155,11 +146,7 @@ class Payloads:
         return None if found is None else bytes(found[0])
 
     def position(self, scope: Scope, letter_filter: Filter, after: str | None) -> tuple[str, Position | None]:
-        """Return the question of a scan as text, and the position where it goes on: None at the beginning.
-
-        Raises:
-          CursorStale: `after` is a cursor of another question, or of another replica.
-        """
+        """Return the question of a scan as text, and where it goes on: None at the beginning. Raises CursorStale."""
         question = f"scan {letter_filter} {sorted(scope) if scope is not None else None}"
         return question, letters.decode_cursor(self._file_id(), question, after)
 
@@ -193,7 +180,6 @@ class Payloads:
         return Scanned(look.rows, look.looked_at, ended, end, look.unread)
 
     def close(self) -> None:
-        """Let go of the clients."""
         self._single.close()
         self._many.close()
         self._selected.close()
@@ -229,9 +215,7 @@ class Payloads:
     ) -> Iterator[tuple[Sequence[Position], Loaded, Position | None]]:  # fmt: skip
         """Positions of letters that may be meant, so many at a time, what is loaded of them, and the position behind them.
 
-        Args:
-          cheap: a filter that asks for no payloads, see `without_payload`.
-          position: behind which letter to begin; None at the beginning.
+        The filter `cheap` asks for no payloads, see `without_payload`.
         """
         while True:
             with self._reading() as connection:

@@ -17,17 +17,15 @@ from retry.console.folding.folding_process import FoldingProcess
 from retry.console.folding.letter_record import FoundFailure
 from retry.console.folding.regrouping import Regrouping
 from retry.console.folding.replica_file import LIVE
-from retry.console.reading import action_outcomes, group_states, groups, letters, lists, now, standing
+from retry.console.reading import action_outcomes, groups, letters, lists, now, urgent_failures
 from retry.console.reading.action_outcomes import ActionOutcome
-from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
 from retry.console.reading.group_details import DetailsQuery, GroupDetails, Period
 from retry.console.reading.group_list import OPEN, GroupPage, GroupsQuery, list_groups
 from retry.console.reading.group_order import MOST_LETTERS, Order
-from retry.console.reading.notes import Notes
+from retry.console.reading.lists import AuditedAction, load_audited_actions
+from retry.console.reading.notes import Notes, ToldEvents
 from retry.console.reading.payloads import Payloads
-from retry.console.reading.standing import FadingLetters, OverdueLetters
-from retry.console.reading.told import ToldEvents
-from retry.console.reading.urgent_failures import UrgentFailures, load_urgent_failures
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters, UrgentFailures, load_urgent_failures
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
@@ -47,14 +45,7 @@ _READERS_MAX, _CACHE_KB, _BUSY_S = 8, 2 << 10, 10.0
 
 
 class ReplicaReaders:
-    """A few of them; more threads than that wait for each other.
-
-    Args:
-      found_corrupt: is called with the id of the file where that is found.
-
-    Attributes:
-      file_id: of the file that is read; empty where there is none to be read.
-    """
+    """A few readers; more threads than that wait for each other. `found_corrupt` gets the id of a file that is found to be so."""
 
     def __init__(self, path: Path, found_corrupt: Callable[[str], None]) -> None:
         self._path, self._found_corrupt = path, found_corrupt
@@ -74,13 +65,7 @@ class ReplicaReaders:
 
     @contextmanager
     def reading(self, progress: float) -> Iterator[sqlite3.Connection]:
-        """A connection that only reads, and sees one state of the file.
-
-        Args:
-          progress: of the rebuild, for who asks meanwhile.
-
-        Raises:
-          RebuildInProgress: the file is being built, or has just been found to be corrupt.
+        """A connection that only reads, and sees one state of the file; raises RebuildInProgress while it is built, or corrupt.
         """
         if not self.file_id:
             raise RebuildInProgress(progress)
@@ -134,7 +119,6 @@ class ReplicaReaders:
 
 
 def _is_of(connection: sqlite3.Connection, file_id: str) -> bool:
-    """Whether this is the file that is shown: another one may have been begun in its place."""
     about = dict(connection.execute("SELECT name, value FROM about WHERE name IN ('id', ?)", (LIVE,)))
     return about == {"id": file_id, LIVE: "1"}
 
@@ -155,7 +139,6 @@ class Replica:
         self.payloads = Payloads(settings, registry, self._reading, lambda: self._readers.file_id, self.in_group)
 
     def start(self) -> None:
-        """Begin to follow the topics, in another process; returns at once, whether brokers answer or not."""
         self._follower.start()
 
     def close(self) -> None:
@@ -168,11 +151,9 @@ class Replica:
         return self._follower.freshness()
 
     def unreadable(self) -> Sequence[UnreadableTopic]:
-        """Records of the service's own topics that were passed over since the fold began."""
         return self._follower.report.unreadable
 
     def generation(self) -> int:
-        """A number that grows whenever something that pages show has changed."""
         return self._follower.generation
 
     def load_now(self, scope: Scope) -> Now:
@@ -183,7 +164,6 @@ class Replica:
             return query.load_now(self._follower.list_shard_positions())
 
     def load_urgent_failures(self, scope: Scope) -> UrgentFailures:
-        """Return the failures that are new, came again, are growing, or have somebody's name."""
         with self._reading() as connection:
             now_ms = clock.wall_ms()
             return load_urgent_failures(connection, scope, now_ms, self._follower.report.as_of_ms or now_ms)
@@ -205,14 +185,9 @@ class Replica:
         order: Order = MOST_LETTERS,
         counts_beside: bool = True,
     ) -> GroupPage:
-        """Kinds of failures, and what is counted beside them. Of letters, only those that `letter_filter` means are counted.
+        """Kinds of failures, and what is counted beside them; only letters that `letter_filter` means are counted.
 
-        Args:
-          show: which are listed; one of `retry.console.reading.group_list.SHOWN`.
-          counts_beside: whether there are facets and lookalikes, too.
-
-        Raises:
-          FilterInvalid: it asks for payloads.
+        `show` is one of `retry.console.reading.group_list.SHOWN`. Raises FilterInvalid where it asks for payloads.
         """
         with self._reading() as connection:
             query = GroupsQuery(scope, letter_filter, show, order=order, after=after, limit=limit, counts_beside=counts_beside)
@@ -240,34 +215,30 @@ class Replica:
             return action_outcomes.count_outcomes(connection, about, self._registry().list_group_topics(), clock.wall_ms())
 
     def load_group_details(self, scope: Scope, group_id: str, period: Period) -> GroupDetails:
-        """Count when letters of a group failed and what they have in common, and list what was done about it."""
         with self._reading() as connection:
             return DetailsQuery(connection, scope, group_id, clock.wall_ms()).load(period)
 
-    def groups_since(self, since_ms: int) -> Mapping[str, group_states.FailureTimes]:
-        """Kinds of failures, of all teams, that failed for the first time since a moment."""
+    def groups_since(self, since_ms: int) -> Mapping[str, groups.FailureTimes]:
         with self._reading() as connection:
-            times = group_states.read_times(connection, None)
+            times = groups.read_times(connection, None)
         return {group: each for group, each in times.items() if each.first_ms is not None and each.first_ms >= since_ms}
 
     def list_overdue(self, before_ms: int) -> list[OverdueLetters]:
         """List by team the letters that were due before a moment and that nobody has paused."""
         with self._reading() as connection:
-            return standing.list_overdue(connection, before_ms, clock.wall_ms())
+            return urgent_failures.list_overdue(connection, before_ms, clock.wall_ms())
 
     def list_fading(self) -> list[FadingLetters]:
-        """List by team and topic the parked letters that Kafka deletes within a day."""
         with self._reading() as connection:
-            return standing.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
+            return urgent_failures.list_fading(connection, self._follower.report.retention_ms, clock.wall_ms())
 
     def find_reopened(self) -> Mapping[str, int]:
         """Groups that were resolved and failed later, with the moment until which they were."""
         with self._reading() as connection:
-            return group_states.read_resolutions(connection).failed_later
+            return groups.read_resolutions(connection).failed_later
 
     def list_letters(self, scope: Scope, letter_filter: Filter, after: str | None = None, limit: int = 100) -> Page[LetterRow]:
-        """Letters, soonest first, then those that rest, newest first. Raises FilterInvalid where the filter asks for what stays
-        in Kafka; see `retry.console.reading.payloads`."""
+        """Letters, soonest first, then those that rest, newest first; raises FilterInvalid for what stays in Kafka."""
         with self._reading() as connection:
             return letters.list_letters(connection, self._readers.file_id, scope, letter_filter, after, limit, clock.wall_ms())
 
@@ -283,7 +254,6 @@ class Replica:
             return letters.list_events(connection, scope, lineage)
 
     def list_filter_names(self, scope: Scope) -> Names:
-        """List the names in letters of a scope that can complete a filter, at most 200 of each field."""
         with self._reading() as connection:
             return lists.list_filter_names(connection, scope)
 
@@ -295,10 +265,9 @@ class Replica:
     def list_audit_rows(
         self, scope: Scope, after: str | None = None, limit: int = 100, wanted: Mapping[str, str] | None = None
     ) -> Page[AuditRow]:
-        """Return a page of the audit, newest first. A viewer of some teams sees what concerns their letters.
+        """Return a page of the audit, newest first, as far as it concerns letters of a viewer's teams.
 
-        Args:
-          wanted: values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
+        `wanted` are values that rows have, by field: `action`, `by`, `kind`, `team`, and `letter`, one of those that it is about.
         """
         with self._reading() as connection:
             return lists.load_audit_page(connection, self._readers.file_id, scope, after, limit, wanted or {})
@@ -316,7 +285,6 @@ class Replica:
             return lists.read_controls(connection)
 
     def ramp_failed(self, action: bytes) -> Mapping[int, int]:
-        """How many letters of each step of an action have failed again, as workers have marked them."""
         begin = FAILED + action
         with self._reading() as connection:
             rows = connection.execute(

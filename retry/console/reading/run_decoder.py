@@ -13,7 +13,6 @@ _CPU_S, _MEMORY_BYTES = 5, 1 << 30
 
 
 def main(name: str, topic: str) -> None:
-    """Write what the decoder makes of the value; what it prints itself goes where errors do."""
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     result = os.dup(sys.stdout.fileno())

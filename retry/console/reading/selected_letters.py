@@ -54,13 +54,7 @@ _CELL = ("id", "team", "topic", "target", "exception", "reason", "attempt")
 
 
 class _Place(NamedTuple):
-    """A letter whose record is to be read.
-
-    Attributes:
-      log: the place of its record.
-      source: of its entry; None of one that rests.
-      size: of key, value and headers together.
-    """
+    """A letter whose record is to be read in `log`; `source` is None of one that rests, `size` is of key, value and headers."""
 
     log: LogRecord
     source: Source | None
@@ -68,8 +62,6 @@ class _Place(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """A cell, as far as previews ask for it; see `retry.console.folding.letter_record.Cell`."""
-
     team: str | None
     topic: str | None
     target: str
@@ -99,12 +91,7 @@ class SelectedLetters:
 
     Args:
       listing: looks up whether a letter that says so was parked by reference.
-      scope: the teams whose letters are looked at; None for all.
-      now_ms: as of when the selection is meant.
       note_progress: is called with how many letters were looked at; raises what ends it.
-
-    Attributes:
-      foreseen: how many letters were counted without their records.
     """
 
     def __init__(
@@ -146,7 +133,6 @@ class SelectedLetters:
         return ReturnedRecords(self._listing.cluster, cache(self._payloads.find_returned_bitmap))
 
     def _iterate_read(self, letters: Sequence[_Place]) -> Iterator[tuple[list[_Place], _Records]]:
-        """Letters with their records, some at a time; None for a record that is gone."""
         for batch in split_by_bytes(letters, lambda each: each.size, _BATCH_BYTES):
             logs = list(dict.fromkeys(each.log for each in batch))
             answers = self._payloads.fetch_selected(logs, _FETCH_S)
@@ -242,7 +228,6 @@ def _state(state: str) -> Filter:
 
 
 def _load_by_id(connection: Connection, columns: Sequence[str], rest: str, ids: Iterable[int]) -> dict[int, list[Any]]:
-    """Rows of SQL by their ids, which are the first of the columns."""
     return {row[0]: row for row in select_rows(connection, columns, f"{rest} IN {_GIVEN}", (bind_ids(ids),))}
 
 

@@ -1,4 +1,5 @@
-"""Failures that somebody who is woken up has to know of: what is new or came again, what is growing, and who is on what.
+"""Failures that somebody who is woken up has to know of: what is new or came again, what is growing, and who is on what;
+and what teams are told of while it stands: letters that are overdue, or near the end of their retention.
 
 What is growing is said of two rates, each with the time that it was counted in: failures since the hour before this one began,
 and those of the day before that, or of as much of it as the failure was there for. Hours are what failures are counted by, so the
@@ -10,17 +11,19 @@ one steady rate: four standard deviations, since the same is asked of hundreds o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from retry.console.folding import notes
 from retry.console.folding.attempts import HOUR_MS
-from retry.console.folding.outcomes_fold import DAY_MS
+from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import groups
-from retry.console.reading.group_states import list_new_groups, read_resolutions
-from retry.console.reading.lists import select_teams
-from retry.console.rows import Group, Scope
+from retry.console.reading.groups import list_new_groups, read_resolutions
+from retry.console.reading.lists import read_pauses, select_teams
+from retry.console.reading.now import count_failed_before
+from retry.console.rows import COUNT_MAX, Group, Scope
 
 LISTED_MAX = 5
 # Of those that were resolved last; each takes some questions of its own.
@@ -64,7 +67,6 @@ class UrgentFailures:
     """At most five of each; of what is new with the number of all.
 
     Attributes:
-      new: kinds of failures that are new, most letters first; `new_count` is of all of them.
       again: resolved ones that failed again within a day, with the moment until which they were resolved.
       growing: with their rates, those first whose letters have increased most.
       owned: open ones that somebody has written a name to, most letters first.
@@ -83,11 +85,7 @@ class UrgentFailures:
 
 
 def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: int, as_of_ms: int) -> UrgentFailures:
-    """Return what is new, growing and whose; see `Replica.load_urgent_failures`.
-
-    Args:
-      as_of_ms: up to when the replica has everything; failures after that are not known yet.
-    """
+    """Return what is new, growing and whose; failures after `as_of_ms`, up to when the replica has everything, are not known."""
     resolutions = read_resolutions(connection)
     new = list_new_groups(connection, scope, now_ms, resolutions)
     reopened = sorted(resolutions.failed_later.items(), key=lambda each: -each[1])
@@ -113,7 +111,6 @@ def load_urgent_failures(connection: sqlite3.Connection, scope: Scope, now_ms: i
 
 
 def _sort_by_letters(connection: sqlite3.Connection, scope: Scope, ids: Collection[str]) -> list[str]:
-    """Sort groups by how many letters they have, and return the first; those without letters come last."""
     in_scope, teams = select_teams(scope)
     counted = select_rows(
         connection, ("group_id", "sum(letters)"), "FROM cells WHERE group_id IN (SELECT value FROM json_each(?))"
@@ -141,3 +138,50 @@ def _compare_rates(connection: sqlite3.Connection, scope: Scope, now_ms: int) ->
     ]  # fmt: skip
     growing = [each for each in compared if each[1].are_growing()]
     return sorted(growing, key=lambda each: (-each[1].excess, each[0]))
+
+
+class OverdueLetters(NamedTuple):
+    """Letters of one team, empty where it is not known, that were due and wait; `since_ms` is when the first of them was due."""
+
+    team: str
+    letters: int
+    since_ms: int
+
+
+class FadingLetters(NamedTuple):
+    """Parked letters of one team, empty where it is not known, that Kafka deletes from a topic within a day."""
+
+    team: str
+    topic: str
+    letters: int
+
+
+def list_overdue(connection: sqlite3.Connection, before_ms: int, now_ms: int) -> list[OverdueLetters]:
+    """List by team the letters that were due before a moment and that nobody has paused; at most 10,000 of them are counted."""
+    minute = before_ms // MINUTE_MS
+    late = connection.execute("SELECT 1 FROM due_minutes WHERE minute < ? AND letters > 0 LIMIT 1", (minute,)).fetchone()
+    paused = read_pauses(connection, now_ms)
+    if not late or ("all", "") in paused:
+        return []
+    names = {scope: [name for each, name in paused if each == scope] for scope in ("team", "topic", "target")}
+    unpaused = "".join(
+        f" AND (c.{column} IS NULL OR c.{column} NOT IN ({','.join('?' * len(these))}))"
+        for column, these in names.items() if these
+    )  # fmt: skip
+    found = connection.execute(
+        "SELECT team, count(*), min(sort) FROM (SELECT c.team AS team, l.sort AS sort FROM letters l INDEXED BY letters_by_sort"
+        f" CROSS JOIN cells c ON c.id = l.cell WHERE l.sort < ? AND c.state = 'waiting'{unpaused} ORDER BY l.sort LIMIT ?)"
+        " GROUP BY team", (minute * MINUTE_MS, *(name for these in names.values() for name in these), COUNT_MAX),
+    )  # fmt: skip
+    return [OverdueLetters(team or "", letters, since_ms) for team, letters, since_ms in found]
+
+
+def list_fading(connection: sqlite3.Connection, retention_ms: Mapping[str, int], now_ms: int) -> list[FadingLetters]:
+    """List by team and topic the parked letters that Kafka deletes within a day, by the times of their records."""
+    found: dict[tuple[str, str], int] = {}
+    for topic, kept_ms in retention_ms.items():
+        rows = connection.execute("SELECT id, team FROM cells WHERE state = 'parked' AND target = ? AND letters > 0", (topic,))
+        for cell, team in rows.fetchall():
+            place = team or "", topic
+            found[place] = found.get(place, 0) + count_failed_before(connection, cell, now_ms + DAY_MS - kept_ms)
+    return [FadingLetters(team, topic, min(letters, COUNT_MAX)) for (team, topic), letters in sorted(found.items()) if letters]

@@ -67,11 +67,8 @@ class HeaderLayout(msgspec.Struct, frozen=True, eq=False, gc=False):
       kept: by place, whether it is a header of the original record, and not of ours.
       alike: values → those that are mostly alike from letter to letter, unchanged.
       derived: places of fields whose values differ from letter to letter, while what is read from them is mostly equal.
-      origin_offset: places of the offset of the record that failed.
       messages: places of the message that the failure is grouped by, that of the root cause first; with what cuts it out of a
         stack trace, or None where the whole value is the message.
-      retry_at: place of the wish when to be retried; None where there is none.
-      returned: places of the headers of an earlier retry; None for a first failure.
     """
 
     plan: DetectionPlan | None
@@ -127,7 +124,6 @@ def layout(names: tuple[str, ...]) -> HeaderLayout | None:
 
 
 def _find_returned(of_ours: dict[str, int]) -> ReturnedAt | None:
-    """Find the places of the headers in `_RETURNED`; None where id or attempt is missing, or another header of ours is there."""
     if ours.ID not in of_ours or ours.ATTEMPT not in of_ours or not of_ours.keys() <= set(_RETURNED):
         return None
     policy, first_failed_ms, due_ms = map(of_ours.get, _RETURNED[2:5])

@@ -35,10 +35,9 @@ _READERS: dict[str, Read] = dict.fromkeys(ALIASABLE, header_values.decode_name) 
 
 
 def overrule(fields: dict[str, Any], headers: Mapping[str, bytes | None], aliases: Aliases) -> None:
-    """Put what aliases say in place of what the framework's headers, of which the last of each name counts, said.
+    """Put what aliases say in place of what the framework's headers said; a letter that only aliases know becomes `ad-hoc`.
 
-    A letter that only aliases know, or only they and we, becomes `ad-hoc`. Of several names of a field the first counts that says
-    something.
+    Of several names of a field the first counts that says something.
     """
     for field, names in aliases.items():
         value = _read_first(headers, names, _READERS[field])
@@ -85,10 +84,7 @@ class Implied(NamedTuple):
 
 @lru_cache(10_000)
 def infer_from_name(topic: str, origin: str | None = None) -> Implied:
-    """Infer the origin topic and the consumer group of letters from the name of their dead-letter topic.
-
-    An origin that a header names is not questioned, and tells where a group begins.
-    """
+    """Infer the origin topic and the consumer group of letters from the name of their dead-letter topic."""
     by_name = _infer_from_name(topic)
     if origin is None:
         return by_name
@@ -148,10 +144,8 @@ class DetectionPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The headers that each field of a failure is read from, by their place among the header names that the plan is for.
 
     Attributes:
-      family, tier: of the dialect that is believed.
       fields: places by field; the first place that has content counts.
       attempts: places of counts, of which the largest is taken; where the dialect has none, the place of our own count.
-      names_origin: whether a header for the origin's topic is there, whatever it says.
     """
 
     family: str
@@ -162,10 +156,7 @@ class DetectionPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def plan(names: tuple[str, ...]) -> DetectionPlan | None:
-    """The plan for letters whose known headers have these names, in this order; None where they give nobody away.
-
-    Frameworks write the same names in the same order again and again, so plans are kept, but for unusually many names.
-    """
+    """The plan for letters whose known headers have these names, in this order; None where they give nobody away."""
     return _cached_plan(names) if len(names) <= _CACHED_NAMES_MAX else _build_plan(names)
 
 
@@ -201,10 +192,9 @@ def recognise(headers: Sequence[Header], topic: str, value: bytes | None = None,
     """Read the failure that a letter tells of in its headers, or in its value where a task queue wrote an envelope.
 
     Args:
-      headers: all of them in their order; those that are not in `KNOWN` matter only to `aliases`.
       topic: the dead-letter topic, whose name implies an origin where the headers name none.
-      aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first
-        that says something, of duplicates the last. Numbers are ASCII digits, and are taken as they are.
+      aliases: field of `Failure` (one of `ALIASABLE`) → header names, which take precedence; of several the first that says
+        something, of duplicates the last.
     """
     known = [header for header in headers if header[0] in KNOWN]
     detected = plan(tuple([name for name, _ in known]))

@@ -17,7 +17,6 @@ class HeaderLocation(NamedTuple):
     """A header in which a field may be found.
 
     Attributes:
-      header: its exact name.
       read: value → what it says, None where that makes no sense.
       first: of duplicates the first counts, not the last: for families that write the newest in front.
       plus: what is added to a count, so that it becomes the number of failed deliveries.
@@ -46,9 +45,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       family: its name in `Failure.family`; two dialects may share one.
       marks: sets of header names; a letter that has all names of one of them is of this dialect.
-      unless: names of which none may be there.
-      tier: a lower one counts only where no higher one is found.
-      prepends: it writes its headers in front of those that were there.
       attempts: all of these are read and the largest count is taken. Of every other field the first place that says
         something, in the order given.
     """
@@ -76,17 +72,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def any_of(*names: str) -> tuple[frozenset[str], ...]:
-    """Marks: each of the names alone is enough."""
     return tuple(frozenset({name}) for name in names)
 
 
 def all_of(*names: str) -> tuple[frozenset[str], ...]:
-    """Marks: only all of the names together."""
     return (frozenset(names),)
 
 
 def read_at(read: Read, *headers: str, first: bool = False, plus: int = 0) -> Places:
-    """Places that are read alike, the most telling first."""
     return tuple(HeaderLocation(header, read, first, plus) for header in headers)
 
 
@@ -99,10 +92,8 @@ def locate_text(*headers: str, first: bool = False) -> Places:
 
 
 def count(*headers: str, plus: int = 0, first: bool = False) -> Places:
-    """Places of a count in ASCII digits; also of a partition."""
     return read_at(header_values.digits_int32, *headers, plus=plus, first=first)
 
 
 def locate_number(*headers: str, first: bool = False) -> Places:
-    """Places of an offset or a time in ASCII digits."""
     return read_at(header_values.digits, *headers, first=first)

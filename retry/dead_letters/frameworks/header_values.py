@@ -42,7 +42,6 @@ def digits(raw: bytes) -> int | None:
 
 
 def digits_int32(raw: bytes) -> int | None:
-    """Parse a number from 0 to 2**31 - 1 in ASCII digits, such as a partition or a count."""
     number = digits(raw)
     return number if number is not None and number <= INT32_MAX else None
 
@@ -74,10 +73,7 @@ def digits_or_int32(raw: bytes) -> int | None:
 
 
 def java_root(raw: bytes) -> str | None:
-    """Class of the root cause in a Java stack trace: its last `Caused by:` line; None where it has none.
-
-    Lines of suppressed exceptions are indented, and so not taken for it.
-    """
+    """Class of the root cause in a Java stack trace: its last `Caused by:` line; None where it has none."""
     return _last_class(raw, _CAUSED_BY)
 
 
@@ -87,24 +83,20 @@ def dotnet_root(raw: bytes) -> str | None:
 
 
 def java_root_message(raw: bytes) -> str | None:
-    """Message of the root cause in a Java stack trace, of which lines of its own are a part; None where it has none."""
     text = cut_java_root_message(raw)
     return None if text is None else message(text)
 
 
 def dotnet_root_message(raw: bytes) -> str | None:
-    """Message of the innermost exception in .NET's `Exception.ToString()`; None where it has none."""
     text = cut_dotnet_root_message(raw)
     return None if text is None else message(text)
 
 
 def cut_java_root_message(raw: bytes) -> bytes | None:
-    """Cut the message of the root cause out of a Java stack trace; not empty."""
     return _cut_message(raw, _CAUSED_BY, _JAVA_FRAME)
 
 
 def cut_dotnet_root_message(raw: bytes) -> bytes | None:
-    """Cut the message of the innermost exception out of .NET's `Exception.ToString()`; not empty."""
     return _cut_message(raw, _INNER, _DOTNET_FRAME)
 
 
@@ -166,6 +158,5 @@ def _search_last(raw: bytes, mark: bytes) -> _Root | None:
 
 @lru_cache(1_024)
 def _class(text: bytes) -> str | None:
-    """The class at the beginning of what stands before a colon: mostly one of few."""
     match = _CLASS.match(text)
     return match[0].decode("utf-8", "replace") if match else None

@@ -1,7 +1,6 @@
 """Task queues that have no headers: Celery over Kombu's Kafka transport, and Dramatiq. They write JSON values.
 
-A value is looked into only where its first 2 KiB have a word that they write and it is no larger than 64 KiB. Only the
-fields that are needed are read, and whatever does not fit is no envelope; a task's arguments are skipped over.
+A value is looked into only where its first 2 KiB have a word that they write and it is no larger than 64 KiB.
 """
 
 from __future__ import annotations

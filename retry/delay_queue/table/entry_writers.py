@@ -1,7 +1,6 @@
 """How entries of each kind get into RocksDB and out of it: plain ones and their blocks, ordered ones (queues), and named ones.
 
-A writer has a method for each way in which a table learns that an entry is put or deleted; of ordered entries, `replace` is for
-the latter two:
+A writer has a method for each way in which a table learns that an entry is put or deleted:
 
     apply_rows              the changelog says so
     delete_scanned_entries  `find_due` handed it out, and a transaction of ours deleted it; the fold may have deleted the row
@@ -18,9 +17,9 @@ from collections.abc import Callable, Collection, Sequence
 from retry.delay_queue.blocks import count_entries, find_blocks, split_blocks
 from retry.delay_queue.entry_keys import BLOCK, CANCEL, END_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, block_lane
 from retry.delay_queue.table import named_entries, ordered_entries
+from retry.delay_queue.table.changelog_records import UnfoldedChanges
 from retry.delay_queue.table.interface import ChangelogRow
 from retry.delay_queue.table.rocksdb import Database, WriteBatch, new_batch
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import RememberedCancels, Superseded, Watermarks
 
 Put = tuple[bytes, bytes]
@@ -29,7 +28,6 @@ Write = Callable[[WriteBatch, int], None]
 
 
 def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
-    """Keys of entries by their first byte, each kind in the order of these."""
     kinds: defaultdict[int, list[bytes]] = defaultdict(list)
     for key in keys:
         kinds[key[0]].append(key)
@@ -39,8 +37,7 @@ def keys_by_kind(keys: Sequence[bytes]) -> defaultdict[int, list[bytes]]:
 class PlainEntries:
     """One row each, under the entry's own key; or one for all of a block.
 
-    Entries that stay when others leave their block have rows at once, and count on: the fold tells of them later. Where there
-    `may_have_early_rows`, a former process may have left such rows, of which the fold has yet to tell.
+    Entries that stay of a block have rows at once; the fold tells of them later. Of a former process there `may_have_early_rows`.
     """
 
     def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges, *, may_have_early_rows: bool) -> None:
@@ -48,10 +45,7 @@ class PlainEntries:
         self.may_have_early_rows = may_have_early_rows
 
     def apply_rows(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> tuple[int, list[ChangelogRow]]:
-        """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind.
-
-        Nearly all rows are plain: sorted by kind beforehand, each would be looked at once more.
-        """
+        """Put and delete what the changelog says; by how many more wait, and the rows that are of another kind."""
         put, low, puts, lowest = batch.put, self._watermarks.low, 0, dict[bytes, bytes]()
         deleted: list[bytes] = []
         others: list[ChangelogRow] = []
@@ -123,7 +117,6 @@ class PlainEntries:
         return find_blocks(self._db, [key for key in wanted if self._db.get(key) is None])
 
     def _count(self, keys: Sequence[bytes]) -> int:
-        """How many entries these rows are, which are gone now."""
         if self._unfolded:
             for key in filter(self._unfolded.is_put, keys):
                 self._unfolded.note_drop(key)
@@ -131,11 +124,7 @@ class PlainEntries:
 
 
 class OrderedEntries:
-    """Queues by record key; see `retry.delay_queue.table.ordered_entries`.
-
-    Each change of a queue is written at once, since the next one reads it. Cut short, all of them are folded once more,
-    which changes nothing.
-    """
+    """Queues by record key, see `ordered_entries`: each change is written at once, since the next one reads it."""
 
     def __init__(self, db: Database, watermarks: Watermarks, unfolded: UnfoldedChanges) -> None:
         self._db, self._watermarks, self._unfolded = db, watermarks, unfolded
@@ -211,7 +200,6 @@ class NamedEntries:
         return self._put_early([*replacements, *((key, None) for key in keys)], batch)
 
     def _put_early(self, rows: Sequence[ChangelogRow], batch: WriteBatch) -> int:
-        """Change rows before the fold says so."""
         for key, value in rows:
             if value is not None and value not in (self._db.get(key), self._db.get(named_entries.superseded_row(key))):
                 self._unfolded.note_put(key, value)

@@ -30,7 +30,6 @@ class DueEstimate(NamedTuple):
 
     Attributes:
       first_ms: when the first entry is due; None where none is due by the last of the times.
-      due: for each time that was asked for, how many entries are due by then.
     """
 
     first_ms: int | None
@@ -40,7 +39,7 @@ class DueEstimate(NamedTuple):
 def estimate_due(keys: Keys, starts: Mapping[bytes, bytes], until_ms: Sequence[int], rows_max: int) -> DueEstimate:
     """Estimate how many entries of a table are due by each of some times, which rise; in each lane no row lies below `starts`.
 
-    About `rows_max` rows are looked at while there are no more than some hundred lanes; a block counts as several.
+    Up to some hundred lanes about `rows_max` rows are looked at; a block counts as several.
     """
     first_ms, due = None, [0] * len(until_ms)
     starts = {lane: start for lane, start in starts.items() if start < due_bound(until_ms[-1] + 1, lane)}
@@ -72,7 +71,6 @@ class _Rest(NamedTuple):
 
 
 def _estimate_rows(keys: Keys, rest: _Rest, slots: int, slot_rows: int) -> int:
-    """Estimate how many rows those are, by so many at the beginning of each slot."""
     lane, after = rest.lane, rest.after
     begin, end, total = due_at_ms(after), rest.until_ms + 1, 0
     edges = [begin + (end - begin) * n // slots for n in range(slots + 1)]
@@ -136,7 +134,7 @@ class Table(Protocol):
         """Take in committed changelog records in their order, a null deletes its key; return those that no version wrote.
 
         Rows, `next_offset` and `current_at_ms` move together, or not at all. The last is when the table was last known to be all
-        that could be read, which is not now where it lags behind: a table that has missed deletes would be trusted.
+        that could be read: a table that has missed deletes would be trusted if it were now.
 
         Raises:
           EntryNewer: a record was written by a newer version; nothing was taken in.
@@ -153,24 +151,23 @@ class Table(Protocol):
     def find_due(self, now_ms: int, rows_max: int, bytes_max: int, lane: bytes = COMMON) -> list[tuple[bytes, bytes]]:
         """The first entries of a lane due at or before `now_ms`, in key order; nothing changes.
 
-        At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of entries that keep the order of
-        their record key, only the first of each key. A lane of blocks gives whole blocks: of `rows_max` entries or some more, see
-        `retry.delay_queue.blocks`. Raises TableUnreadable where the store is corrupt: a short answer is never given in its place.
+        At most `rows_max`, and no more once `bytes_max` bytes of envelopes are reached. Of ordered entries only the first of each
+        record key. A lane of blocks gives whole blocks. Raises TableUnreadable where the store is corrupt: no short answer is
+        given.
         """
 
     def delete_scanned_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Drop what `find_due` returned last of each lane and a committed transaction has deleted.
 
-        `replacements` are what the same transaction put in place of some of them, so that ordered ones keep their place in a
-        queue, and named ones are known before anything of their name is delivered.
+        Its `replacements` keep the place of ordered ones in a queue, and make named ones known before anything of their name
+        goes.
         """
 
     def delete_rows(self, keys: Sequence[bytes], replacements: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Drop what a committed transaction has deleted and no scan has handed out.
+        """Drop what a committed transaction has deleted and no scan has handed out, whether the fold has told of it or not.
 
-        The fold may have told of it already, and tells of it again if it has not. Of the block of an entry the others stay.
-        `replacements` are what the same transaction put in place of some of them, so that ordered ones keep their place. Others
-        may be left to the fold.
+        Of the block of an entry the others stay. `replacements` are needed for ordered ones alone, which keep their place by
+        them.
         """
 
     def is_leaving(self, key: bytes) -> bool:
@@ -193,10 +190,9 @@ class Table(Protocol):
         """The blocks of which these are entries, each once; of keys that have a row of their own none is looked for."""
 
     def estimate_due(self, until_ms: Sequence[int], rows_max: int) -> DueEstimate:
-        """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; see `DueEstimate`.
+        """Estimate how many entries are due by each of some rising times, reading about `rows_max` rows; never more than wait.
 
-        Of entries that keep an order only the first of each key counts. Never more than wait. Raises TableUnreadable where the
-        store is corrupt.
+        Of ordered entries only the first of each key counts. Raises TableUnreadable where the store is corrupt.
         """
 
     def earliest(self, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
@@ -251,7 +247,6 @@ def read_page(scan: Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]], af
 
 
 def list_entries(rows: Sequence[tuple[bytes, bytes]]) -> list[PageRow]:
-    """Rows of a table as `Table.scan_entries` gives them."""
     return [(key, entry, cast(bytes, envelope)) for key, value in rows for entry, envelope in blocks.list_rows(key, value)]
 
 

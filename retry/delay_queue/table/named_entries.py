@@ -122,7 +122,6 @@ def pointer(key: bytes) -> bytes:
 
 
 def waits(pointer_row: bytes) -> bytes | None:
-    """The key of the entry that counts, from the value of that row; None where that is a cancel."""
     return None if pointer_row.startswith(CANCEL, 1) else pointer_row[1:]
 
 

@@ -22,14 +22,10 @@ Changes = dict[bytes, bytes | None]
 
 
 class OrderedRow(Protocol):
-    """A store from which single rows are read."""
-
     def get(self, key: bytes) -> bytes | None: ...
 
 
 class OrderedRows(OrderedRow, Protocol):
-    """A store from which queues are read; the caller must write each `OrderEffect` before the next read."""
-
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
         """The first row at `start` or beyond, if its key begins with `prefix`."""
 
@@ -81,7 +77,6 @@ def key_of(row: bytes) -> bytes:
 
 
 def _waiting_row(key: bytes) -> bytes:
-    """Return the row key of an entry that waits behind another: these sort in the order of letters, not of due times."""
     return _BEHIND + key[_WHEN_BYTES:] + key[:_WHEN_BYTES]
 
 

@@ -1,10 +1,8 @@
 """One RocksDB database. The only importer of rocksdict, and the only place where one of its iterators lives.
 
-What RocksDB does not tell by itself is asked for here: a scan checks `status()`, since iteration ends silently at a
-corrupt block; iterators are dropped before the database is closed, since a live one keeps the lock.
-
-There is no write-ahead log: the changelog is one. What a killed process had not written to a sorted file yet is folded
-again. With one, a manifest that was cut short made RocksDB replay the log over missing files and say nothing.
+A scan checks `status()`, since iteration ends silently at a corrupt block; iterators are dropped before the database is closed,
+since a live one keeps the lock. There is no write-ahead log: the changelog is one, and what was not written is folded again. With
+one, a manifest that was cut short made RocksDB replay the log over missing files and say nothing.
 """
 
 from __future__ import annotations
@@ -57,13 +55,10 @@ _OPERATORS = ("No space left", "Permission denied", "Read-only file system", "To
 
 
 def new_batch() -> WriteBatch:
-    """Changes to be written together, or not at all."""
     return WriteBatch(raw_mode=True)
 
 
 class Memory:
-    """One budget for cached blocks and unwritten rows, shared by all tables of a process."""
-
     def __init__(self, bytes_max: int) -> None:
         self.cache = Cache(bytes_max)
         # Unwritten rows count against the cache, so that the sum is what was asked for.
@@ -121,7 +116,6 @@ class Database:
         return present
 
     def list_under(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All rows whose keys begin so."""
         return self.scan(prefix, prefix + _LAST, 1 << 62, 1 << 62)[0]
 
     def find_first(self, prefix: bytes, start: bytes) -> tuple[bytes, bytes] | None:
@@ -167,7 +161,6 @@ class Database:
         return scanned
 
     def scan_keys(self, start: bytes, end: bytes, rows_max: int) -> list[bytes]:
-        """Keys of rows from `start` to before `end`, whatever lies there."""
         keys: list[bytes] = []
         with self._iterator(start, end) as rows:
             while rows.valid() and len(keys) < rows_max:
@@ -187,7 +180,6 @@ class Database:
             self._handle.set_options({"level0_file_num_compaction_trigger": str(files), "max_bytes_for_level_base": str(size)})
 
     def flush(self) -> None:
-        """Have on disk what was written until now."""
         with self._errors_translated():
             self._handle.flush()
 
@@ -225,7 +217,6 @@ class Database:
 
 
 def destroy_database(path: Path) -> None:
-    """Remove a table; it is only ever a copy of the changelog."""
     shutil.rmtree(path, ignore_errors=True)
 
 

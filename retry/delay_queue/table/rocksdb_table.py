@@ -18,12 +18,11 @@ from retry.delay_queue.action_records import SLICE, SLICE_BYTES
 from retry.delay_queue.entry_keys import BLOCK, COMMON, END_KEY, FIRST_KEY, LANE_BYTES, NAMED, ORDERED, PLAIN, due_bound, lane_end
 from retry.delay_queue.ramp_records import SENDING
 from retry.delay_queue.table import interface, named_entries, ordered_entries, table_state
-from retry.delay_queue.table.changelog_records import OF_ACTIONS, select_readable_rows
+from retry.delay_queue.table.changelog_records import OF_ACTIONS, UnfoldedChanges, select_readable_rows
 from retry.delay_queue.table.entry_writers import NamedEntries, OrderedEntries, PlainEntries, keys_by_kind
 from retry.delay_queue.table.interface import CONTROL, ChangelogRow, DueEstimate, Identity, UnreadableRow, estimate_due
 from retry.delay_queue.table.rocksdb import Database, Memory, WriteBatch, destroy_database, new_batch
 from retry.delay_queue.table.table_state import STATE_KEY, TableState
-from retry.delay_queue.table.unfolded_changes import UnfoldedChanges
 from retry.delay_queue.table.watermarks import Watermarks
 from retry.errors import ChangelogReplaced, TableUnreadable
 
@@ -66,12 +65,9 @@ class RocksTable:
     ) -> RocksTable:
         """The table as it was left, or an empty one where that cannot be trusted.
 
-        Wiped is what is corrupt, belongs to another partition, has an older or a newer format, or was last current longer
-        ago than `age_ms_max`: by then compaction may have dropped deletes that this table has not seen, and its entries
-        would come back to life. The same holds for one that was last current so far in the future.
-
-        Raises ChangelogReplaced where it is the table of another changelog, unless with `adopt` those are wiped, too, and
-        DataDirUnusable where the disk is to blame.
+        Wiped is what is corrupt, of another partition or format, or last current longer ago than `age_ms_max`, or as far in the
+        future: compaction may have dropped deletes that it has not seen. Raises ChangelogReplaced where it is the table of
+        another changelog, unless with `adopt`, and DataDirUnusable where the disk is to blame.
         """
         try:
             table = cls(path, identity, memory)

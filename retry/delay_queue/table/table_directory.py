@@ -23,10 +23,7 @@ from retry.errors import DataDirUnusable
 class RocksTables:
     """The tables of one worker in RocksDB, in a folder with a directory for each, named after topic and partition.
 
-    Args:
-      cluster_id, topic_id: of the changelog.
-      age_ms_max: a table that was not current for longer is wiped.
-      adopt: whether tables of another changelog of this name are wiped, and not refused.
+    A table that was not current for `age_ms_max` is wiped; with `adopt` those of another changelog of this name, too.
     """
 
     def __init__(
@@ -64,11 +61,9 @@ _KINDS = frozenset((STATE_KEY, *_ENTRIES, *ordered_entries.ROW_KINDS, *named_ent
 
 
 class Stored(NamedTuple):
-    """A table as it lies on disk.
+    """A table as it lies on disk; `usable` if its format is the one that this version reads.
 
     Attributes:
-      usable: whether its format is the one that this version reads.
-      waiting: how many entries it counts.
       rows: of its entries, those that wait behind another too, but none that is superseded.
       strange: keys of rows that no table has.
     """

@@ -44,7 +44,6 @@ def decode(row: bytes, path: object) -> TableState:
 
 
 def read(db: Database, identity: Identity) -> TableState:
-    """The state of a table, new without rows; raises TableUnreadable where it is corrupt, or a fold or wipe was cut short."""
     row = db.get(STATE_KEY)
     if row is None:
         # Rows without a state are what a wipe leaves behind that was cut short.
@@ -64,8 +63,7 @@ def read(db: Database, identity: Identity) -> TableState:
 class Freshness:
     """When one table was last current, as far as it stores that itself: only the end of the changelog makes it so, no record.
 
-    It has no lock: a watchdog, which tells of ends, must never wait. A new table is current from the start, and one that was not
-    for `stale_ms` may have missed deletes.
+    It has no lock: a watchdog must never wait. A table that was not current for `stale_ms` may have missed deletes.
     """
 
     def __init__(self, table: Table, stale_ms: int) -> None:

@@ -44,7 +44,6 @@ class Watermarks:
         return [lane for lane, mark in self._lanes.items() if mark.low[:LANE_BYTES] == lane]
 
     def note_put(self, lowest: Mapping[bytes, bytes]) -> None:
-        """Rows were put; by lane, the lowest of their keys."""
         for lane, key in lowest.items():
             mark = self._lanes.get(lane)
             if mark is None:
@@ -61,7 +60,6 @@ class Watermarks:
         return lane_end(lane) if mark is None else mark.low
 
     def note_deleted(self, key: bytes) -> None:
-        """Note that a row was deleted, where the last scan handed it out, so that `forgot` can tell."""
         lane = key[:LANE_BYTES]
         mark = self._lanes.get(lane)
         if mark is not None and key < mark.scanned_to:
@@ -87,10 +85,7 @@ class Watermarks:
                 mark.low = following
 
     def forgot(self, lane: bytes, rows: int) -> Collection[bytes]:
-        """So many rows that the last scan saw were delivered; which of them the fold had deleted already.
-
-        What was put below the end of that scan meanwhile is still to be scanned.
-        """
+        """So many rows that the last scan saw were delivered; which of them the fold had deleted already."""
         mark = self._lanes.get(lane)
         if mark is not None:
             mark.low = min(mark.scanned_to, mark.lowest_put)
@@ -115,8 +110,6 @@ _EVERYTHING = 1 << 62
 
 
 class Superseded:
-    """Rows of superseded entries, and how many there are; used under the lock of its table."""
-
     def __init__(self, db: Database) -> None:
         self._db, self.count, self._deleted = db, 0, 0
         # No row lies below.
@@ -133,7 +126,6 @@ class Superseded:
         self._low = min(self._low, row)
 
     def list_first_keys(self, rows_max: int) -> list[bytes]:
-        """Keys of the superseded entries that come first."""
         if not self.count:
             return []
         if self._deleted >= _RECLAIM_SUPERSEDED_EVERY and self.count <= _REWRITTEN_MAX:
@@ -161,7 +153,6 @@ class RememberedCancels:
         self._low = min(self._low, row)
 
     def expired_keys(self, now_ms: int, keys_max: int) -> list[bytes]:
-        """Keys of the cancels that are remembered no more, those first that expired first."""
         expired = named_entries.remembered_until(now_ms)
         if self._low >= expired or not keys_max:
             return []

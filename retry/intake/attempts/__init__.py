@@ -64,10 +64,7 @@ __all__ = [
 # letter that another action has moved since is that one's.
 
 class RampedLineages:
-    """The ramp step that put each lineage last, by team; at most `limit` lineages of all teams. About 130 bytes each.
-
-    Where there are more, those that were put longest ago are forgotten first, of the team that has most.
-    """
+    """The ramp step that put each lineage last, by team; at most `limit` lineages of all teams. About 130 bytes each."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

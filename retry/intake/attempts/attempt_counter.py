@@ -38,8 +38,6 @@ class LetterHistory(msgspec.Struct, frozen=True, gc=False):
       id, number: the lineage, as the header `retry-id` has it, and as a number.
       print: the fingerprint of dead-letter topic, key and value.
       made: retries made so far; None where a header says something that is no count, and nobody knows better.
-      first_failed_ms: when the first attempt failed, if that is known.
-      matched: whether the letter was recognised by its fingerprint.
     """
 
     id: bytes
@@ -63,7 +61,6 @@ class AttemptCounter:
     """Traces letters with the record of recent lineages.
 
     Args:
-      cluster_id: of the brokers, since coordinates mean something only within one cluster.
       retry_targets: by team, the topics that its retries are sent to: coordinates there are those of a retry, not the original's.
       catch_up: brings `recent` up to date. A retry that was due at once may fail again before its send is on record here.
     """
@@ -142,8 +139,8 @@ class AttemptCounter:
     ) -> LetterHistories:  # fmt: skip
         """Trace letters of one topic with headers of ours, which say that they had so many retries (`made`).
 
-        Those are `unfit` of which another number of sends is on record, those of which only the fingerprint is, and those whose
-        id is not of the team.
+        Those are `unfit` of which another number of sends is on record, or only the fingerprint, and those whose id is not of the
+        team.
         """
         recent = self._recent.find_team(team)
         prints = attempts.fingerprints(topic, attempts.payloads(keys, values))
@@ -161,7 +158,6 @@ class AttemptCounter:
         return LetterHistories(ids, own, prints, unfit)
 
     def _match_print_of_retry(self, letter: Letter, route: Route, print_: int, now_ms: int) -> LetterHistory | None:
-        """Recognise a letter by its fingerprint, unless it names a record that is no retry."""
         failure = letter.failure
         if failure.origin_offset is not None and not self.is_retry(failure, route.team):
             return None
@@ -178,7 +174,6 @@ class AttemptCounter:
         return LetterHistory(id_, back.id, print_, back.attempts, letter.first_failed_at_ms or back.first_failed_ms, True)
 
     def _by_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        """Trace a letter by the id that came back; without a send on record, by its fingerprint, or else by its own count."""
         number, claimed = attempts.from_header(id_), letter.retries_made
         recent = self._recent.find_team(route.team)
         sends = recent.sends(number)
@@ -197,7 +192,6 @@ class AttemptCounter:
         return LetterHistory(id_, number, print_, sends.attempts, first_ms, False)
 
     def _trace_foreign_id(self, letter: Letter, id_: bytes, route: Route, print_: int, now_ms: int) -> LetterHistory:
-        """Trace a letter whose id is not of the team: only sends of this team's letters count."""
         number = attempts.from_header(id_)
         own_id = attempts.to_header(number, route.team)
         if sends := self._recent.find_team(route.team).sends(number):

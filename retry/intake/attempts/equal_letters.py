@@ -19,12 +19,7 @@ LEVELS_MAX = 64
 
 @dataclass(slots=True)
 class Level:
-    """Outstanding sends of one attempt.
-
-    Attributes:
-      due_s: the earliest that one of them was due.
-      first_s, id: latest first failure, and whose it is.
-    """
+    """Outstanding sends of one attempt: the earliest due time, the latest first failure and whose it is."""
 
     attempt: int
     count: int
@@ -57,7 +52,6 @@ class Levels:
         self._levels += 1
 
     def forget_oldest(self) -> None:
-        """Forget the fingerprint that was added to longest ago, if there is any."""
         if self.by_fingerprint:
             self._levels -= len(self.by_fingerprint.popitem(last=False)[1])
 

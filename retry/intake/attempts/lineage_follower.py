@@ -1,9 +1,7 @@
 """Keeps the record of recent lineages up to date: one thread follows its topic, the one that traces letters folds.
 
-The same thread and client read the topic of read positions.
-
-A worker reads the topic from its beginning when it starts, which is bounded by the topic's size, and takes in no letter
-before it has reached what was there then.
+That thread and client read the topic of read positions, too. At its start a worker takes in no letter before it has reached what
+was there then.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ class LineageFollower:
     """Follows (`read`, one thread), and folds what was read (`catch_up`, another).
 
     Attributes:
-      ramped: is told which lineages a ramp has put.
       trouble: why no letter may be taken in any more; empty where all is well.
     """
 
@@ -54,7 +51,6 @@ class LineageFollower:
         self._follower.follow_partition(positions.topic, PARTITION, 0)
 
     def read(self) -> None:
-        """Read what is new; to be called again and again."""
         self._turns += 1
         # One by itself: a client that is asked for more waits for more, and a retry that is due at once comes back meanwhile.
         if messages := self._follower.read(1, _LINGER_S):
@@ -84,10 +80,7 @@ class LineageFollower:
             clock.pause(_WAIT_S)
 
     def catch_up_to_now(self) -> None:
-        """Fold all that is there by now: a letter tells of a send that is not on record here.
-
-        What brokers, or transactions that are open, keep back for longer than a second is not waited for.
-        """
+        """Fold all that is there by now: a letter tells of a send that is not on record here."""
         try:
             bounds = self._log.fetch_bounds(self._topic, self._reached)
         except (KafkaException, TimeoutError) as error:
@@ -120,7 +113,6 @@ class LineageFollower:
             self._missing.pop(partition, None)
 
     def close(self) -> None:
-        """Close the client, and end the waiting in `catch_up`."""
         self._closing = True
         self._missing.clear()
         self._follower.close()

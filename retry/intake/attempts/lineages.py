@@ -38,7 +38,6 @@ def payload(key: bytes | None, value: bytes | None) -> int:
 
 
 def payloads(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[int]:
-    """Hash many records, each as `payload` does; most have key and value, and take no call of their own."""
     return [
         xxh3_64_intdigest(value, xxh3_64_intdigest(key, _KEY)) if key is not None and value is not None else payload(key, value)
         for key, value in zip(keys, values, strict=True)
@@ -51,7 +50,6 @@ def fingerprint(topic: str, of_payload: int) -> int:
 
 
 def fingerprints(topic: str, of_payloads: Iterable[int]) -> list[int]:
-    """Make the fingerprints of many letters of one topic, each as `fingerprint` does."""
     of_topic = _of_topic(topic)
     return [of_payload ^ of_topic for of_payload in of_payloads]
 
@@ -78,10 +76,9 @@ def _team_digits(team: str) -> bytes:
 
 
 def failing_consumer(team: str, group: str | None, dead_letters: str) -> str:
-    """Text that two letters share where the same consumer failed, as far as anybody knows.
+    """Text that two letters share where the same consumer failed: the group that the letter names, or its policy's, or none.
 
-    The group is the one that the letter names, or else its policy. Where nobody names one, all that is known is which topic the
-    consumer writes its dead letters to.
+    Where nobody names one, all that is known is which topic the consumer writes its dead letters to.
     """
     return f"{team}\0group\0{group}" if group else f"{team}\0topic\0{dead_letters}"
 
@@ -104,8 +101,7 @@ def lineages_of(cluster_id: str, consumer: str, topic: str, partition: int) -> C
 def identity(cluster_id: str, consumer: str, failure: Failure, of_letter: int) -> int:
     """The lineage of a letter that brings none: of the record that failed, where the letter says which; else its fingerprint.
 
-    Letters about one record and one consumer, see `failing_consumer`, are one lineage, however many are written. So are letters
-    of equal key and value that say nothing; they are counted apart all the same, see `TeamLineages.is_out`.
+    Letters of equal key and value that say nothing are one lineage, but are counted apart, see `TeamLineages.is_out`.
     """
     topic, partition, offset = failure.origin_topic, failure.origin_partition, failure.origin_offset
     if topic is None or partition is None or offset is None:
@@ -180,8 +176,6 @@ SECOND_MAX = (1 << 32) - 1
 
 
 class LineageTopic(NamedTuple):
-    """The topic in which lineages are recorded, and how many partitions it has."""
-
     name: str
     partitions: int
 
@@ -212,10 +206,7 @@ class TeamRows(NamedTuple):
 def build_fields(
     lineage_id: int, fingerprint: int, due_ms: int, first_failed_ms: int, attempt: int, matched: bool = False
 ) -> LineageFields:
-    """One letter of a batch, in the units of the packed record.
-
-    Both times are rounded down: who asks whether a send may have been made already is never told no too long. Times are
-    kept within 1970-01-01T00:00:01 and 2106, attempts below 65,536.
+    """One letter of a batch, in the units of the packed record: seconds from 1 to 2106, rounded down, attempts below 65,536.
 
     Args:
       due_ms: when it will be sent; for a letter that is parked, now.

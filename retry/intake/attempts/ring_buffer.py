@@ -1,10 +1,9 @@
 """The newest so many lineages of one team, found by lineage and by fingerprint: 42 bytes each, and about 26 for the two indexes.
 
-A send is named by its number, which only grows; its row lies at that number modulo the length of the ring, and the newest
-takes the place of the oldest. Where fewer rows may be kept than fit, the oldest are gone before that. Both indexes are chains
-from newer to older: one for each slot, with the newest number in `heads`. A chain ends at a number whose row is gone, since all
-behind it are older, so nothing is tidied up when rows go.
-A Python dict takes three times the memory for each index and finds nothing faster.
+A send is named by its number, which only grows; its row lies at that number modulo the length of the ring, and the newest takes
+the place of the oldest. Both indexes are chains from newer to older: one for each slot, with the newest number in `heads`. A
+chain ends at a number whose row is gone, since all behind it are older. A dict takes three times the memory and finds nothing
+faster.
 
     lineage u64 | next by lineage u64 | fingerprint u64 | next by fingerprint u64 | due u32 | first failed u32 | attempts u16
 """
@@ -32,8 +31,7 @@ _NOT_LINKED = (1 << 64) - 1
 class Ring:
     """At most `rows_max` rows. 0 is the number of none; a number is good until its row is gone.
 
-    Every row is in the chain of its lineage, and in that of its fingerprint from `link` to `unlink`: at most one of each
-    fingerprint, so that equal letters do not lengthen it.
+    A fingerprint has one row in its chain, by `link` and `unlink`, so that equal letters do not lengthen it.
     """
 
     def __init__(self, rows_max: int) -> None:
@@ -87,7 +85,6 @@ class Ring:
         return len(self) * _SIZE + sys.getsizeof(self._lineages) + sys.getsizeof(self._fingerprints)
 
     def of_lineage(self, lineage_id: int) -> int:
-        """The newest row of a lineage."""
         number, rows, rows_max = self._lineages[lineage_id % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         # Not by a call: each letter asks here.
@@ -101,7 +98,6 @@ class Ring:
         return 0
 
     def of_fingerprint(self, fingerprint: int) -> int:
-        """The row that is linked to a fingerprint."""
         number, rows, rows_max = self._fingerprints[fingerprint % self._slots], self._rows, self.rows_max
         gone = self._newest - rows_max
         # Not by a call: each letter asks here.
@@ -132,11 +128,9 @@ class Ring:
         return number > self._newest - self._young_rows
 
     def read_identity(self, number: int) -> tuple[int, int]:
-        """Lineage and fingerprint of a row."""
         return _NAMES.unpack_from(self._rows, number % self.rows_max * _SIZE)
 
     def get_state(self, number: int) -> tuple[int, int, int]:
-        """Due second, first failure's second and attempts of a row."""
         return _STATE.unpack_from(self._rows, number % self.rows_max * _SIZE + _AT_STATE)
 
     def set_state(self, number: int, due_s: int, first_s: int, attempts: int) -> None:
@@ -145,8 +139,7 @@ class Ring:
     def admit(self, sends: Iterable[LineageFields], more: Container[int], otherwise: Callable[[LineageFields], None]) -> None:
         """Take in sends of which nearly all are first ones of letters that are not there: a new row, linked to its fingerprint.
 
-        `more` has fingerprints of which more is known than is here. `otherwise` is told, in their order, of sends that this is
-        not so of, and may change rows.
+        Sends of fingerprints that are in `more`, or are known, go to `otherwise`, in their order, which may change rows.
         """
         rows, rows_max, slots = self._rows, self.rows_max, self._slots
         by_lineage, by_fingerprint, dropped = self._lineages, self._fingerprints, self._dropped
@@ -179,7 +172,6 @@ class Ring:
         return number
 
     def link(self, number: int, fingerprint: int) -> None:
-        """Make this the row of its fingerprint, in place of any other."""
         former = self.of_fingerprint(fingerprint)
         if former == number:
             return
@@ -216,10 +208,7 @@ class Ring:
 
 
 def _slots_for(rows: int) -> int:
-    """A prime number of slots, half again as many as rows or a little more, that nobody outside can guess.
-
-    Ids come from headers, so whoever writes letters may choose them; if the number were known or composite they could
-    all be put into one chain.
+    """A prime number of slots, half again as many as rows; who writes letters cannot guess it, and so put all ids into one chain.
     """
     slots = rows * 3 // 2 + secrets.randbelow(rows // 4 + 64)
     while slots < 2 or any(slots % divisor == 0 for divisor in range(2, math.isqrt(slots) + 1)):

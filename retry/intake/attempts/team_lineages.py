@@ -53,9 +53,8 @@ class KnownLineage(msgspec.Struct, frozen=True, gc=False):
 class TeamLineages:
     """The last lineages of one team that something was sent for.
 
-    The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older half of
-    what may be kept. A lineage whose key or value changes on the way takes the place of one more each time. Memory grows with
-    what is kept: about 70 bytes a lineage, and some fifteen more where equal letters abound.
+    The one that was new longest ago is forgotten first, unless something was sent for it since it came into the older half.
+    Memory: about 70 bytes a lineage, and some fifteen more where equal letters abound.
     """
 
     def __init__(self) -> None:
@@ -104,7 +103,7 @@ class TeamLineages:
         """The send that a letter without headers comes back from; None where it is a new letter.
 
         It is outstanding, was due by now, and failed first within the window. Of those it has the lowest attempt, but for `skip`
-        sends that the batch at hand has matched before. Nothing is taken: the fold does that, when the letter's row says so.
+        sends that the batch at hand has matched before. Nothing is taken: the fold does that.
         """
         now_s, oldest_s = now_ms // 1_000, (now_ms - window_ms) // 1_000
         if fingerprint in self._equal:
@@ -161,10 +160,7 @@ class TeamLineages:
             self._put_out(row, lineage_id, fingerprint, due_s, first_s, attempt)
 
     def _move_send(self, lineage_id: int, fingerprint: int, due_s: int, _first_s: int, attempt: int, _flags: int) -> None:
-        """A send that waits has another time, or none any more; told more than once, it comes to the same.
-
-        Of equal letters nobody can say which one was moved: a level keeps its earliest time, and what is parked.
-        """
+        """A send that waits has another time, or none any more; told more than once, it comes to the same."""
         if fingerprint in self._equal:
             self._levels.lower_due_time(fingerprint, attempt, due_s)
             return
@@ -210,7 +206,6 @@ class TeamLineages:
             ring.link(row, fingerprint)
 
     def _count_among_equal(self, fingerprint: int, credit: Level) -> bool:
-        """Count a send where more with this fingerprint are outstanding; whether it is the only one."""
         if fingerprint not in self._equal:
             row = self._only_row(fingerprint)
             if not row:

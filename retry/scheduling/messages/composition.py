@@ -43,8 +43,7 @@ _TAKEN = {PLANNED: "planned_schedule", CANCELLED: "deleted_schedule", DONE: "del
 
 
 class SchedulerMetrics(Metrics):
-    """The table above, beside those of a worker. What was due before `started_at_ms` is missed, and what goes to `parked` is no
-    schedule."""
+    """The table above, beside those of a worker; what was due before `started_at_ms` is missed, what goes to `parked` invalid."""
 
     def __init__(self, started_at_ms: int, parked: str) -> None:
         super().__init__()
@@ -125,8 +124,7 @@ def since_s(now_s: int, delta_days: int) -> int:
 
 
 def create(admin: AdminClient, settings: SchedulerSettings) -> None:
-    """Create what is missing: the service's own topics, schedules topics that are named, and that of the history; raises
-    TopicsInvalid where the cluster refused one."""
+    """Create what is missing: the service's own topics, schedules topics that are named, the history; raises TopicsInvalid."""
     named = [topic for topic in settings.topics if not topic.startswith("^")]
     worker = settings.worker
     more: dict[str, dict[str, str]] = dict.fromkeys(named, _SCHEDULES_CONFIG) | {settings.history: {}}

@@ -31,8 +31,8 @@ class Runner:
     """One scheduler, as `retry scheduler` runs it.
 
     Args:
-      environ: its variables, see docs/reference/scheduled-messages.md; added to those of this process. Without SERVER_ADDR or
-        METRICS_ADDR it listens on free ports of loopback. Its tables are in RETRY_DATA_DIR, by default `retry-data/<GROUP_ID>`.
+      environ: its variables, see docs/reference/scheduled-messages.md, beside those of this process. By default it listens on
+        free ports of loopback, and has its tables in `retry-data/<GROUP_ID>`.
       log: a file to which its log is appended; else it goes where that of this process goes.
     """
 
@@ -49,8 +49,7 @@ class Runner:
         return f"{scheme}://{self._environ['SERVER_ADDR']}"
 
     def start(self, within_s: float = 60.0) -> Runner:
-        """Start the scheduler and wait until schedules are sent; raises SchedulerEnded where it ended instead, or was not ready
-        in time: then nothing is left running."""
+        """Start the scheduler and wait until schedules are sent; raises SchedulerEnded, and then leaves nothing running."""
         program = [sys.executable, "-m", "retry", "scheduler", *(["--mini"] if self._mini else [])]
         output = self._log.open("ab") if self._log else None
         try:
@@ -82,7 +81,6 @@ class Runner:
             connection.close()
 
     def close(self, within_s: float = 30.0) -> None:
-        """End the scheduler; what it was doing is finished or undone. Nothing is lost where it has to be killed."""
         if self._process is None:
             return
         self._process.terminate()

@@ -37,13 +37,7 @@ _KEY_BYTES = 64
 
 
 class SchedulesSource:
-    """Turns messages of schedules topics into entries.
-
-    Args:
-      topics: names, and patterns that begin with `^`.
-      history: the topic for a copy of everything that is sent.
-      parked: the topic for what is no schedule.
-    """
+    """Turns messages of schedules topics into entries; `parked` is the topic for what is no schedule."""
 
     def __init__(self, topics: Sequence[str], rules: Rules, history: str, parked: str, place: QueueLimits) -> None:
         self.topics, self._rules, self._history, self._parked = topics, rules, history, parked

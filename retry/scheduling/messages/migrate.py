@@ -37,7 +37,6 @@ class WaitingSchedules:
 
     Attributes:
       offsets: of what waits, by partition and key, where its record lies.
-      without_key: records without a key, which are no schedules and never end.
     """
 
     def __init__(self) -> None:
@@ -100,14 +99,7 @@ _HOUR_MS, _PLACES_MAX = 3_600_000, 20
 
 
 class Counts:
-    """The number of schedules that wait in a topic, and of records that are none.
-
-    Attributes:
-      when: of schedules, how many are due `at_once`, `within_an_hour` and `later`.
-      targets: of schedules, by target topic.
-      others: records that are no schedules, by the reason for which a scheduler parks them.
-      places: where the first of those lie.
-    """
+    """The number of schedules that wait, in all, by when and by target, and of other records by why a scheduler parks them."""
 
     def __init__(self) -> None:
         self.when = dict.fromkeys(("at_once", "within_an_hour", "later"), 0)
@@ -130,8 +122,7 @@ class Counts:
 
 
 class SchedulesTopic:
-    """One schedules topic, read from its beginning, and again from where reading ended; raises TopicsInvalid where there is
-    none."""
+    """One schedules topic, read from its beginning, and again from where reading ended; raises TopicsInvalid without one."""
 
     def __init__(self, settings: Settings, admin: AdminClient, topic: str, rules: Rules) -> None:
         self.topic, self._admin, self._rules = topic, admin, rules
@@ -143,7 +134,6 @@ class SchedulesTopic:
         self.waits, self.written_ms = WaitingSchedules(), dict[bytes, int]()
 
     def read(self) -> None:
-        """Fold what came since it was read last."""
         spans = offset_ranges.readable_spans(self._admin, self.topic, range(self.partitions))
         unread = [span._replace(start=self._read_to.get(n, span.start)) for n, span in spans.items()]
         for batch in self._read_span_batches(unread):
@@ -193,8 +183,8 @@ class Moved(NamedTuple):
 
 
 def move_schedules(settings: Settings, source: SchedulesTopic, target: SchedulesTopic) -> Moved:
-    """Move all schedules that wait, updates that come meanwhile included; raises MigrationStopped where it ended early, and what
-    was moved stays moved."""
+    """Move all schedules that wait, updates that come meanwhile included; raises MigrationStopped, and what was moved stays so.
+    """
     if source.partitions != target.partitions:
         raise MigrationStopped(
             f"{source.topic} has {source.partitions} partitions and {target.topic} {target.partitions}, and each schedule keeps "
@@ -220,7 +210,6 @@ class _ScheduleMove:
         self._unknown, self._unknown_moved = list[Any](), Moved(0, 0)
 
     def run(self) -> Moved:
-        """Move everything that waits; raises TransactionFailed where it ended early."""
         while True:
             try:
                 self._move_waiting()
@@ -231,7 +220,6 @@ class _ScheduleMove:
                 return self._total
 
     def _move_waiting(self) -> None:
-        """Move what waits in passes, until one finds nothing more or a transaction fails."""
         producer = KafkaTransactionalProducer(self._config)
         try:
             producer.open(_OPEN_S)
@@ -309,6 +297,5 @@ def _batch_by_size(schedules: Iterable[Any], pace: TransactionPace) -> Iterator[
 
 
 def _measure_bytes(message: Any) -> int:
-    """Estimate how many bytes are written of a schedule: its copy, and the null that ends it."""
     key = message.key()
     return count_bytes(key, message.value(), message.headers() or ()) + len(key) + _NULL_BYTES

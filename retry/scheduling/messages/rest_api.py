@@ -83,7 +83,6 @@ async def _post(url: str, body: bytes) -> bytes:
 # What `/info` and `/schedulers` answer about a scheduler.
 
 def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
-    """Show the fields of the Go scheduler, and our version."""
     servers = settings.worker.bootstrap_servers
     return {
         "hostname": socket.gethostname(), "address": _addresses(), "server_address": str(settings.server),
@@ -93,7 +92,6 @@ def scheduler_info(settings: SchedulerSettings) -> dict[str, Any]:
 
 
 def _addresses() -> list[str]:
-    """List the addresses that this machine's host name resolves to; none where it does not."""
     try:
         addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
@@ -126,9 +124,7 @@ class Rest:
     """The pages of the table above.
 
     Args:
-      info: what `/info` answers.
-      alive: what `/liveness` goes by.
-      name: of this scheduler, for the admin page.
+      info, alive: what `/info` answers, and `/liveness` goes by.
       decode: makes a value readable, where one schedule is asked for by its id.
     """
 
@@ -235,8 +231,7 @@ class Rest:
 
 
 def rest_certificate(settings: SchedulerSettings) -> Certificate | None:
-    """Return the certificate with which these pages are served, before anything is connected; raises SettingsInvalid where a file
-    of it cannot be used."""
+    """Return the certificate of these pages, before anything is connected; raises SettingsInvalid."""
     own = settings.worker
     return certificate_of("RETRY_SCHEDULER", own.scheduler_tls_cert, own.scheduler_tls_key, settings.server.host, "SERVER_ADDR")
 

@@ -12,8 +12,8 @@ from retry.process.certificates import register_gauges, renew_on_change
 from retry.process.logs import configure_logs
 from retry.scheduling.messages import composition
 from retry.scheduling.messages.rest_api import ScheduleSources, rest_certificate, rest_server
+from retry.scheduling.messages.search import iterate_waiting, read_sent_schedules
 from retry.scheduling.messages.settings import SchedulerSettings, logging_of
-from retry.scheduling.messages.stored_schedules import iterate_waiting, read_sent_schedules
 from retry.telemetry.health import Reason
 from retry.worker import faust_app
 from retry.worker.composition import demand_startable

@@ -45,8 +45,6 @@ _EPOCH_S_MAX = 253_402_300_799
 
 
 class RefusedBecause(Enum):
-    """Why a message is no schedule."""
-
     NO_KEY = "no_key"
     UNREADABLE_HEADERS = "unreadable_headers"
     NO_EPOCH = "no_epoch"
@@ -69,7 +67,6 @@ class Rules(NamedTuple):
     """The scheduler's settings that decide, beside the message itself, whether a schedule is valid.
 
     Attributes:
-      allowed: whether a topic may be a target.
       grace_s: by how much a schedule may be past due when it arrives; None for any time.
       since_s: what was due before is too old to be sent when it is read for the first time.
       own: the service's own topics, which are no targets; no more than Kafka's.
@@ -89,8 +86,7 @@ class Rules(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Send this at that time, in place of whatever else waits for the key; `history` are headers that only the copy for the
-    history topic has besides: what was asked for."""
+    """Send this at that time, in place of what waits for the key; `history` are headers that only that topic's copy has."""
 
     due_at_ms: int
     target: str

@@ -1,17 +1,24 @@
-"""Searches schedules as the admin page of the Go scheduler: by part of the id and range of the epoch, sorted, a page at a
-time."""
+"""Searches schedules as the admin page of the Go scheduler: by part of the id and by epoch, sorted, a page at a time.
+
+What waits is read from the tables of this process, what was sent from the history topic.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest, nsmallest
 from typing import Any, NamedTuple, TypedDict
 
-from retry.delay_queue import entry_keys
+from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
+from retry.errors import EntryUnreadable
+from retry.kafka.topic_ends import newest_records
 from retry.record import Headers, encode_base64
 from retry.scheduling.messages import schedule_request as names
+from retry.scheduling.messages.entry_source import TEAM
+from retry.settings import Settings
+from retry.worker.shards.shard import Shard
 
 # A schedule as the REST API shows it: the fields of the Go scheduler, of what waits and of what was sent.
 
@@ -22,14 +29,12 @@ ScheduleJson = TypedDict("ScheduleJson", {
 
 
 def of_entry(key: bytes, entry: Entry) -> ScheduleJson:
-    """Show a schedule that waits."""
     by_name, source = dict(entry.headers), entry_keys.source(key)
     at_s = entry_keys.due_at_ms(key) // 1_000
     return _build_schedule_json(by_name, at_s, source.topic, entry.destination, entry.key, entry.value)
 
 
 def of_history(headers: Headers, key: bytes | None, value: bytes | None) -> ScheduleJson:
-    """Show a schedule that was sent."""
     by_name = dict(headers)
     topic, target = _decode_bytes(by_name.get(names.TOPIC)), _decode_bytes(by_name.get(names.TARGET_TOPIC))
     return _build_schedule_json(by_name, _decode_epoch_s(by_name.get(names.EPOCH)), topic, target, key, value)
@@ -64,14 +69,7 @@ class QueryInvalid(ValueError):
 
 
 class Query(NamedTuple):
-    """The parameters of a search: filters, order and page.
-
-    Attributes:
-      part: a part of the id.
-      from_s, to_s: bounds of the epoch in seconds, both included.
-      rows_max: rows of the answer, up to 1,000.
-      skip: how many rows come before the answer.
-    """
+    """The parameters of a search; the epoch lies from `from_s` to `to_s`, both included, and `rows_max` is up to 1,000."""
 
     part: str = ""
     from_s: int | None = None
@@ -142,3 +140,37 @@ def _parse_number(given: Mapping[str, str], name: str, most: int) -> int:
     if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > most:
         raise QueryInvalid(f"{name}: {text!r} is not a whole number")
     return int(text)
+
+
+# Whoever reads slowly keeps one page in memory.
+_PAGE = 100
+_HISTORY_MAX = 10_000
+
+
+def iterate_waiting(shards: Iterable[Shard], parked: str, query: Query) -> Iterator[ScheduleJson]:
+    """Read the schedules of some shards that may match, a page at a time, in no order; raises TableUnreadable."""
+    part = query.part.encode()
+    for shard in shards:
+        after = b""
+        while page := shard.scan_entries(after, _PAGE):
+            for _, key, envelope in page:
+                # Most are told apart by their bytes, which is a tenth of the work.
+                if key[0] == entry_keys.NAMED and part in envelope and query.may_match(entry_keys.due_at_ms(key) // 1_000):
+                    entry = _read_schedule(envelope)
+                    if entry is not None and entry.team == TEAM and entry.destination != parked:
+                        yield of_entry(key, entry)
+            after = page[-1][0]
+
+
+def _read_schedule(envelope: bytes) -> envelopes.Entry | None:
+    """Decode the entry in an envelope; None of what is sealed, or none: nothing is shown of it."""
+    try:
+        return envelopes.decode(envelope)
+    except EntryUnreadable:
+        return None
+
+
+def read_sent_schedules(settings: Settings, topic: str) -> Iterator[ScheduleJson]:
+    """Read the newest 10,000 schedules that were sent, as far as that is done in ten seconds; raises as `newest_records`."""
+    for message, headers in newest_records(settings, topic, lambda partitions: _HISTORY_MAX // partitions + 1):
+        yield of_history(headers, message.key(), message.value())

@@ -36,8 +36,7 @@ Properties = dict[str, str]
 
 
 def read_yaml_file(path: str | None) -> tuple[Properties, Properties, Properties]:
-    """Read properties for both, for producers, for consumers; none where there is no file. Raises SettingsInvalid where the file
-    cannot be read, or has something else in it."""
+    """Read properties for both, for producers, for consumers; none where there is no file. Raises SettingsInvalid."""
     if path is None:
         return {}, {}, {}
     try:
@@ -82,8 +81,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::(?P<port>[0-9]
 
 
 class HostPort(msgspec.Struct, frozen=True):
-    """Host and port. `:8000` means every interface, since that is what whoever writes it means; only where nothing is written
-    is it loopback alone."""
+    """Host and port. `:8000` means every interface; only where nothing is written is it loopback alone."""
 
     host: str
     port: int
@@ -120,9 +118,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one scheduler.
 
     Attributes:
-      topics: schedules topics, and patterns that begin with `^`.
-      history: where a copy of everything that was sent goes.
-      server, metrics: where the REST API, and health and metrics, are served.
       since_delta: how many days back missed schedules are still sent when they are read for the first time; 0 is today, -1
         yesterday.
       grace_s: by how much a schedule may be past due when it arrives; None for any time.

@@ -70,8 +70,7 @@ def parse_key_names(key: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read(key: Mapping[str, Any], value: Mapping[str, Any]) -> Definition:
-    """Read the task that a key and a definition describe; raises TaskInvalid where they do not say what to do, or what cannot be
-    done."""
+    """Read the task that a key and a definition describe; raises TaskInvalid where they ask for nothing, or what cannot be."""
     customer_id, task_name = parse_key_names(key)
     for name, own in (("customerId", customer_id), ("taskName", task_name)):
         if value.get(name) not in (None, own):

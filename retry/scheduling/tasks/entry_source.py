@@ -39,8 +39,7 @@ ProducerRow = dict[str, Any]
 
 
 class TasksSource:
-    """An `EntrySource` that turns messages of the topics of definitions into entries; for one thread. `parked` is the topic to
-    park in where the policy file names none."""
+    """An `EntrySource` that turns definitions into entries, for one thread; `parked` is for where the policy file names none."""
 
     def __init__(self, tasks: Tasks, reader: Reader, parked: str, place: QueueLimits) -> None:
         self._tasks, self._reader, self._place = tasks, reader, place

@@ -39,8 +39,7 @@ def package_schema(files: tuple[str, ...]) -> Any:
 
 
 def parse_avro_schemas(texts: Sequence[str]) -> Any:
-    """Parse schemas in JSON, each of which may name those before it; the last one, ready to read and write. Raises TaskInvalid
-    where one is no Avro schema."""
+    """Parse schemas in JSON, each of which may name those before it, and return the last one; raises TaskInvalid."""
     named: dict[str, Any] = {}
     try:
         schemas = [fastavro.parse_schema(json.loads(text), named) for text in texts]
@@ -62,8 +61,7 @@ def decode_avro(payload: bytes, schema: Any) -> Any:
 
 
 def avro_from_json(value: Any, schema: Any) -> bytes:
-    """Encode a value in Avro's own JSON as one datum; fields that the schema does not know are passed over. Raises TaskInvalid
-    where the schema does not take it."""
+    """Encode a value in Avro's own JSON as one datum, without fields that the schema does not know; raises TaskInvalid."""
     try:
         # The library reads a value a line.
         (datum,) = fastavro.json_reader(io.StringIO(json.dumps(value)), schema)
@@ -80,7 +78,6 @@ def avro_to_json(payload: bytes, schema: Any) -> Any:
 
 
 def encode_avro(value: Any, schema: Any) -> bytes:
-    """Encode one Avro datum without a header."""
     writer = io.BytesIO()
     fastavro.schemaless_writer(writer, schema, value)
     return writer.getvalue()
@@ -96,8 +93,7 @@ KindAndTexts = tuple[str, tuple[str, ...]]
 
 
 class Reader:
-    """Decodes keys and definitions to plain values; for one thread. `schema` asks the registry for the schema of a number, and
-    raises SchemaUnavailable."""
+    """Decodes keys and definitions to plain values, for one thread; `schema` asks the registry, and raises SchemaUnavailable."""
 
     def __init__(self, schema: Callable[[int], KindAndTexts]) -> None:
         self._schema = schema
@@ -108,15 +104,7 @@ class Reader:
         return self._mapping(payload, form, KEY_SCHEMA)
 
     def definition(self, payload: bytes, form: str = AUTO) -> dict[str, Any]:
-        """Decode the mapping of a definition.
-
-        Args:
-          form: the only one that is allowed; AUTO for all.
-
-        Raises:
-          TaskInvalid: it is of another form, or of none.
-          SchemaUnavailable: of the registry, where that has to be asked.
-        """
+        """Decode the mapping of a definition of this `form`, or any with AUTO; raises TaskInvalid, SchemaUnavailable."""
         return self._mapping(payload, form, DEFINITION_SCHEMA)
 
     def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:

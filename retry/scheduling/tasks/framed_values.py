@@ -32,21 +32,13 @@ class DecodedValue(NamedTuple):
 
 
 class FramedValues:
-    """Encodes and decodes, see `retry.operations.act.request.SchemaFrames`; `config` are properties of the registry's client.
-
-    For any thread: one after another asks the registry.
-    """
+    """Encodes and decodes, see `SchemaFrames`; `config` are properties of the registry's client. For any thread."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._schemas, self._asking = Schemas(config), threading.Lock()
 
     def encode_json(self, former: bytes, value: bytes) -> bytes:
-        """Encode JSON with the frame of the former value, by its schema.
-
-        Raises:
-          ActionRefused: the schema does not take it, or is of a kind that has no JSON.
-          SchemaUnavailable: there is no registry, or it does not answer.
-        """
+        """Encode JSON with the frame of the former value, by its schema; raises ActionRefused, SchemaUnavailable."""
         number, frame = _decode_schema_id(former), former[:_FRAME_BYTES]
         kind, texts = self._find_schema(number)
         try:

@@ -38,14 +38,7 @@ _INDEXES_MAX, _VARINT_BYTES_MAX, _MORE = 20, 5, 0x80
 
 
 class ProtobufFile:
-    """The messages of one file of a registry.
-
-    Args:
-      texts: descriptors as `retry.kafka.schema_registry` has them; the last is the file that is meant.
-
-    Raises:
-      TaskInvalid: they are no descriptors, or refer to what is not among them.
-    """
+    """The messages of one file of a registry, the last of the descriptors `texts`; raises TaskInvalid where one is missing."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         try:

@@ -14,9 +14,9 @@ from retry.errors import SchemaUnavailable, TaskInvalid
 from retry.kafka import client_config, topics
 from retry.kafka.interface import Message
 from retry.kafka.schema_registry import Schemas
+from retry.kafka.topic_ends import newest_records
 from retry.policies.tasks import TEAM
 from retry.record import Headers
-from retry.scheduling.newest_records import newest_records
 from retry.scheduling.tasks import definition
 from retry.scheduling.tasks.formats import Reader
 from retry.settings import Settings
@@ -27,10 +27,9 @@ _RUNS_MAX = 5
 
 
 class Task(NamedTuple):
-    """A task and its next run.
+    """A task and its next run; `name` is `customer/task`, None where the schema of its key is not to be had.
 
     Attributes:
-      name: `customer/task`; None where the schema of its key is not to be had.
       defined_at: topic, partition and offset of the definition, and when the next run is due.
     """
 
@@ -41,8 +40,6 @@ class Task(NamedTuple):
 
 
 class SentRun(NamedTuple):
-    """A run that was sent: which, when it was due, and the record."""
-
     number: int
     due_ms: int
     topic: str
@@ -51,8 +48,7 @@ class SentRun(NamedTuple):
 
 
 class Definitions:
-    """Reads keys and definitions, whatever form they came in; raises SettingsInvalid where the registry's client cannot be
-    used."""
+    """Reads keys and definitions, whatever form they came in; raises SettingsInvalid: the registry's client cannot be used."""
 
     def __init__(self, settings: Settings) -> None:
         self._reader = Reader(Schemas(settings.registry))

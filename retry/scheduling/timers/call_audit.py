@@ -37,8 +37,7 @@ _REFUSALS = Limit(10, 1_000)
 
 
 class CallAudit:
-    """Writes calls of the API to the log; `told` says which: 0 none, `CHANGES` those that change timers or are refused, `ALL`
-    those that only read, too."""
+    """Writes calls of the API to the log: none where `told` is 0, `CHANGES` those that change timers or are refused, or `ALL`."""
 
     def __init__(self, told: int) -> None:
         self._told, self._refusals, self._left_out = told, Bucket(_REFUSALS), 0

@@ -73,13 +73,7 @@ _SECOND_MS = 1_000
 
 
 class Quotas:
-    """Counts by team; for one event loop.
-
-    Args:
-      requests_per_s: of one team; 0 is no limit.
-      timers_max: that wait, of one team; 0 is no limit.
-      count: how many timers of a team wait, counted up to a number; called in a thread.
-    """
+    """Counts by team, for one event loop; a limit of 0 is none. `count` tells how many timers of a team wait, in a thread."""
 
     def __init__(self, requests_per_s: int, timers_max: int, count: Callable[[str, int], int]) -> None:
         self._limit = Limit(requests_per_s, _SECOND_MS)

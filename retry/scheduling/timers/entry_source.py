@@ -38,8 +38,8 @@ def hash_timer_id(timer_id: str) -> bytes:
 def build_timer_entry(
     timer_id: str, team: str, host: str, due_at_ms: int, version: int, body: bytes, headers: Headers, call: Call, mark: bytes
 ) -> tuple[bytes, Named]:
-    """Build key and entry of a timer; `host` is as `host_of` gives it, and `mark` is the fingerprint of the request, to tell it
-    from others under the same id."""
+    """Build key and entry of a timer; `host` is as `host_of` gives it, `mark` the fingerprint that tells its request from others.
+    """
     of, lane = hash_timer_id(timer_id), entry_keys.named_lane(team, TOPIC, host)
     entry = Named(host, mark, body, headers=headers, timestamp_ms=None, team=team, failed_at_ms=None, call=call)
     return entry_keys.named_key(due_at_ms, of, version, *_derive_origin(of), lane), entry

@@ -68,13 +68,7 @@ class _UnreadWrite(NamedTuple):
 
 
 class View:
-    """Reads both topics in a thread of its own; one other thread asks it.
-
-    Args:
-      changelog, calls: the topics.
-      bounds: of the changelog's partitions.
-      recent: offsets in the topic of calls from which on it is read.
-    """
+    """Reads both topics in a thread of its own; one other thread asks it. Calls are read from the offsets `recent` on."""
 
     def __init__(
         self, follower: KafkaPartitionReader, tables: RocksTables, changelog: str, calls: str, bounds: dict[int, OffsetBounds],
@@ -105,11 +99,9 @@ class View:
         return not self._unread and not self.trouble
 
     def count_waiting(self) -> int:
-        """How many named entries wait, of all entry sources."""
         return sum(table.waiting for table in self._tables.values())
 
     def waiting_of(self, team: str, timers_max: int) -> int:
-        """Count the timers of a team that wait, up to a number."""
         count = 0
         for table in self._tables.values():
             for lane in table.lanes():
@@ -145,8 +137,8 @@ class View:
             return self._finished.get(timer_id)
 
     def between(self, from_ms: int, to_ms: int, after: bytes, team: str, rows_max: int) -> list[WaitingTimer]:
-        """List a team's timers due from one moment to before another, in due order; `after` is the end of the last one's key, see
-        `cursor`, where it goes on, empty at the beginning."""
+        """List a team's timers due from one moment to before another, in due order, behind the `cursor` `after`, empty at first.
+        """
         lanes = [(table, lane) for table in self._tables.values() for lane in table.lanes() if lane[0] == NAMED]
         rows = (_of_lane(table, lane, from_ms, to_ms, after) for table, lane in lanes)
         in_due_order = merge(*rows, key=lambda row: row[0][LANE_BYTES:])

@@ -57,9 +57,6 @@ class Web:
     Args:
       tokens: None where everybody may come in: on loopback only.
       metrics_open: whether metrics are shown without a token where there are tokens.
-      certificate: with which it is served, so that health tells of it.
-      audit: which calls are logged, see `CallAudit`.
-      traces: where spans go; None where none are sent.
     """
 
     def __init__(

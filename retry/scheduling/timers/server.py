@@ -19,7 +19,7 @@ from retry.kafka.interface import AdminClient, OffsetBounds
 from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.record_producer import Records
 from retry.policies.registry import Registry
-from retry.process import acls, encryption, start
+from retry.process import acls, start
 from retry.process.certificates import CertificateWatch, register_gauges, renew_on_change
 from retry.process.self_restart import THIS_PROCESS
 from retry.process.traces import open_traces
@@ -37,14 +37,7 @@ _READING = {"fetch.min.bytes": 64 << 10}
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-      SettingsInvalid: an address other than loopback without tokens, or a file that is none.
-      TopicsInvalid: a topic is missing; the message has the command that mends it.
-      BrokersUnreachable: nobody answered.
-      AddressUnusable: another process listens there.
-    """
+    """Serve until SIGTERM or SIGINT; raises SettingsInvalid, TopicsInvalid, BrokersUnreachable, AddressUnusable."""
     start.warn_of_insecure(settings)
     tokens = Tokens(settings.api_tokens) if settings.api_tokens else None
     host, _ = settings.api_host_port()
@@ -69,7 +62,7 @@ def _serve_timers(settings: Settings, tokens: Tokens | None, certificate: Certif
     admin, names = client_config.admin(settings), topics.build_topic_names(settings.app_id)
     acls.demand_rights(admin, acls.API, acls.resolve_names(settings.app_id, Registry()))
     own, changelog = topics.check_these(admin, names.changelog, [names.changelog, names.calls]), names.changelog
-    codec = encryption.codec(settings, admin)
+    codec = start.make_codec(settings, admin)
     guard, view = SsrfGuard(parse_allowlist(settings.webhook_allow)), _view(settings, admin, own, codec)
     record_bytes_max = topics.record_bytes_max(own[changelog])
     records = Records(client_config.records_config(settings, record_bytes_max))

@@ -71,8 +71,7 @@ class TimerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TimerRequest(NamedTuple):
-    """A request for a timer; `call` has no id yet, and `mark` is a fingerprint of 16 bytes, to tell the same request from
-    others."""
+    """A request for a timer; `call` has no id yet, and `mark` is a fingerprint of 16 bytes, to tell it from others."""
 
     due_at_ms: int
     host: str
@@ -84,8 +83,7 @@ class TimerRequest(NamedTuple):
 
 
 def read(raw: bytes, idempotency_key: str | None, now_ms: int) -> TimerRequest:
-    """Read the timer that a request's body asks for; raises Problem where it asks for none, and the detail says what to
-    change."""
+    """Read the timer that a request's body asks for; raises Problem, whose detail says what to change."""
     try:
         request = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -113,8 +111,7 @@ _decode = msgspec.json.Decoder(TimerBody).decode
 
 
 def moment_ms(text: str | int, what: str) -> int:
-    """Read milliseconds since 1970 from an ISO 8601 time with an offset, or from such a number; raises Problem where it is
-    neither."""
+    """Read milliseconds since 1970 from an ISO 8601 time with an offset, or from such a number; raises Problem."""
     if isinstance(text, int):
         return text
     if _MILLISECONDS.fullmatch(text):

@@ -75,8 +75,6 @@ class TimerAnswer(NamedTuple):
 
 
 class _Visible(NamedTuple):
-    """A timer, and the fingerprint of the request that made it."""
-
     timer: Timer
     mark: str
 
@@ -91,8 +89,7 @@ class Timers:
         self._topic, self._bytes_max, self._codec = topic, bytes_max, codec
 
     async def create_timer(self, team: str, request: TimerRequest, quotas: Quotas) -> TimerAnswer:
-        """Make a timer, or find the one that the same request made before; raises Problem where it is not made, or that is not
-        known."""
+        """Make a timer, or find the one that the same request made; raises Problem where it is not made, or that is not known."""
         timer_id = _id(team, request.idempotency_key)
         if request.idempotency_key is not None and (existing := self._existing(team, timer_id, request.mark)) is not None:
             return TimerAnswer(existing, new=False)

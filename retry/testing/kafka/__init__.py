@@ -1,9 +1,8 @@
 """A log in memory, with transactions and consumer groups: for tests of users and our own, and for the simulation.
 
-Passes the same contract suite as the real one. Readers see what read_committed readers of a broker see: nothing of an
-aborted transaction, nothing behind an open one, a gap in the offsets where one ended. Topics are made first:
-`log.create("orders.retry", partitions=3)`. One thread at a time. Nothing happens by itself: sessions end, transactions
-time out and partitions are compacted when a test says so.
+Passes the same contract suite as the real one; readers see what read_committed readers of a broker see. Topics are made first:
+`log.create("orders.retry", partitions=3)`. One thread at a time. Nothing happens by itself: sessions end, transactions time out
+and partitions are compacted when a test says so.
 
 | module | what it is |
 | --- | --- |
@@ -11,8 +10,6 @@ time out and partitions are compacted when a test says so.
 | `log` | topics, transactional ids, committed positions |
 | `transactional_producer` | the client that writes, as `retry.kafka.interface` wants it |
 | `group_coordinator` | the coordinator of a consumer group |
-
-The clients that read are here, and all of it as one worker reaches it.
 """
 
 from __future__ import annotations
@@ -105,7 +102,6 @@ class MemoryGroupMember:
         self._subscription = list(subscription)
 
     def metadata(self) -> object:
-        """The proof of membership that goes into a transaction, as it was last known."""
         if self._metadata is None:
             raise TransactionAborted("no member of the group")
         return self._metadata
@@ -134,7 +130,6 @@ class MemoryGroupMember:
         return lambda: sorted(topic for topic, topic_id in now.items() if topic_id != before.get(topic))
 
     def close(self) -> None:
-        """Let go; `leaving` is told of everything that is still owned."""
         self._give_up(sorted(self.owned))
         self._metadata = None
 

@@ -1,8 +1,7 @@
 """The coordinator of a consumer group in memory: static members, generations, and partitions that change hands cooperatively.
 
-A round begins when a member joins, leaves or is given up. It ends when every member has reported again what it owns; then
-the generation rises, and proofs of the former one are refused. What one member is to have while another still owns it,
-it is given in the next round, which begins when the owner has let go.
+A round begins when a member joins, leaves or is given up, and ends when every member has reported what it owns; then the
+generation rises. What one member is to have while another still owns it, it is given in the next round.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ class MemoryGroup:
     def heartbeat(
         self, instance: str, session: int, subscription: Sequence[str], owned: Collection[Partition]
     ) -> set[Partition] | None:
-        """Take a member's heartbeat: what it is to own from now on if that has changed, else None.
-
-        Raises LookupError where it is no member any more.
+        """Take a member's heartbeat; what it is to own if that has changed, else None. Raises LookupError where it is no member.
         """
         seat = self._seats.get(instance)
         if seat is None or seat.session != session:
@@ -119,7 +116,6 @@ class MemoryGroup:
             seat.given = target[name] - others
 
     def _compute_assignment(self) -> dict[str, set[Partition]]:
-        """The partitions that each member is to own in the end: shared evenly, with as few moves as possible."""
         target: dict[str, set[Partition]] = {name: set() for name in self._seats}
         subscribed = sorted(self._list_subscribed())
         most = -(-len(subscribed) // max(1, len(target)))

@@ -22,16 +22,10 @@ _BYTES_MAX = 1_048_588
 class MemoryLog:
     """Topics with partitions, and what brokers know of their clients.
 
-    Args:
-      now_ms: the brokers' clock, milliseconds since 1970.
-
     Attributes:
       committed_offsets: by (group, topic, partition).
-      topic_ids: by topic; one that is made again has another.
       faults: what becomes of the next commits, first one first; None is a success.
       epochs, under_way: of each transactional id; for `MemoryTransactions`.
-      groups: coordinators, by name.
-      closed: topics that refuse records for now.
       forbidden: topics that nobody may write to: a transaction with a record for one is refused whole, and no record is named.
       leaderless: topics that take nothing, not even the end of a transaction that has touched them.
       bytes_max: by topic, its `max.message.bytes`.
@@ -67,7 +61,6 @@ class MemoryLog:
         self.topics[topic], self.bytes_max[topic] = [MemoryPartition(topic, n) for n in range(partitions)], bytes_max
 
     def ensure_group(self, name: str) -> MemoryGroup:
-        """The coordinator of a consumer group."""
         if name not in self.groups:
             self.groups[name] = MemoryGroup(name, lambda: [(t, n) for t, parts in self.topics.items() for n in range(len(parts))])
         return self.groups[name]
@@ -99,7 +92,6 @@ class MemoryLog:
                 self.committed_offsets[place], self._sent[place] = offset, transaction.sent[place]
 
     def read(self, topic: str) -> list[MemoryRecord]:
-        """All records that a read_committed reader sees, one partition after another."""
         return [record for partition in self.topics[topic] for record in partition.read(0, partition.end)[0]]
 
     def add_record(
@@ -111,7 +103,6 @@ class MemoryLog:
         return self._append_record(Transaction(committed=True), entry, partition, self.now_ms() if stamp_ms is None else stamp_ms)
 
     def limits(self, topics: Iterable[str]) -> dict[str, TopicLimits]:
-        """Bounds of the records that topics take, as their configurations say."""
         sizes = ((topic, self.bytes_max[topic]) for topic in topics if topic in self.bytes_max)
         return {topic: TopicLimits(size, self.age_ms_max.get(topic), topic in self.needs_key) for topic, size in sizes}
 
@@ -176,7 +167,6 @@ class MemoryLog:
             del self.under_way[transactional_id]
 
     def end_transaction(self, transactional_id: str, *, committed: bool) -> None:
-        """End the transaction of this id, if it has one."""
         transaction = self.under_way.get(transactional_id)
         if transaction is not None and transaction.committed is None:
             self.decide(transaction, committed=committed)

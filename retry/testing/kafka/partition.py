@@ -55,11 +55,9 @@ class MemoryEnd:
         return self._place[1]
 
     def offset(self) -> int:
-        """The offset at which reading goes on."""
         return self._offset
 
     def error(self) -> KafkaError:
-        """The error by which clients report the end of a partition."""
         return _END
 
     def __len__(self) -> int:
@@ -82,14 +80,10 @@ class Transaction:
     """One transaction of a producer, or one record that was written outside of transactions.
 
     Attributes:
-      id: the transactional id; "" for records outside of transactions.
-      begun_ms: when it was begun, milliseconds since 1970.
       committed: None until it is decided. What is decided is seen, partition by partition, once its end is written there.
-      records: what was written, in order.
       touched: partitions where its end is still to be written.
       positions: (group, topic, partition) → offset, to be committed with it.
       sent: the number of the call that sent each of these positions, counted over all transactions.
-      refused: why a record was not taken, which undoes all.
     """
 
     id: str = ""
@@ -116,7 +110,6 @@ class MemoryPartition:
     """Records in their order.
 
     Attributes:
-      start: offset of the first record that is kept.
       end: offset behind the last, undecided ones included.
       leader_epoch: grows whenever another broker leads it.
     """
@@ -142,7 +135,6 @@ class MemoryPartition:
         return record
 
     def write_end_marker(self, transaction: Transaction) -> None:
-        """Write the end of a transaction that is decided."""
         if self._undecided.pop(transaction, None) is not None:
             self._slots.append(_Slot(self.end, transaction, None))
             self.end += 1
@@ -173,7 +165,6 @@ class MemoryPartition:
         self._slots = [s for s in self._slots if s.offset >= before or _stays(s, last, now_ms, retention_ms)]
 
     def cut(self, offset: int) -> None:
-        """Forget what lies before an offset."""
         self.start = max(self.start, min(offset, self.stable))
         del self._slots[: self._find_position(self.start)]
 

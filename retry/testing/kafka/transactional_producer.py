@@ -44,7 +44,6 @@ class MemoryTransactionalProducer:
         self._waits = 0
 
     def open(self, within_s: float = 0.0) -> None:  # noqa: ARG002
-        """Fence every earlier producer with this id and end the transaction that it left open."""
         if self._log.is_stuck(self._id):
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
         self._epoch = self._log.epochs[self._id] = self._log.epochs.get(self._id, 0) + 1
@@ -53,12 +52,10 @@ class MemoryTransactionalProducer:
             raise CommitInDoubt("CONCURRENT_TRANSACTIONS")
 
     def renew_client(self, within_s: float = 0.0) -> None:
-        """Go on as a new client would, which ends what was under way."""
         self._under_way, self._broken = None, None
         self.open(within_s)
 
     def begin(self, renew_within_s: float = 0.0) -> None:  # noqa: ARG002
-        """Begin a transaction; whatever is written next is seen whole or not at all."""
         if self._broken or self._under_way:
             raise self._broken or CommitInDoubt("a transaction is under way")
         self._under_way, self._waits = Transaction(self._id, self._log.now_ms()), 0
@@ -113,13 +110,11 @@ class MemoryTransactionalProducer:
         return self._log.find_record_error(e, partition, _stamp_ms(e, now_ms), compressed=self._compresses)
 
     def _batch_with(self, first: RehearsedRecord, records: list[RehearsedRecord]) -> list[int]:
-        """Positions of the records that go to the same partition as this one."""
         partition_of, topic = self._log.partition_of, first.entry.destination
         place = partition_of(first.entry, first.partition)
         return [n for n, e, at in records if e.destination == topic and partition_of(e, at) is place]
 
     def await_arrival(self, within_s: float) -> bool:  # noqa: ARG002
-        """Wait for what is queued: nothing is, unless the transaction before has not ended."""
         if not self._is_stuck():
             return True
         self._waits += 1

@@ -1,9 +1,8 @@
 """The shards that this worker owns: a member of the table group, which opens, feeds and closes them.
 
 The member only says which partitions are ours; another client follows each from where its table ends, in the order of
-`RestoreQueue`. A shard is opened outside the rebalance callback. The same way leads back when a shard broke: it is closed,
-and opened again if the partition is still ours. Of partitions that others own copies may be kept current, from which a shard
-is ready sooner.
+`RestoreQueue`. A shard is opened outside the rebalance callback. One that broke is closed, and opened again if the partition is
+still ours. Of partitions that others own copies may be kept current.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from retry.kafka.interface import KafkaException, Message, Partition, PartitionR
 from retry.kafka.sweep_producers import SweepProducers
 from retry.telemetry.health import HealthProbe
 from retry.worker.shards.joint_sweep import AT_ONCE
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 
 # Which shards are read now: those with much to restore one after the other, all others at once.
@@ -117,9 +115,6 @@ Map = Callable[[Callable[[int], Shard | None], Iterable[int]], Iterable[Shard | 
 class Shards:
     """Reads changelog records for the shards that it owns (`read`, one thread); others fold and sweep them.
 
-    Attributes:
-      topic: the changelog.
-
     Args:
       writer: the name of this worker's transactions; no other worker has the same.
       standbys: partitions to stand by for whenever another worker owns them.
@@ -152,7 +147,6 @@ class Shards:
         return [shard.changelog.partition for shard in self.list_open_shards() if shard.phase is Phase.READY]
 
     def standing_by(self) -> list[Shard]:
-        """Copies of what others own."""
         return list(self._standing_by.values())
 
     def note_ends(self, ends: Mapping[Partition, int], at_ms: int) -> None:
@@ -179,7 +173,6 @@ class Shards:
             shard.progress.note_try()
 
     def count_owned(self) -> int:
-        """How many partitions are ours, open or not."""
         return len(self._member.owned)
 
     def read(self) -> FoldWork:
@@ -198,7 +191,6 @@ class Shards:
         return [(shards[p], messages) for p, messages in found.items() if p in shards]
 
     def to_open(self) -> list[int]:
-        """Partitions that are ours and not open yet."""
         return list(self._to_open)
 
     def list_probes(self) -> list[HealthProbe]:

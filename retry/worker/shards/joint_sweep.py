@@ -1,9 +1,8 @@
 """Sweeps several shards in one transaction, so that many shards cost the brokers no more than few.
 
-Two such sweeps may be under way at a time, each with a producer and with shards of its own. So one is gathered while the other
-is committed. Where much is due, each takes half of the shards, and the same part of a batch from each of them: whoever has
-little in any shard does not wait for whoever has much in another. A shard whose sweeps were undone twice is swept alone until
-one goes through, so that what is wrong with it holds up no other.
+Two such sweeps may be under way, each with a producer and shards of its own, so that one is gathered while the other is
+committed. Where much is due, each takes half of the shards, and the same part of a batch from each. A shard whose sweeps were
+undone twice is swept alone until one goes through, so that what is wrong with it holds up no other.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from retry.delivery.sweep import NOTHING, ShardBatch, SweepContext, SweepResult
 from retry.delivery.webhooks_in_flight import WebhooksInFlight
 from retry.errors import TransactionFailed
 from retry.kafka.interface import SweepProducer
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 
 # A batch of less than this part of the largest one has left nothing behind that cannot wait for the next look.
@@ -31,7 +29,7 @@ AT_ONCE = 2
 def joint_sweep(shards: Sequence[Shard], writer: SweepProducer, shard_context: ShardContext, now_ms: int) -> list[SweepResult]:
     """Deliver one batch of what is due in some shards, those that were swept longest ago first, and return how it went in each.
 
-    What goes wrong changes the phases of the shards that it concerns; whoever owns them looks at that.
+    What goes wrong changes the phases of the shards that it concerns.
     """
     held: list[Shard] = []
     try:

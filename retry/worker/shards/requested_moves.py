@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from retry.delay_queue.table.interface import Table
-from retry.delivery import move_entries
+from retry.delivery import movers
 from retry.delivery.act import Acting
 from retry.delivery.cancel import Cancelling
 from retry.delivery.due_batch import DueRow
@@ -20,12 +20,7 @@ from retry.worker.shards.restore import ShardContext
 
 
 class MovesTold(NamedTuple):
-    """The progress of one shard's moves, as health shows it; empty where there is nothing to show.
-
-    Attributes:
-      reschedule: how far rescheduling has come, or what it waits for.
-      actions: what actions wait for.
-    """
+    """The progress of one shard's moves, as health shows it; empty where there is nothing to show."""
 
     reschedule: str
     actions: str
@@ -76,13 +71,12 @@ class RequestedMoves:
     def park_refused(
         self, writer: SweepProducer, rows: Sequence[DueRow], shard_context: ShardContext, now_ms: int
     ) -> None:
-        """Park those of some entries that their topics refuse once more; hold those that cannot be parked."""
         if self._holding.park_refused(rows, self._build_context(writer, shard_context, now_ms)):
             self._held_moved()
 
     def explode_blocks(self, writer: SweepProducer, rows: Sequence[DueRow]) -> None:
         """Give each entry of some blocks a record of its own, since not all of a block may go."""
-        move_entries.explode_blocks(writer, self._table, self._changelog, rows)
+        movers.explode_blocks(writer, self._table, self._changelog, rows)
         self.entries_moved()
 
     def entries_moved(self) -> None:
@@ -104,9 +98,5 @@ class RequestedMoves:
         )  # fmt: skip
 
     def describe(self, digest: str) -> MovesTold:
-        """Describe how far what operators asked for has come, or what it waits for.
-
-        Args:
-          digest: of the worker's policy file.
-        """
+        """Describe how far what operators asked for has come, or what it waits for."""
         return MovesTold(self._rescheduling.describe_waiting(digest), self._acting.describe_waiting(digest))

@@ -25,9 +25,8 @@ from retry.kafka.topics import DELETE_RETENTION_MS
 from retry.telemetry.health import HealthProbe
 from retry.telemetry.unreadable_records import UNREADABLE
 from retry.worker.shards import restore
-from retry.worker.shards.progress import Phase, SweepProgress
 from retry.worker.shards.requested_moves import NOTHING_ASKED, MovesTold, RequestedMoves
-from retry.worker.shards.restore import RestoreProgress, ShardContext
+from retry.worker.shards.restore import Phase, RestoreProgress, ShardContext, SweepProgress
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +43,6 @@ class Shard:
     """One shard, owned or standing by. It is folded by one thread, and swept by one sweep at a time: see `acquire_sweep_lock`.
 
     Attributes:
-      moves: what is to be moved in it between two sweeps.
-      disregarded: is told of changes by name that have no effect.
-      sent_names: the named entries that it has sent last.
       is_still_ours: whether what broke it says that no other worker has taken over.
       unreadable: whether its table is to be deleted, and read anew.
     """
@@ -83,11 +79,7 @@ class Shard:
 
     @classmethod
     def open(cls, changelog: ChangelogPartition, shard_context: ShardContext) -> Shard:
-        """Open it; the steps are those of `retry.worker.shards.restore`.
-
-        Raises:
-          KafkaException, TimeoutError: the broker did not answer; nothing is open, try again later.
-        """
+        """Open it by the steps of `retry.worker.shards.restore`; raises KafkaException, TimeoutError: try again later."""
         return cls._open_table(changelog, shard_context, restore.fetch_bounds(changelog, shard_context), owned=True)
 
     @classmethod
@@ -214,7 +206,6 @@ class Shard:
             return [] if self.phase is Phase.CLOSED else self.table.earliest(rows_max, bytes_max)
 
     def to_restore(self) -> int:
-        """How many changelog offsets lie between the table and being ready."""
         return self.restoring.unread() if self.phase is Phase.RESTORING else 0
 
     def measure_restore(self) -> float:

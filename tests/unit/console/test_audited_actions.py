@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from retry.console.reading.audited_actions import AuditedAction, load_audited_actions
+from retry.console.reading.lists import AuditedAction, load_audited_actions
 from retry.console.rows import AuditRow, Page, Scope
 from retry.console.web.rights import Role, Viewer
 from retry.operations.act.audit import PERSON_KEY, AuditLetter, AuditRecord, by_person

@@ -10,10 +10,9 @@ from retry import clock
 from retry.console.folding import notes
 from retry.console.folding.notes import NOTE, RESOLVED, Apart, Note, Resolved
 from retry.console.reading import facets, group_order
-from retry.console.reading.group_list import GroupPage, GroupsQuery
+from retry.console.reading.group_list import GroupPage, GroupsQuery, is_near
 from retry.console.reading.group_order import COLUMNS, Order
-from retry.console.reading.group_states import NEW_MS
-from retry.console.reading.lookalikes import is_near
+from retry.console.reading.groups import NEW_MS
 from retry.console.reading.now import NowQuery
 from retry.console.rows import FailureState
 from retry.console.web.failures_view import FailuresView, build_facets, read_view

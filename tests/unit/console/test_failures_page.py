@@ -10,8 +10,7 @@ from html import unescape
 import pytest
 
 from retry.console.reading.facets import Facet, FacetValue
-from retry.console.reading.group_list import GroupPage
-from retry.console.reading.lookalikes import Lookalike, Similar
+from retry.console.reading.group_list import GroupPage, Lookalike, Similar
 from retry.console.rows import FailureState, SavedFilter
 from retry.console.web.rights import Role, Viewer
 from tests.support.acting_console import ActingConsole

@@ -16,7 +16,7 @@ from retry.console import server as acting
 from retry.console.acting import action_pages, actions, api, other_entries, standing_actions
 from retry.console.folding.notes import FailingTarget, Told
 from retry.console.reading import lists
-from retry.console.reading.told import ToldEvent
+from retry.console.reading.notes import ToldEvent
 from retry.console.rows import AuditRow, Freshness
 from retry.console.web.guard import guard_route
 from retry.console.web.rights import ANY_FIELD, Role, make_token, read_roles
@@ -103,7 +103,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.start, "demand_readiness", lambda *_: None)
     monkeypatch.setattr(actions.start, "undoing", _refuses)
     monkeypatch.setattr(other_entries, "_demand_brokers", lambda _: None)
-    for history in (other_entries, other_entries.stored_schedules):
+    for history in (other_entries, other_entries.search):
         monkeypatch.setattr(history, "newest_records", _sent)
 
 

@@ -192,7 +192,7 @@ def test_history_is_searched_in_the_same_way_by_who_sees_schedules(
 ) -> None:
     sent = {"id": "vid0", "epoch": NOW_MS // 1_000, "timestamp": 5, "topic": "schedules", "value": "c2VjcmV0"}
     monkeypatch.setattr(
-        other_entries.stored_schedules, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}]
+        other_entries.search, "read_sent_schedules", lambda _settings, topic: [{**sent, "target-topic": topic}]
     )
     page = console.ask(ANN, "GET", "/schedules/history").text
     assert ("vid0" in page, "<td>history</td>" in page, "c2VjcmV0" in page) == (True, True, False)

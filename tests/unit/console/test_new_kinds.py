@@ -8,10 +8,10 @@ import pytest
 
 from retry.console.folding import notes
 from retry.console.folding.notes import RESOLVED, Resolved
-from retry.console.reading import group_states, standing
-from retry.console.reading.group_states import FailureTimes
-from retry.console.reading.standing import FadingLetters, OverdueLetters
-from retry.console.reading.told import ToldEvent, ToldEvents
+from retry.console.reading import groups, urgent_failures
+from retry.console.reading.groups import FailureTimes
+from retry.console.reading.notes import ToldEvent, ToldEvents
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
 from tests.support.replicas import NOW_MS, OWN, GivenReplica, entry, failure
@@ -28,7 +28,7 @@ def replica(tmp_path: Path) -> GivenReplica:
 
 def since(replica: GivenReplica, since_ms: int = 0) -> dict[str, FailureTimes]:
     with replica.readers.reading(0.0) as connection:
-        times = group_states.read_times(connection, None)
+        times = groups.read_times(connection, None)
     return {group: each for group, each in times.items() if (each.first_ms or 0) >= since_ms}
 
 
@@ -47,7 +47,7 @@ def test_kinds_are_new_by_when_they_failed_first(replica: GivenReplica) -> None:
 def test_letters_are_overdue_by_team_unless_somebody_paused_them(replica: GivenReplica) -> None:
     def overdue(before_ms: int) -> list[OverdueLetters]:
         with replica.readers.reading(0.0) as connection:
-            return standing.list_overdue(connection, before_ms, NOW_MS)
+            return urgent_failures.list_overdue(connection, before_ms, NOW_MS)
 
     def pause(scope: str, name: str) -> None:
         pause = Pause(NOW_MS - 1, "ann", None, "migration")
@@ -72,8 +72,9 @@ def test_parked_letters_are_near_the_end_of_retention_and_discarded_ones_are_not
             "SELECT team, failed_ms FROM letters JOIN cells ON cells.id = cell WHERE state = 'parked'"
         ).fetchall()
         kept = dict.fromkeys((OWN.parked, OWN.discarded), 3 * DAY_MS)
-        assert standing.list_fading(connection, kept, failed_ms + DAY_MS) == []
-        assert standing.list_fading(connection, kept, failed_ms + 2 * DAY_MS + 1) == [FadingLetters(team or "", OWN.parked, 1)]
+        assert urgent_failures.list_fading(connection, kept, failed_ms + DAY_MS) == []
+        fading = urgent_failures.list_fading(connection, kept, failed_ms + 2 * DAY_MS + 1)
+        assert fading == [FadingLetters(team or "", OWN.parked, 1)]
 
 
 def test_what_was_told_is_folded_and_taken_back(replica: GivenReplica) -> None:
@@ -99,7 +100,7 @@ def test_what_was_told_is_folded_and_taken_back(replica: GivenReplica) -> None:
 def test_a_resolved_group_is_open_again_once_it_fails_later(replica: GivenReplica) -> None:
     def reopened() -> dict[str, int]:
         with replica.readers.reading(0.0) as connection:
-            return group_states.read_resolutions(connection).failed_later
+            return groups.read_resolutions(connection).failed_later
 
     replica.fold(OWN.changelog, entry(1, headers=failure("a.A")))
     (group,) = since(replica)

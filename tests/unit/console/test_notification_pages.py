@@ -6,7 +6,7 @@ import pytest
 
 from retry.console import server as acting
 from retry.console.folding.notes import FailingTarget, Told
-from retry.console.reading.told import ToldEvent
+from retry.console.reading.notes import ToldEvent
 from retry.console.web.rights import make_token, read_roles
 from retry.policies.policy_file import parse as policy_file
 from tests.support.acting_console import POLICIES, ActingReplica

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from retry.console.folding.notes import Told
-from retry.console.notifications.events import OLDEST_MS, Event
+from retry.console.notifications.events import OLDEST_MS, Event, make_inert
 from retry.console.notifications.notifier import Notifier
 from retry.console.notifications.rule_file import Target, parse
-from retry.console.notifications.sentences import make_inert
 from retry.console.notifications.targets import Delivery, Senders
-from retry.console.reading.standing import FadingLetters, OverdueLetters
-from retry.console.reading.told import ToldEvent
+from retry.console.reading.notes import ToldEvent
+from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action, Order
 from retry.errors import NotificationFailed, RebuildInProgress, RecordUnwritten

@@ -16,7 +16,7 @@ from retry.delay_queue.entry_keys import DUE_MS_MAX, NAMED, ORDERED, PLAIN
 from retry.delay_queue.envelopes import Entry
 from retry.delivery.acted_entry import BY_OPERATOR, UNDO_MS, EntryActions, hash_envelope
 from retry.delivery.letter_changes import ActedLetter, Refusal
-from retry.delivery.move_entries import list_replacements
+from retry.delivery.movers import list_replacements
 from retry.delivery.redecide import Redecider
 from retry.intake.build_entry import EntryBuilder
 from retry.testing.memory_table import MemoryTable

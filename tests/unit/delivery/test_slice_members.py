@@ -18,7 +18,7 @@ from retry.delivery.act import GROWN
 from retry.delivery.act_records import content_digest
 from retry.delivery.letter_changes import ActedLetter
 from retry.delivery.returned_letter import record_digest
-from retry.delivery.slice_work import WAIT_MS
+from retry.delivery.slice_members import WAIT_MS
 from retry.errors import CommitInDoubt, TransactionAborted
 from retry.intake import attempts
 from retry.record import Record

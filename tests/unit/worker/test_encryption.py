@@ -11,7 +11,7 @@ from retry import format_versions
 from retry.delay_queue.envelope_codec import PLAIN
 from retry.errors import RightMissing, SettingsInvalid
 from retry.kafka import consumer_groups
-from retry.process import encryption
+from retry.process import start
 from retry.settings import Settings
 from tests.support.sealed import NEW
 
@@ -31,7 +31,7 @@ def members(monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
 
 
 def test_without_keys_nobody_is_asked() -> None:
-    assert encryption.codec(Settings(), NOBODY) is PLAIN
+    assert start.make_codec(Settings(), NOBODY) is PLAIN
 
 
 @pytest.mark.parametrize("ids", [(), (NOW,), (NOW, format_versions.announce_instance("c"))])
@@ -39,7 +39,7 @@ def test_where_all_workers_read_it_it_is_written(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, ids: tuple[str, ...]
 ) -> None:
     members(monkeypatch, *ids)
-    assert encryption.codec(settings, NOBODY) is not PLAIN
+    assert start.make_codec(settings, NOBODY) is not PLAIN
 
 
 @pytest.mark.parametrize("older", [BEFORE, "of-a-version-that-says-nothing"])
@@ -48,15 +48,15 @@ def test_a_worker_that_does_not_is_named_and_nothing_begins(
 ) -> None:
     members(monkeypatch, NOW, older)
     with pytest.raises(SettingsInvalid, match=f"RETRY_ENCRYPTION_KEYS: set, but 1 of 2 workers .* would stop: {older}. Upgrade"):
-        encryption.codec(settings, NOBODY)
+        start.make_codec(settings, NOBODY)
     # A worker that is upgraded in place finds itself there, as it was called before.
-    assert encryption.codec(settings, NOBODY, older.partition(".")[0]) is not PLAIN
+    assert start.make_codec(settings, NOBODY, older.partition(".")[0]) is not PLAIN
 
 
 def test_whoever_may_not_know_the_workers_does_not_begin(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_groups, "list_members", lambda *_: None)
     with pytest.raises(RightMissing, match="retry-table"):
-        encryption.codec(settings, NOBODY)
+        start.make_codec(settings, NOBODY)
 
 
 def test_a_file_that_cannot_be_used_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +66,4 @@ def test_a_file_that_cannot_be_used_ends_the_process(tmp_path: Path, monkeypatch
         if text is not None:
             file.write_text(text)
         with pytest.raises(SettingsInvalid, match="RETRY_ENCRYPTION_KEYS"):
-            encryption.codec(Settings(encryption_keys=file), NOBODY)
+            start.make_codec(Settings(encryption_keys=file), NOBODY)

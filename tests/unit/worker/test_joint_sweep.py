@@ -16,8 +16,7 @@ from retry.kafka.transaction_pace import TransactionPace
 from retry.testing.kafka import Fault, MemoryLog, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable
 from retry.worker.shards.joint_sweep import is_full, joint_sweep
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from retry.worker.shards.shard import Shard
 from tests.support.acted import entry_actions
 from tests.support.bench import NOW_MS, Door

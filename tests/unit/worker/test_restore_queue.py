@@ -12,7 +12,7 @@ from retry.delivery.sweep import ChangelogPartition
 from retry.testing.memory_table import MemoryTable
 from retry.worker.shards import assignment, restore
 from retry.worker.shards.assignment import RestoreQueue
-from retry.worker.shards.progress import Phase
+from retry.worker.shards.restore import Phase
 from retry.worker.shards.shard import Shard
 
 TOPIC, MANY = "changelog", 10

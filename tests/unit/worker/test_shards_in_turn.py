@@ -12,8 +12,7 @@ from retry.testing.kafka import MemoryCluster, MemoryLog
 from retry.testing.memory_table import MemoryTables
 from retry.worker.shards import assignment
 from retry.worker.shards.assignment import Shards
-from retry.worker.shards.progress import Phase
-from retry.worker.shards.restore import ShardContext
+from retry.worker.shards.restore import Phase, ShardContext
 from tests.support.tables import everything, plain_key
 
 TOPIC, SIZES = "changelog", (30, 10, 20)
