@@ -43,9 +43,9 @@ class Program(click.Group):
                 rows = [(f"{each.name:{width}}", each.get_short_help_str(formatter.width - 6 - width)) for each in commands]
                 formatter.write_dl(rows)
 
-    def main(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
         try:
-            return super().main(*args, **options)
+            return super().__call__(*args, **options)
         except OSError as error:
             if error.errno not in _NOT_WRITTEN:
                 raise
