@@ -17,21 +17,23 @@ from retry.cli.analytics import analytics
 from retry.cli.analytics_advise import advise, what_if
 from retry.cli.analytics_report import report
 from retry.cli.contexts import apply_context, context
-from retry.cli.doctor import doctor
 from retry.cli.erase import erase
 from retry.cli.inspect import inspect, try_letters
 from retry.cli.letters import explain, failures, letters
 from retry.cli.migrate import migrate
 from retry.cli.notifications import notifications
-from retry.cli.output import say
+from retry.cli.output import WAITING, say
 from retry.cli.pause import pause, pauses, reschedule, resume
 from retry.cli.policies import discover, policies, size
 from retry.cli.program import Program, completion
 from retry.cli.provision import acls, keys, topics
 from retry.cli.servers import api, broker, console, mcp, scheduler, worker
 from retry.cli.tasks import tasks
-from retry.cli.verify import verify
+from retry.cli.verify import doctor, verify
 from retry.settings import list_unknown_variables, set_variables
+
+# These run until they are stopped, and log.
+_SERVERS = frozenset({"worker", "api", "scheduler", "console", "mcp", "broker"})
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,14 +61,18 @@ def main(ctx: click.Context, bootstrap_servers: str | None, config: Path | None,
         # The scheduler has a name of its own for it.
         set_variables({"RETRY_BOOTSTRAP_SERVERS": bootstrap_servers, "BOOTSTRAP_SERVERS": bootstrap_servers}, over=True)
     apply_context(config, chosen)
+    if ctx.invoked_subcommand not in _SERVERS:
+        WAITING.tell_progress()
 
 
-main.add_commands("Attach", discover, try_letters, inspect, policies, size, migrate)
-main.add_commands("Run", worker, api, scheduler, console, mcp, broker)
-main.add_commands("Look", letters, failures, explain, pauses, tasks, audit, verify)
-main.add_commands("Act", act, actions, pause, resume, reschedule, erase)
-main.add_commands("Analyse", analytics)
-main.add_commands("Keep", doctor, topics, acls, keys, notifications, context, completion)
+main.add_commands({
+    "Attach": [discover, try_letters, inspect, policies, size, migrate],
+    "Run": [worker, api, scheduler, console, mcp, broker],
+    "Look": [letters, failures, explain, pauses, tasks, audit, verify],
+    "Act": [act, actions, pause, resume, reschedule, erase],
+    "Analyse": [analytics],
+    "Keep": [doctor, topics, acls, keys, notifications, context, completion],
+})
 for question in (report, advise, what_if):
     analytics.add_command(question)
 

@@ -283,14 +283,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     registry = {_property(k, _REGISTRY_PREFIX): v for k, v in found.items() if k.startswith(_REGISTRY_PREFIX) and v != ""}
     if registry and "url" not in registry:
         raise SettingsInvalid("RETRY_REGISTRY_URL", f"not set, but {', '.join(sorted(registry))} of the registry's client is")
-    plain = {k: v for k, v in found.items() if k in _VARIABLES and v != ""}
+    plain = {k: v for k, v in found.items() if k in VARIABLES and v != ""}
     values: dict[str, object] = {"kafka": kafka, "registry": registry}
     for variable, text in plain.items():
         values[variable.removeprefix(_PREFIX).lower()] = _convert_text(variable, text)
     return Settings(**values)  # type: ignore[arg-type]
 
 
-_VARIABLES = {
+VARIABLES = {
     _PREFIX + each.name.upper(): each.type for each in msgspec.structs.fields(Settings) if each.name not in NOT_FROM_ENVIRONMENT
 }
 # They say where commands find settings, and are none themselves.
@@ -306,9 +306,9 @@ def list_unknown_variables(environ: Mapping[str, str] | None = None) -> list[str
 
 def find_unknown_setting(variable: str) -> str:
     """Say that a variable is no setting, and which one may be meant; empty where it is one."""
-    if variable in _VARIABLES or any(variable.startswith(each) and variable != each for each in _PROPERTIES):
+    if variable in VARIABLES or any(variable.startswith(each) and variable != each for each in _PROPERTIES):
         return ""
-    near = get_close_matches(variable, _VARIABLES, 1, 0.8)
+    near = get_close_matches(variable, VARIABLES, 1, 0.8)
     return "no such setting" + (f", did you mean {near[0]}?" if near else "")
 
 
@@ -364,7 +364,7 @@ def _property(variable: str, prefix: str) -> str:
 
 
 def _convert_text(variable: str, text: str) -> object:
-    kind = _VARIABLES[variable]
+    kind = VARIABLES[variable]
     if kind is int:
         try:
             return int(text)

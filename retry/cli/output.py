@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,15 +12,52 @@ from pathlib import Path
 import click
 import msgspec
 
+from retry.clock import monotonic_s
 from retry.errors import ActionRefused
 from retry.printable import escape_unprintable, visible_json
 
 REFUSED = 3
+_PATIENCE_S, _AGAIN_S = 2.0, 1.0
+
+
+class Waiting:
+    """Says on a terminal for how long a command has worked, from two seconds on until its first line; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._ended, self._shown = threading.Event(), ""
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def tell_progress(self) -> None:
+        if sys.stderr.isatty() and not self._ended.is_set():
+            self._thread.start()
+
+    def _tell(self) -> None:
+        begun_s, wait_s = monotonic_s(), _PATIENCE_S
+        while not self._ended.wait(wait_s):
+            wait_s, self._shown = _AGAIN_S, f"working, {monotonic_s() - begun_s:.0f} s …"
+            click.echo(f"\r{self._shown}", nl=False, err=True)
+
+    def end(self) -> None:
+        """Take the line away, for good; whoever prints calls it first."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._shown:
+            click.echo(f"\r{' ' * len(self._shown)}\r", nl=False, err=True)
+            self._shown = ""
+
+
+WAITING = Waiting()
+
+
+def _print(text: str, *, err: bool = False) -> None:
+    WAITING.end()
+    click.echo(text, err=err)
 
 
 def say(line: str, *, err: bool = False) -> None:
     """Print a line for people, to standard output or to standard error."""
-    click.echo(escape_unprintable(line), err=err)
+    _print(escape_unprintable(line), err=err)
 
 
 def say_lines(lines: Iterable[str]) -> None:
@@ -50,7 +88,7 @@ def discard_output() -> None:
 
 def say_json(value: object, *, indented: bool = False) -> None:
     """Print a value as `format_json` writes it."""
-    click.echo(format_json(value, indented=indented))
+    _print(format_json(value, indented=indented))
 
 
 def format_json(value: object, *, indented: bool = False) -> str:

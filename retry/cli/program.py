@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-from retry.cli.output import discard_output, say, say_lines
+from retry.cli.output import WAITING, discard_output, say, say_lines
 from retry.errors import RetryError
 from retry.printable import is_text
 
@@ -29,10 +29,10 @@ class Program(click.Group):
         super().__init__(*args, **options)
         self.headings: dict[str, list[click.Command]] = {}
 
-    def add_commands(self, heading: str, *commands: click.Command) -> None:
-        """Add commands, which `--help` shows under a heading, in this order."""
-        self.headings[heading] = [*commands]
-        for each in commands:
+    def add_commands(self, headings: dict[str, list[click.Command]]) -> None:
+        """Add commands, which `--help` shows under their headings, in this order."""
+        self.headings = headings
+        for each in (command for commands in headings.values() for command in commands):
             self.add_command(each)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -43,9 +43,9 @@ class Program(click.Group):
                 rows = [(f"{each.name:{width}}", each.get_short_help_str(formatter.width - 6 - width)) for each in commands]
                 formatter.write_dl(rows)
 
-    def main(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
         try:
-            return super().main(*args, **options)
+            return super().__call__(*args, **options)
         except OSError as error:
             if error.errno not in _NOT_WRITTEN:
                 raise
@@ -87,6 +87,7 @@ class Program(click.Group):
                 raise
             _tell_end(told)
         finally:
+            WAITING.end()
             _tell_unreadable()
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""`retry verify`: whether anything is lost, duplicate, torn, early, phantom, on a wrong topic or stuck."""
+"""`retry verify`: whether anything is lost, duplicate or stuck; `retry doctor`: whether what the service needs is there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from retry.cli.options import Moment
-from retry.cli.output import say, say_json, say_lines
+from retry.cli.output import WAITING, say, say_json, say_lines
 from retry.cli.policies import Duration
-from retry.errors import RetryError, SettingsInvalid
+from retry.errors import BrokersUnreachable, RetryError, SettingsInvalid
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
 from retry.settings import from_environment
@@ -76,6 +76,7 @@ def _bar(label: str, length: int) -> Iterator[Callable[[int], object]]:
     if not sys.stderr.isatty():
         yield lambda _done: None
         return
+    WAITING.end()
     with click.progressbar(length=max(1, length), label=f"{label:26}", file=sys.stderr) as bar:
         yield bar.update
 
@@ -106,3 +107,32 @@ def _format_findings(findings: Findings) -> Iterator[str]:
     for kind, examples in findings.examples.items():
         yield f"{kind.replace('_', ' ')}, {len(examples)} of {findings.counts[kind]:,}:"
         yield from (f"  {example}" for example in examples)
+
+
+_PARTS = ("worker", "commands", "analytics", "api", "console")
+
+
+@click.command()
+@click.option(
+    "--for", "parts", multiple=True, type=click.Choice(_PARTS), default=("worker",), show_default="worker",
+    help="The parts of the service whose rights this user should have.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def doctor(parts: tuple[str, ...], *, as_json: bool) -> None:
+    """Look at installation, brokers, topics, rights, clock, groups and retention, and say what is wrong and how to mend it.
+
+    Nothing is changed: no group is joined, nothing committed, nothing sent. Give it the settings and the user of a worker. Lines
+    begin with ok, note (it may be meant so) or wrong. Exit code 0: nothing is wrong; 1: something is; 2: no broker answers.
+    Quotas are not looked at: brokers tell them to administrators alone.
+    """
+    from retry.operations.doctor import WRONG, examine
+
+    wrong = 0
+    try:
+        for finding in examine(from_environment(), parts):
+            wrong += finding.state == WRONG
+            say_json(finding._asdict()) if as_json else say(f"{finding.state:5}  {finding.about}: {finding.told}")
+    except BrokersUnreachable as error:
+        say(str(error), err=True)
+        sys.exit(2)
+    sys.exit(1 if wrong else 0)

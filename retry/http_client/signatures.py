@@ -100,7 +100,7 @@ class SigningKeys:
 
     def find_keys(self, name: str) -> Sequence[SigningKey]:
         """Find the keys that sign calls of a team, or of `@` and a target: its own, or else those that belong to nobody."""
-        return self._keys.get(name) or self._keys.get("", ())
+        return self._keys.get(name) or self._keys.get("") or ()
 
 
 def sign_body(keys: Sequence[SigningKey], webhook_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:

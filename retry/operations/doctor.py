@@ -44,8 +44,8 @@ class Finding(NamedTuple):
     told: str
 
 
-class _Patient(NamedTuple):
-    """What the checks of a cluster look at."""
+class _Examination(NamedTuple):
+    """Cluster, policy file and parts of the service that an examination is about."""
 
     cluster: Cluster
     registry: Registry
@@ -68,10 +68,10 @@ def examine(settings: Settings, parts: tuple[str, ...]) -> Iterator[Finding]:
             yield Finding(OK, "policy file", f"{settings.policies} attaches {len(registry.list_routes()):,} topics")
     except RetryError as error:
         yield Finding(WRONG, "policy file", str(error))
-    patient = _Patient(Cluster(settings), registry, parts)
+    examined = _Examination(Cluster(settings), registry, parts)
     for about, look in _CHECKS.items():
         try:
-            yield from look(patient)
+            yield from look(examined)
         except BrokersUnreachable:
             raise
         except RetryError as error:
@@ -101,8 +101,8 @@ def _installation() -> Iterator[Finding]:
             yield Finding(OK, "Java", f"there is one for {what}")
 
 
-def _brokers(patient: _Patient) -> Iterator[Finding]:
-    about = patient.cluster.admin.describe_cluster(request_timeout=_ASK_S).result(_ASK_S)
+def _brokers(examined: _Examination) -> Iterator[Finding]:
+    about = examined.cluster.admin.describe_cluster(request_timeout=_ASK_S).result(_ASK_S)
     count = len(about.nodes)
     if count < _COPIES:
         told = f"there are {count}, so topics are made with so many copies, and a lost disk may lose letters"
@@ -111,39 +111,39 @@ def _brokers(patient: _Patient) -> Iterator[Finding]:
         yield Finding(OK, "brokers", f"{count} of cluster {about.cluster_id} answer")
 
 
-def _own_topics(patient: _Patient) -> Iterator[Finding]:
-    names = patient.cluster.names
-    others = [names.calls, names.parked_timers, names.discarded, names.audit, names.notes, *sorted(patient.registry.parking())]
-    found = topics.check(patient.cluster.admin, patient.cluster.settings.app_id, others)
+def _own_topics(examined: _Examination) -> Iterator[Finding]:
+    names = examined.cluster.names
+    others = [names.calls, names.parked_timers, names.discarded, names.audit, names.notes, *sorted(examined.registry.parking())]
+    found = topics.check(examined.cluster.admin, examined.cluster.settings.app_id, others)
     yield Finding(OK, "topics", f"all {len(found)} of the service are there, {found[names.changelog].partitions} shards")
 
 
-def _teams_topics(patient: _Patient) -> Iterator[Finding]:
-    registry, admin = patient.registry, patient.cluster.admin
+def _teams_topics(examined: _Examination) -> Iterator[Finding]:
+    registry, admin = examined.registry, examined.cluster.admin
     missing = sorted(registry.exact.keys() - topics.describe(admin, registry.exact, optional=True).keys())
     for topic in missing:
         yield Finding(NOTE, "dead letters", f"{topic} is not there, or not for this user: correct its name, or make it")
-    closed = TargetProbe(admin, writes=acls.WORKER in patient.parts).probe_targets(registry.retry_targets())
+    closed = TargetProbe(admin, writes=acls.WORKER in examined.parts).probe_targets(registry.retry_targets())
     for _, why in sorted(closed.items()):
         yield Finding(WRONG, "retry topics", f"{why}; until it can be written to, letters for it wait")
     if registry.exact and not missing and not closed:
         yield Finding(OK, "teams' topics", "dead letters can be read, and retry topics written to")
 
 
-def _rights(patient: _Patient) -> Iterator[Finding]:
-    names = acls.resolve_names(patient.cluster.settings.app_id, patient.registry)
-    wanted = list(acls.list_rights(patient.parts, names))
-    gone = set(authorization.missing(patient.cluster.admin, [line.right for line in wanted]))
+def _rights(examined: _Examination) -> Iterator[Finding]:
+    names = acls.resolve_names(examined.cluster.settings.app_id, examined.registry)
+    wanted = list(acls.list_rights(examined.parts, names))
+    gone = set(authorization.missing(examined.cluster.admin, [line.right for line in wanted]))
     for line in wanted:
         if line.right in gone:
             state = WRONG if line.vital else NOTE
             yield Finding(state, "rights", f"{line.who}: {authorization.lacking(line.right)}; without it {line.without}")
     if not gone:
-        yield Finding(OK, "rights", f"none is missing of {', '.join(patient.parts)}, as far as brokers tell it of topics")
+        yield Finding(OK, "rights", f"none is missing of {', '.join(examined.parts)}, as far as brokers tell it of topics")
 
 
-def _clock(patient: _Patient) -> Iterator[Finding]:
-    cluster, topic = patient.cluster, patient.cluster.names.changelog
+def _clock(examined: _Examination) -> Iterator[Finding]:
+    cluster, topic = examined.cluster, examined.cluster.names.changelog
     newest_ms = offset_ranges.newest_ms(cluster.admin, topic, range(cluster.partitions(topic)))
     ahead_ms = newest_ms - clock.wall_ms()
     if ahead_ms > _SKEW_MS:
@@ -155,11 +155,11 @@ def _clock(patient: _Patient) -> Iterator[Finding]:
         yield Finding(OK, "clock", f"no record of a broker is ahead of it; the newest is {duration_text(max(0, -ahead_ms))} old")
 
 
-def _groups(patient: _Patient) -> Iterator[Finding]:
-    names = patient.cluster.names
-    readers = {group: f"retries in {', '.join(sorted(of))}" for group, of in patient.registry.list_group_topics().items()}
+def _groups(examined: _Examination) -> Iterator[Finding]:
+    names = examined.cluster.names
+    readers = {group: f"retries in {', '.join(sorted(of))}" for group, of in examined.registry.list_group_topics().items()}
     for group, reads in {names.table_group: "the changelog: no worker runs", **readers}.items():
-        members = consumer_groups.count_members(patient.cluster.admin, group)
+        members = consumer_groups.count_members(examined.cluster.admin, group)
         if members is None:
             yield Finding(NOTE, "groups", f"{group}: this user may not see it; retry acls lists the rights")
         elif members == 0:
@@ -168,8 +168,8 @@ def _groups(patient: _Patient) -> Iterator[Finding]:
             yield Finding(OK, "groups", f"{group} has {members:,} members")
 
 
-def _retention(patient: _Patient) -> Iterator[Finding]:
-    registry, admin = patient.registry, patient.cluster.admin
+def _retention(examined: _Examination) -> Iterator[Finding]:
+    registry, admin = examined.registry, examined.cluster.admin
     for topic, kept_ms in sorted(topics.retention_ms(admin, registry.exact).items()):
         if kept_ms < _DAY_MS:
             told = f"{topic} keeps letters for {duration_text(kept_ms)}: in a longer outage they are lost; raise its retention.ms"
@@ -193,7 +193,7 @@ def _retention(patient: _Patient) -> Iterator[Finding]:
         yield Finding(OK, "retention", "retry topics keep what is sent there until it can be read")
 
 
-_CHECKS: dict[str, Callable[[_Patient], Iterator[Finding]]] = {
+_CHECKS: dict[str, Callable[[_Examination], Iterator[Finding]]] = {
     "brokers": _brokers, "topics": _own_topics, "teams' topics": _teams_topics, "rights": _rights, "clock": _clock,
     "groups": _groups, "retention": _retention,
 }  # fmt: skip

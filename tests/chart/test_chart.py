@@ -194,6 +194,7 @@ def test_every_variable_can_be_set_and_has_the_workers_default_and_bounds() -> N
 @pytest.mark.parametrize("values", [MINIMAL, FULL], ids=lambda path: path.stem)
 def test_what_pods_are_given_is_what_the_program_reads(values: Path) -> None:
     for name, environ in ((name, environment(container)) for name, container, _ in containers(values)):
+        assert settings.list_unknown_variables(environ) == []
         if "scheduler" in name:
             read_back = scheduler_settings.from_environment(environ)
             assert (read_back.topics, read_back.worker.app_id) == (("schedules", "^schedules-.*"), "schedules")

@@ -105,7 +105,7 @@ def test_a_context_may_be_named_for_one_command(config: Path) -> None:
     ("text", "told"),
     [
         ("contexts: {a: {shard: 3}}", "contexts.a.shard: no such setting, did you mean RETRY_SHARDS?"),
-        ("contexts: {a: {shards: [3]}}", "Expected `str | int`, got `array`"),
+        ("contexts: {a: {shards: [3]}}", "got `array` - at `$.contexts"),
         ("context: {}", "unknown field `context`"),
         ("hunter2: [", "it is no YAML"),
     ],
