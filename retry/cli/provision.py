@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
+import yaml
 
 from retry.cli.options import Moment, identify_user
 from retry.cli.output import say, say_json, say_lines
@@ -34,6 +36,23 @@ def create() -> None:
 def check() -> None:
     """Say whether the topics are as a worker needs them, or what differs and which command mends it."""
     _run(make=False)
+
+
+@topics.command()
+@click.argument("cluster")
+@click.option("--copies", type=click.IntRange(1, 15), default=3, show_default=True, help="How many brokers keep each record.")
+def strimzi(cluster: str, copies: int) -> None:
+    """Print a KafkaTopic of Strimzi for each topic of the service, for the Kafka CLUSTER of that name. Asks no broker.
+
+    Topics that are made so are not to be made by `retry topics create`. The user is printed by `retry acls --strimzi`.
+    """
+    from retry.kafka.topics import plan_topics
+    from retry.process.strimzi import build_topics
+
+    settings = from_environment()
+    registry = load(settings.policies) if settings.policies else Registry()
+    plans = plan_topics(settings.app_id, settings.shards, sorted(registry.parking()))
+    _say_yaml(build_topics(plans, cluster, copies))
 
 
 @topics.command()
@@ -67,6 +86,10 @@ def reread(topic: str, since: int | None, from_offset: int | None, partition: in
         say(f"asked for {request_reread(cluster, spans, by)} partitions")
     else:
         say("nothing is asked for yet; give the same command with --yes")
+
+
+def _say_yaml(resources: Iterable[dict[str, Any]]) -> None:
+    say_lines(yaml.safe_dump_all(resources, sort_keys=False, explicit_start=True).splitlines())
 
 
 def _run(*, make: bool) -> None:
@@ -107,10 +130,11 @@ _COLUMNS = ("for", "resource", "pattern", "name", "operation", "what stops witho
 @click.option("--group", "group", metavar="GROUP", help="For migrate: as it has it; for migrate scheduler by default GROUP_ID.")
 @click.option("--principal", help="The user to grant them to, as User:name. By default the one of RETRY_KAFKA_SASL_USERNAME.")
 @click.option("--bootstrap-command", "as_commands", is_flag=True, help="Print kafka-acls.sh commands that grant the rights.")
+@click.option("--strimzi", "cluster", metavar="CLUSTER", help="Print a KafkaUser of Strimzi for the Kafka cluster of that name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def acls(
     parts: tuple[str, ...], globs: tuple[str, ...], target: str | None, group: str | None, principal: str | None, *,
-    as_commands: bool, as_json: bool,
+    as_commands: bool, cluster: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """List the least rights on the brokers that the settings and the policy file need. Works without a broker.
 
@@ -118,6 +142,7 @@ def acls(
     """
     from retry.kafka import authorization
     from retry.process import acls as needed
+    from retry.process.strimzi import build_user
 
     apart = (needed.SCHEDULER, needed.MIGRATE, needed.MIGRATE_SCHEDULER)
     wanted = parts or tuple(part for part in _PARTS if part not in (*apart, needed.DISCOVER))
@@ -128,9 +153,12 @@ def acls(
     for part in wanted:
         if part in (needed.MIGRATE, needed.MIGRATE_SCHEDULER):
             lines += _of_migration(part, settings.app_id, globs, target, group)
+    principal = principal or f"User:{settings.kafka.get('sasl.username', 'retry')}"
     if as_commands:
-        principal = principal or f"User:{settings.kafka.get('sasl.username', 'retry')}"
         say_lines(authorization.command([line.right for line in lines], principal, settings.bootstrap_servers))
+        return
+    if cluster is not None:
+        _say_yaml([build_user(principal.removeprefix("User:"), [line.right for line in lines], cluster)])
         return
     rows = [
         (line.who, r.resource, "prefixed" if r.prefixed else "literal", r.name, r.operation, line.without)

@@ -39,18 +39,23 @@ class Right(NamedTuple):
         return f"{self.operation} {self.resource} {self.name}" + ("…" if self.prefixed else "")
 
 
-def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
-    """Commands that grant these, one for each name; to be run by who may, as `admin.properties` says."""
+def group_rights(rights: Iterable[Right]) -> dict[tuple[str, str, bool], list[str]]:
+    """List the operations of each resource, name, and whether that is a prefix, in order."""
     operations: dict[tuple[str, str, bool], list[str]] = {}
     for right in sorted(set(rights)):
         operations.setdefault((right.resource, right.name, right.prefixed), []).append(right.operation)
+    return operations
+
+
+def command(rights: Iterable[Right], principal: str, bootstrap_servers: str) -> list[str]:
+    """Commands that grant these, one for each name; to be run by who may, as `admin.properties` says."""
     begin = f"kafka-acls.sh --bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     return [
         f"{begin} --add --allow-principal {shlex.quote(principal)}"
         + "".join(f" --operation {operation}" for operation in wanted)
         + f" --{resource} {shlex.quote(name)}"
         + (" --resource-pattern-type prefixed" if prefixed else "")
-        for (resource, name, prefixed), wanted in operations.items()
+        for (resource, name, prefixed), wanted in group_rights(rights).items()
     ]
 
 

@@ -104,6 +104,29 @@ _NOTES_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 _POSITIONS_CONFIG = {**_COMPACTED, "segment.bytes": str(4 << 20)}
 
 
+class TopicPlan(NamedTuple):
+    """A topic as it is to be made."""
+
+    partitions: int
+    config: Mapping[str, str]
+
+
+def plan_topics(
+    app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
+) -> dict[str, TopicPlan]:
+    """Plan the service's topics, those of `parking`, and `more`, whose configurations are given, all by name."""
+    own = build_topic_names(app_id)
+    plans = {own.changelog: TopicPlan(shards, _CHANGELOG_CONFIG), own.outcomes: TopicPlan(shards, _KEEP_CONFIG)}
+    plans[own.lineage] = TopicPlan(_LINEAGE_PARTITIONS, _LINEAGE_CONFIG)
+    plans[own.calls] = TopicPlan(shards, _CALLS_CONFIG)
+    plans[own.parked_timers] = plans[own.discarded] = TopicPlan(shards, _KEEP_CONFIG)
+    plans[own.audit] = TopicPlan(shards, _AUDIT_CONFIG)
+    plans[own.notes] = TopicPlan(1, _NOTES_CONFIG)
+    plans[own.positions] = TopicPlan(1, _POSITIONS_CONFIG)
+    plans |= dict.fromkeys((own.parked, *parking), TopicPlan(shards, _PARKING_CONFIG))
+    return plans | {topic: TopicPlan(shards, config) for topic, config in (more or {}).items()}
+
+
 def create(
     admin: AdminClient, app_id: str, shards: int, parking: Iterable[str] = (), more: Mapping[str, dict[str, str]] | None = None
 ) -> list[str]:
@@ -111,16 +134,7 @@ def create(
 
     `more` has configurations by name. Raises TopicsInvalid where the cluster refuses one.
     """
-    own = build_topic_names(app_id)
-    wanted = {own.changelog: (shards, _CHANGELOG_CONFIG), own.outcomes: (shards, _KEEP_CONFIG)}
-    wanted[own.lineage] = _LINEAGE_PARTITIONS, _LINEAGE_CONFIG
-    wanted[own.calls] = shards, _CALLS_CONFIG
-    wanted[own.parked_timers] = wanted[own.discarded] = shards, _KEEP_CONFIG
-    wanted[own.audit] = shards, _AUDIT_CONFIG
-    wanted[own.notes] = 1, _NOTES_CONFIG
-    wanted[own.positions] = 1, _POSITIONS_CONFIG
-    wanted |= dict.fromkeys((own.parked, *parking), (shards, _PARKING_CONFIG))
-    wanted |= {topic: (shards, config) for topic, config in (more or {}).items()}
+    wanted = plan_topics(app_id, shards, parking, more)
     present = describe(admin, wanted)
     copies = min(3, until_answered(lambda within_s: len(admin.list_topics(timeout=within_s).brokers), _ASK_S))
     # With three copies one broker may be down and every acknowledged write is still on two.
