@@ -53,6 +53,7 @@ def test_commands_print_documents_that_can_be_applied() -> None:
     topics = CliRunner().invoke(main, ["topics", "strimzi", "c", "--copies", "1"], env=environment, catch_exceptions=False)
     made = list(yaml.safe_load_all(topics.output))
     assert {each["spec"]["topicName"] for each in made} == plan_topics("pay_ments", 8).keys()
-    user = CliRunner().invoke(main, ["acls", "--strimzi", "c", "--principal", "User:ada"], env=environment, catch_exceptions=False)
+    wanted = ["acls", "--strimzi", "c", "--principal", "User:ada"]
+    user = CliRunner().invoke(main, wanted, env=environment, catch_exceptions=False)
     (made_user,) = yaml.safe_load_all(user.output)
     assert (made_user["kind"], made_user["metadata"]["name"]) == ("KafkaUser", "ada")
