@@ -271,6 +271,7 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
                 people.look(seconds)
             cpu_s, memory_mib = console.cpu_s() - cpu_s, console.memory_mib()
             disk_mb = machine.disk_mb(service.data_dir)
+            console.until_ready("live")
             console.close()
             _fall_behind(service, churn.next_number)
             console = ConsoleProcess(service)
