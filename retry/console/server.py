@@ -93,7 +93,7 @@ def run(settings: Settings) -> None:
         _ = console.decoders
         certificate = _certificate(settings)
         server = _server(settings, application(console, assets, [build_acting_routes], certificate, metrics), certificate)
-        notifier = open_notifier(settings, replica)
+        notifier = open_notifier(settings, replica, registry)
         if notifier is not None:
             held.callback(notifier.close)
             prometheus.counters(metrics, "retry_console_notifications_total", notifier.count_sent)

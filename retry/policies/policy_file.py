@@ -24,6 +24,7 @@ from retry.errors import PolicyFileInvalid
 from retry.policies import schema
 from retry.policies.conditions import conditions
 from retry.policies.limits import limits_of, span_ms, target_limits, team_limits
+from retry.policies.masks import read_masks
 from retry.policies.registry import Registry, default_route
 from retry.policies.route import RetryPlan, Route, Rule
 from retry.policies.schema import Defaults, File, Overrides, Team, Texts, Timing, convert_value
@@ -271,28 +272,3 @@ def _late_ms(document: Document, value: object) -> int:
         least = f"{LATE_MS_MIN // 1_000}s"
         document.reject_path("tasks.late", f"{value} is shorter than {least}, in which a run may just be under way")
     return late_ms
-
-
-# From the least on: each sees what those before it see.
-ROLES = ("viewer", "operator", "admin")
-_MASK_PATH = re.compile(r"\$(\[\])?(\.[A-Za-z0-9_-]{1,100}(\[\])?){0,20}")
-# By team: for each path the highest role that sees it masked.
-Masks = Mapping[str, Mapping[str, str]]
-
-
-def read_masks(document: Document, teams: Mapping[str, Team]) -> Masks:
-    """Read the masks of all teams; raises PolicyFileInvalid where a path or a role is none."""
-    found: dict[str, Mapping[str, str]] = {}
-    for team, section in teams.items():
-        if section.masks is UNSET:
-            continue
-        at = f"teams.{team}.masks"
-        masks: dict[str, str] = convert_value(document, section.masks, dict[str, str], at)
-        for path, role in masks.items():
-            if not _MASK_PATH.fullmatch(path):
-                document.reject_path(f"{at}.{path}", "is no path of a field; write one like $.customer.card, or $.items[].iban")
-            if role not in ROLES:
-                reason = f"{role!r:.40} is no role; write the highest that does not see it: {', '.join(ROLES)}"
-                document.reject_path(f"{at}.{path}", reason)
-        found[team] = MappingProxyType(masks)
-    return MappingProxyType(found)

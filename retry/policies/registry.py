@@ -10,6 +10,7 @@ from backoff import Policy
 from backoff.parse import DEFAULT
 from backoff.rate_limit import Limit
 from retry.policies.limits import CircuitBreakerLimits
+from retry.policies.roles import Role
 from retry.policies.route import RetryPlan, Route
 from retry.policies.tasks import TEAM, Tasks
 
@@ -29,7 +30,7 @@ class Registry:
     Attributes:
       team_limits: by team, what its retries may not exceed together; teams without limits are left out.
       target_limits, breakers: by topic, whoever sends there.
-      masks: by team, for paths of fields the highest role that sees them masked; see `retry.policies.policy_file`.
+      masks: by team, for each part of a letter the highest role that sees it masked; see `retry.policies.masks`.
       tasks: of recurring tasks; None where there are none.
       digest: SHA-256 of the file's bytes in hexadecimal; empty where there is no file.
     """
@@ -40,7 +41,7 @@ class Registry:
     team_limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     target_limits: Mapping[str, Limit] = field(default_factory=dict)
     breakers: Mapping[str, CircuitBreakerLimits] = field(default_factory=dict)
-    masks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    masks: Mapping[str, Mapping[str, Role]] = field(default_factory=dict)
     tasks: Tasks | None = None
     digest: str = ""
     _routes: dict[str, Route] = field(default_factory=dict, repr=False, compare=False)

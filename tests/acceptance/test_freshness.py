@@ -107,6 +107,8 @@ def test_it_never_says_live_while_it_is_behind(deploy: Deploy, tmp_path: Path) -
     assert states["live"] > 0 and states["catching_up"] + states["old"] > 0
 
 
+# Where other tests share the cores, a round takes more than a minute.
+@pytest.mark.timeout(7_200)
 @pytest.mark.slow
 def test_it_never_says_live_while_it_is_behind_in_thirty_restarts_and_stops(deploy: Deploy, tmp_path: Path) -> None:
     states = shake(deploy, tmp_path, rounds=30, seed=20_261_130)

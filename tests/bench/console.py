@@ -6,6 +6,9 @@ For each size a broker's changelog is filled with so many letters of twenty team
 trace, and the console builds its replica of them. Then 1,000 letters a second come and as many go, each with an outcome, while
 a few people look at pages and ask the API, a webhook is told of what is new, and a tenth as many letters is parked.
 
+Before that each main page is asked alone; see `console_pages`. At last the console is ended, 100,000 letters come, and it is
+started again.
+
 | figure | what it is |
 | --- | --- |
 | rebuild | letters a second from the start of the process to its first page: folding all topics, indexes and full text included |
@@ -13,6 +16,7 @@ a few people look at pages and ask the API, a webhook is told of what is new, an
 | at the client | the same of all, with what the client takes, which has the same cores |
 | caught up | seconds until it stays behind by less than its target, with letters that come and go; only then do people look |
 | lag | how old what is shown is, by the console's own word, asked four times a second |
+| catching up | letters a second of those 100,000, from the start of the process until it says that it is live |
 | memory | VmHWM of the console's processes together, from their start to the end |
 """
 
@@ -39,6 +43,7 @@ from tests.support.process import end
 from . import console_letters as made
 from . import machine
 from .arguments import setting
+from .console_pages import asked, measure_live, measure_pages
 from .figures import Figure, lines, number, table
 from .letters import Incorrect, producer
 from .service import Service
@@ -49,6 +54,7 @@ _PER_S, _TURNS_PER_S = 1_000, 10
 _PEOPLE, _THINK_S = 4, 0.05
 _READY_S, _ANSWER_S, _COMMIT_S, _END_S = 3_600.0, 30.0, 60.0, 20.0
 _CALM_S, _CATCH_UP_S = 10.0, 600.0
+_BEHIND, _IN_TRANSACTION = 100_000, 10_000
 _TEAMS = [f"team{n}" for n in range(20)]
 
 QUESTIONS: dict[str, str] = {
@@ -98,13 +104,14 @@ class ConsoleProcess:
         """A connection that is kept."""
         return http.client.HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_S)
 
-    def until_ready(self) -> float:
-        """Seconds from its start to the first moment at which it shows everything."""
+    def until_ready(self, *states: str) -> float:
+        """Seconds from its start to the first moment at which it shows something, and is in one of these states, if any."""
         while time.time() - self.began < _READY_S:
             if self.process.poll() is not None:
                 raise Incorrect("the console has ended")
             try:
-                if asked(self.client(), "/api/now")[0] == http.client.OK:
+                answer = asked(self.client(), "/api/now")
+                if answer.status == http.client.OK and (not states or json.loads(answer.body)["freshness"]["state"] in states):
                     return time.time() - self.began
             except OSError:
                 time.sleep(0.05)
@@ -154,16 +161,9 @@ class _Hook(BaseHTTPRequestHandler):
         pass
 
 
-def asked(client: http.client.HTTPConnection, path: str) -> tuple[int, bytes, float]:
-    """Status and body of an answer, and how long it took at the server, in ms."""
-    client.request("GET", path)
-    answer = client.getresponse()
-    return answer.status, answer.read(), float((answer.getheader("Server-Timing") or "dur=0").rpartition("dur=")[2])
-
-
 def lag_s(client: http.client.HTTPConnection) -> float:
     """How old what is shown is."""
-    told = json.loads(asked(client, "/api/now")[1])
+    told = json.loads(asked(client, "/api/now").body)
     return time.time() - made.moment_s(told["freshness"]["as_of"])
 
 
@@ -197,14 +197,14 @@ class People:
             name, path = questions[n % len(questions)]
             began = time.perf_counter()
             try:
-                status, body, took_ms = asked(client, path)
+                answer = asked(client, path)
             except OSError as error:
                 self.faults.append(f"{path}: {error}")
                 return
             self.seen_ms.append((time.perf_counter() - began) * 1e3)
-            self.took_ms[name].append(took_ms)
-            if status != http.client.OK:
-                self.faults.append(f"{path}: {status} {body[:200]!r}")
+            self.took_ms[name].append(answer.server_ms)
+            if answer.status != http.client.OK:
+                self.faults.append(f"{path}: {answer.status} {answer.body[:200]!r}")
             n += 1
             self._closing.wait(_THINK_S)
 
@@ -218,7 +218,7 @@ class Churn:
     """Letters that come and go at a steady rate, each turn in one transaction, as intake and sweep write them."""
 
     def __init__(self, service: Service, size: int) -> None:
-        self._service, self._next, self._oldest = service, size, 0
+        self._service, self.next_number, self._oldest = service, size, 0
         self._closing, self.behind_s = threading.Event(), 0.0
         self._producer: Producer = producer(service.bootstrap, **{"transactional.id": f"{service.names.intake_group}-churn"})
         self._producer.init_transactions(_COMMIT_S)
@@ -242,9 +242,9 @@ class Churn:
             self._closing.wait(max(0.0, due_s - time.time()))
 
     def _turn(self, letters: int) -> None:
-        service, come = self._service, range(self._next, self._next + letters)
+        service, come = self._service, range(self.next_number, self.next_number + letters)
         go = range(self._oldest, self._oldest + letters)
-        self._next, self._oldest = come.stop, go.stop
+        self.next_number, self._oldest = come.stop, go.stop
         self._producer.begin_transaction()
         made.write(self._producer, service, come)
         made.end(self._producer, service, go)
@@ -261,13 +261,21 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
         try:
             ready_s = console.until_ready()
             built_mib = console.memory_mib()
+            console.until_ready("live")
             _warm(console)
+            alone = [*measure_pages(console.client(), console.process.pid), *measure_live(console.client(), service, size)]
+            print(table(lines(alone)), flush=True)
             people = People(console)
-            with Churn(service, size) as churn:
+            with Churn(service, size + _BEHIND) as churn:
                 caught_up_s, cpu_s = console.until_caught_up(), console.cpu_s()
                 people.look(seconds)
             cpu_s, memory_mib = console.cpu_s() - cpu_s, console.memory_mib()
             disk_mb = machine.disk_mb(service.data_dir)
+            console.until_ready("live")
+            console.close()
+            _fall_behind(service, churn.next_number)
+            console = ConsoleProcess(service)
+            behind_s = console.until_ready("live")
         except BaseException as error:
             error.add_note((service.folder / "console.log").read_text()[-3_000:])
             raise
@@ -277,6 +285,8 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
     return [
         Figure("rebuild", (size + size // 10) / ready_s, "letters/s"),
         Figure("until the first page", ready_s, "s"),
+        Figure("catching up", _BEHIND / behind_s, "letters/s"),
+        *alone,
         Figure("caught up", caught_up_s, "s"),
         Figure("memory while it is built", built_mib, "MiB", most=MEMORY_MIB),
         Figure("memory at the most", memory_mib, "MiB", most=MEMORY_MIB),
@@ -292,6 +302,16 @@ def measured(broker: LocalBroker, work: Path, size: int, seconds: float, more: d
         Figure("page p99", _percentile(every, 0.99), "ms", most=PAGE_MS),
         *(Figure(f"page p99: {name}", _percentile(took, 0.99), "ms", most=PAGE_MS) for name, took in people.took_ms.items()),
     ]  # fmt: skip
+
+
+def _fall_behind(service: Service, first: int) -> None:
+    """So many letters come while no console is there, from this number on."""
+    to = producer(service.bootstrap, **{"transactional.id": f"{service.names.intake_group}-behind"})
+    to.init_transactions(_COMMIT_S)
+    for begin in range(first, first + _BEHIND, _IN_TRANSACTION):
+        to.begin_transaction()
+        made.write(to, service, range(begin, begin + _IN_TRANSACTION))
+        to.commit_transaction(_COMMIT_S)
 
 
 def _warm(console: ConsoleProcess) -> None:

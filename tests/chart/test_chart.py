@@ -126,6 +126,9 @@ REFUSED = {
     "console.enabled=true,console.tokens.name=t": "console.tls is not set",
     "console.enabled=true,console.tokens.name=t,console.tls.proxy=true": "console.url is not set",
     "console.enabled=true,console.tls.name=t,console.oidc.issuer=https://login": "give console.oidc.clientId",
+    "console.enabled=true,console.tls.name=t,console.proxy.from=10.0.0.5": "console.proxy is set in part",
+    "console.enabled=true,console.tokens.name=t,console.tls.name=t,console.proxy.secret.name=p": "console.proxy is set in part",
+    "console.proxy.from=proxy.local": "/console/proxy/from",
     "console.url=retry.example.com": "/console/url",
     "api.ingress.enabled=true": "api.ingress.host is not set",
     "scheduler.httpRoute.enabled=true,scheduler.httpRoute.hostnames[0]=x": "scheduler.httpRoute: give parentRefs",
@@ -267,7 +270,8 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         read = settings.from_environment(environment(container))
         secrets = (read.console_tokens, read.console_tls_cert, read.console_oidc_client_secret)
-        files = (*secrets, read.console_oidc_roles, read.console_advice, read.console_notifications)
+        of_proxy = (read.console_proxy_secret, read.console_proxy_roles, read.console_session_key)
+        files = (*secrets, *of_proxy, read.console_oidc_roles, read.console_advice, read.console_notifications)
         assert {str(file.parent) for file in files if file} <= mounts
         return read
 
@@ -278,10 +282,19 @@ def test_the_console_is_given_all_that_it_needs_beyond_loopback() -> None:
     assert (told.console_tls_cert, told.console_tls_proxy) == (Path("/etc/retry/console-tls/tls.crt"), 0)
     assert (told.console_oidc_issuer, told.console_oidc_client_id) == ("https://login.local", "retry")
     assert (told.console_oidc_claim, told.console_notifications) == ("teams", Path("/etc/retry/notifications/notifications.yaml"))
+    assert told.console_proxy_from == "10.0.0.5,10.1.0.0/24"
+    assert (told.console_proxy_secret, told.console_proxy_roles) == (
+        Path("/etc/retry/proxy/secret"), Path("/etc/retry/proxy-roles/roles")
+    )  # fmt: skip
+    assert told.console_session_key == Path("/etc/retry/session/session-key")
     assert told.console_schedulers == "eu=http://scheduler.eu:8000"
     assert told.console_advice == Path("/etc/retry/advice/advice.json")
     proxied = found("--set", "console.tls.name=,console.tls.proxy=true,console.oidc.issuer=,console.oidc.clientSecret.name=")
     assert (proxied.console_tls_cert, proxied.console_tls_proxy, proxied.console_oidc_client_secret) == (None, 1, None)
+    off = found("--set", "console.proxy.from=,console.proxy.secret.name=,console.proxy.roles.name=,console.sessionKey.name=")
+    assert (off.console_proxy_from, off.console_proxy_secret, off.console_session_key) == ("", None, None)
+    alone = found("--set", "console.tokens.name=,console.oidc.issuer=,console.oidc.clientSecret.name=")
+    assert (alone.console_tokens, alone.console_oidc_issuer, alone.console_proxy_from) == (None, "", "10.0.0.5,10.1.0.0/24")
 
 
 def test_the_console_is_asked_over_tls_where_it_speaks_it() -> None:

@@ -68,14 +68,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- fail "api.tokens.name is not set: name a Secret with lines that `retry api token TEAM` makes" }}
 {{- end }}
 {{- if $v.console.enabled }}
-{{- if not (or $v.console.tokens.name $v.console.oidc.issuer) }}
-{{- fail "console.tokens.name and console.oidc.issuer are not set: name a Secret with lines that `retry console token NAME` makes, or an identity provider" }}
+{{- if not (or $v.console.tokens.name $v.console.oidc.issuer $v.console.proxy.from) }}
+{{- fail "console.tokens.name and console.oidc.issuer are not set: name a Secret with lines that `retry console token NAME` makes, an identity provider, or a proxy that signs people in (console.proxy)" }}
 {{- end }}
 {{- if not (or $v.console.tls.name $v.console.tls.proxy) }}
 {{- fail "console.tls is not set: name a Secret with tls.crt and tls.key, or say that a proxy before it speaks TLS (console.tls.proxy)" }}
 {{- end }}
 {{- if and $v.console.oidc.issuer (not (and $v.console.oidc.clientId $v.console.oidc.roles.name)) }}
 {{- fail "console.oidc.issuer is set: give console.oidc.clientId, and with console.oidc.roles.name a ConfigMap that says who has which role" }}
+{{- end }}
+{{- $proxy := list $v.console.proxy.from $v.console.proxy.secret.name $v.console.proxy.roles.name | compact }}
+{{- if and $proxy (ne (len $proxy) 3) }}
+{{- fail "console.proxy is set in part: give console.proxy.from, a Secret in console.proxy.secret.name, and with console.proxy.roles.name a ConfigMap that says who has which role" }}
 {{- end }}
 {{- if and (not $v.console.url) (or $v.console.tls.proxy $v.console.oidc.issuer) }}
 {{- fail "console.url is not set: say by which address browsers reach the console, as https://retry.example.com" }}

@@ -227,7 +227,7 @@ def request_preview(request: Request) -> Response:
 def preview(request: Request) -> Response:
     console, viewer = console_of(request), viewer_of(request)
     kept = actions.find_preview(console, viewer, action_id(request))
-    found = api_answers.kept_object(kept, console.registry())
+    found = api_answers.kept_object(kept, console.registry(), viewer_of(request).sight())
     find_letter = partial(console.replica.find_letter, viewer.scope())
     examples = [(each, find_letter(each["letter"])) for each in found.get("examples", ())]
     others = standing_actions.find_others(console, viewer.scope(), kept, found["teams"]) if "teams" in found else None

@@ -30,12 +30,13 @@ from retry.operations.act.request import Request
 from retry.operations.act.selection import select_letters
 from retry.operations.cluster import Cluster
 from retry.operations.listing import Listing
+from retry.policies.masks import KEY
 from retry.policies.registry import Registry
 from retry.scheduling.tasks.framed_values import FramedValues
 
 # Parked records that are looked at: the newest of each partition.
 _NEWEST = 1_000_000
-_HIDDEN = "what changes is not shown: that takes the right to reveal payloads, with no field masked"
+_HIDDEN = "what changes is not shown: that takes the right to reveal payloads, with nothing masked but keys"
 
 
 class Ask(NamedTuple):
@@ -105,12 +106,18 @@ def _demand_sees_all(viewer: Viewer, found: Preview, registry: Registry) -> None
     """Raise ActionRefused where a viewer may not see all of the letter that is to be edited."""
     if not _may_reveal_all(viewer, found):
         raise ActionRefused("to edit a letter takes the right to reveal payloads of its team; nothing was done")
-    if masks.has_masked_team(registry, viewer, found.request.action.teams):
+    if any(part.startswith("$") for part in masks.list_masked(registry, viewer.sight(), found.request.action.teams)):
         raise ActionRefused(f"{masks.REFUSED_EDIT}; nothing was done")
 
 
 def _may_reveal_all(viewer: Viewer, found: Preview) -> bool:
     return all(viewer.may_reveal(team or None) for team in found.request.action.teams)
+
+
+def _may_see_changes(console: Console, viewer: Viewer, found: Preview) -> bool:
+    """Whether a viewer may see what an action changes in values and headers."""
+    masked = masks.list_masked(console.registry(), viewer.sight(), found.request.action.teams)
+    return _may_reveal_all(viewer, found) and set(masked) <= {KEY}
 
 
 def _describe_foreseen(letters: int, as_of_ms: int | None) -> str:
@@ -126,8 +133,7 @@ def _reveal_payloads(console: Console, viewer: Viewer, found: Preview) -> Previe
     changed = [each for each in found.examples if each.diff]
     if not changed:
         return found
-    is_masked = masks.has_masked_team(console.registry(), viewer, found.request.action.teams)
-    if _may_reveal_all(viewer, found) and not is_masked:
+    if _may_see_changes(console, viewer, found):
         console.audit.reveal(viewer.name, [each.letter for each in changed], found.request.action.teams)
         return found
     hidden = [each._replace(diff=[_HIDDEN]) if each.diff else each for each in found.examples]
@@ -151,8 +157,7 @@ def _is_still_for(console: Console, viewer: Viewer, kept: KeptPreview) -> bool:
     if not all(viewer.may(Role.VIEWER, team or None) for team in teams):
         return False
     shows_payload = any(each.diff not in ([], [_HIDDEN]) for each in kept.found.examples)
-    is_masked = masks.has_masked_team(console.registry(), viewer, teams)
-    return not shows_payload or (_may_reveal_all(viewer, kept.found) and not is_masked)
+    return not shows_payload or _may_see_changes(console, viewer, kept.found)
 
 
 def start_action(console: Console, viewer: Viewer, action_id: str, expect: int | None) -> None:

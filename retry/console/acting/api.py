@@ -5,7 +5,10 @@ Whoever asks has a token of the console, or has signed in. What a token may not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 import orjson
@@ -24,17 +27,18 @@ from retry.console.acting.previews import KeptPreview
 from retry.console.reading.advice import Told, read_advice
 from retry.console.reading.group_list import OPEN
 from retry.console.reading.lists import AUDIT_FIELDS
-from retry.console.rows import FailureState
+from retry.console.rows import FailureState, Group, LetterRow
 from retry.console.web import filters, masks
 from retry.console.web.app import Console, body_of, console_of, query_of, viewer_of
 from retry.console.web.letter import explain_letter
 from retry.console.web.letters import scan
-from retry.console.web.rights import Role, needs
+from retry.console.web.rights import Role, Viewer, needs
 from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.overview import ORDERS
 from retry.operations.moments import moment_ms
 from retry.operations.pauses import describe_pauses
+from retry.policies.masks import MESSAGE
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.
 
@@ -76,7 +80,7 @@ def action(request: Request) -> Response:
     if about is not None:
         outcome = api_answers.outcome_object(standing_actions.load_outcome(console.replica, about))
         return respond_json({**api_answers.about_object(about, console.clock_ms()), "outcome": outcome})
-    return respond_json(api_answers.kept_object(actions.find_preview(console, viewer, found), console.registry()))
+    return respond_json(api_answers.kept_object(actions.find_preview(console, viewer, found), console.registry(), viewer.sight()))
 
 
 @needs(Role.VIEWER)
@@ -113,7 +117,7 @@ def _answer_preview(request: Request, kept: KeptPreview) -> Response:
     if kept.fault is not None:
         raise kept.fault
     status = HTTPStatus.CREATED if kept.done.is_set() else HTTPStatus.ACCEPTED
-    shown = api_answers.kept_object(kept, console_of(request).registry())
+    shown = api_answers.kept_object(kept, console_of(request).registry(), viewer_of(request).sight())
     return respond_json(shown, status, {"Location": f"/api/actions/{kept.id}"})
 
 
@@ -159,13 +163,14 @@ def list_letters(request: Request) -> Response:
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     words, after = given.get("q", ""), given.get("after") or None
     letter_filter, limit = filters.read(words, viewer, console.registry()), limit_of(given)
+    describe = partial(_describe_letters, console, viewer)
     if filters.asks_payload(letter_filter):
         found = scan(request, letter_filter, after, limit)
-        rows = [api_answers.describe_letter(row) for row in found.rows]
-        return respond_json({"letters": rows, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
+        letters = describe(found.rows)
+        return respond_json({"letters": letters, "after": found.after, "looked_at": found.looked_at, "ended": found.why_ended})
     page = console.replica.list_letters(viewer.scope(), letter_filter, after, limit)
     return respond_json({
-        "letters": [api_answers.describe_letter(row) for row in page.rows], "after": page.after, "count": page.count,
+        "letters": describe(page.rows), "after": page.after, "count": page.count,
         "is_capped": page.is_capped, "nothing_matches": page.nothing_matches,
     })  # fmt: skip
 
@@ -186,12 +191,18 @@ def answer_advice(request: Request) -> Response:
     })  # fmt: skip
 
 
+def _describe_letters(console: Console, viewer: Viewer, rows: Sequence[LetterRow]) -> list[dict[str, Any]]:
+    registry, sight = console.registry(), viewer.sight()
+    return [api_answers.describe_letter(row, masks.find_masked(registry, sight, row.team)) for row in rows]
+
+
 @needs(Role.VIEWER, "reveal", "explain")
 def get_letter(request: Request) -> Response:
     given, console, viewer = query_of(request), console_of(request), viewer_of(request)
     name = str(request.path_params["name"])
     row = demand(console.replica.find_letter(viewer.scope(), name), "letter")
-    shown = api_answers.describe_letter(row)
+    masked = masks.find_masked(console.registry(), viewer.sight(), row.team)
+    shown = api_answers.describe_letter(row, masked)
     if given.get("explain") in ("1", "true"):
         found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
         shown["explained"] = explain_letter(console, row, found)
@@ -200,9 +211,8 @@ def get_letter(request: Request) -> Response:
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")
         found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
         console.audit.reveal(viewer.name, [name], [row.team or ""])
-        masked_paths = masks.find_masked_paths(console.registry(), viewer, row.team)
-        decoded = console.framed.decode(found.value) if masked_paths and console.framed and found.value else None
-        shown |= api_answers.describe_payload(found, masked_paths, decoded.json if decoded else None)
+        decoded = console.framed.decode(found.value) if masked.paths and console.framed and found.value else None
+        shown |= api_answers.describe_payload(found, masked, decoded.json if decoded else None)
     return respond_json(shown)
 
 
@@ -217,14 +227,19 @@ def answer_groups(request: Request) -> Response:
     if filters.asks_payload(letter_filter):
         teams = {team for row in page.rows for team in row.teams}
         console.audit.write(REVEAL, viewer_of(request).name, f"filter {letter_filter}", teams=teams)
-    rows = [api_answers.describe_group(row) for row in page.rows]
+    rows = [_describe_group(request, row) for row in page.rows]
     return respond_json({"groups": rows, "after": page.after, "count": page.count, "is_capped": page.is_capped})
 
 
 @needs(Role.VIEWER)
 def get_group(request: Request) -> Response:
     found = console_of(request).replica.find_group(viewer_of(request).scope(), str(request.path_params["id"]))
-    return respond_json(api_answers.describe_group(demand(found, "group")))
+    return respond_json(_describe_group(request, demand(found, "group")))
+
+
+def _describe_group(request: Request, row: Group) -> dict[str, Any]:
+    registry, sight = console_of(request).registry(), viewer_of(request).sight()
+    return api_answers.describe_group(row, is_message_masked=masks.hides(registry, sight, MESSAGE, row.teams))
 
 
 @needs(Role.VIEWER, *AUDIT_FIELDS, "after", "limit")

@@ -19,6 +19,8 @@ from retry.console.reading.action_outcomes import ActionOutcome
 from retry.console.rows import AuditRow, Freshness, Group, LetterRow, Now, Scope
 from retry.console.web import masks
 from retry.console.web.app import body_of, demand_found
+from retry.console.web.masks import MaskedParts
+from retry.console.web.rights import Sight
 from retry.delay_queue.action_records import UNDO
 from retry.delivery.acted_entry import UNDO_MS
 from retry.operations.act.action_report import action_object, order_told, preview_object, ramp_object
@@ -27,6 +29,7 @@ from retry.operations.act.overview import ActionOverview
 from retry.operations.act.preview import Preview, describe_reason, estimate
 from retry.operations.act.start import PREVIEW_MS_MAX
 from retry.operations.found_letter import FoundLetter
+from retry.policies.masks import KEY, MESSAGE
 from retry.policies.registry import Registry
 from retry.record import decode_text, encode_base64, encode_base64_headers
 
@@ -64,30 +67,41 @@ def respond_json(body: Any, status: HTTPStatus = HTTPStatus.OK, headers: dict[st
 
 # What the replica has, as the API says it in JSON.
 
-def describe_letter(row: LetterRow) -> dict[str, Any]:
+def describe_letter(row: LetterRow, masked: MaskedParts) -> dict[str, Any]:
+    """A letter without headers and payload; null in place of what is masked."""
+    key, message = (None if KEY in masked.others else row.key), (None if MESSAGE in masked.others else row.message)
     return {
         "name": row.name, "state": row.state, "kind": row.kind, "team": row.team, "letter": row.letter, "target": row.target,
-        "key": decode_text(row.key), "key_base64": encode_base64(row.key),
+        "key": decode_text(key), "key_base64": encode_base64(key),
         "attempt": row.attempt, "due": iso(row.due_at_ms), "failed": iso(row.failed_ms),
         "first_failed": iso(row.first_failed_ms), "label": row.label,
-        "exception": row.exception, "cause": row.cause, "message": row.message, "fingerprint": row.fingerprint,
+        "exception": row.exception, "cause": row.cause, "message": message, "fingerprint": row.fingerprint,
         "group": row.group, "policy": row.policy, "reason": row.reason, "id": row.lineage, "consumer_group": row.consumer_group,
         "bytes": row.size_bytes, "behind": row.behind, "action": row.action,
+        "masked": masked.list_all(),
     }  # fmt: skip
 
 
-def describe_payload(found: FoundLetter, masked_paths: tuple[str, ...], framed_json: bytes | None) -> dict[str, Any]:
-    """Headers and payload of a letter, for those alone who may see them; with `masked_paths` the value is JSON, or null."""
+def describe_payload(found: FoundLetter, masked: MaskedParts, framed_json: bytes | None) -> dict[str, Any]:
+    """Headers and payload of a letter: for those alone who may see them.
+
+    Args:
+      masked: where fields are, the value is JSON, or null where there is none in which they could be found; masked headers
+        are null.
+      framed_json: what its schema makes of a framed value.
+    """
     value = found.value
-    if masked_paths and value is not None:
-        masked = masks.mask_json(framed_json or value, masked_paths)
-        value = None if masked is None else masked.encode()
-    return {"value_base64": encode_base64(value), "headers": encode_base64_headers(found.headers), "masked": list(masked_paths)}
+    if masked.paths and value is not None:
+        text = masks.mask_json(framed_json or value, masked.paths)
+        value = None if text is None else text.encode()
+    headers = [(name, None if masked.hides_header(name, held, found.failure) else held) for name, held in found.headers]
+    return {"value_base64": encode_base64(value), "headers": encode_base64_headers(headers)}
 
 
-def describe_group(row: Group) -> dict[str, Any]:
+def describe_group(row: Group, *, is_message_masked: bool) -> dict[str, Any]:
     return {
-        "id": row.id, "cause": row.cause, "message": row.message, "waiting": row.waiting, "parked": row.parked,
+        "id": row.id, "cause": row.cause, "message": None if is_message_masked else row.message,
+        "waiting": row.waiting, "parked": row.parked,
         "trend": list(row.trend), "first_seen": iso(row.first_ms), "last_seen": iso(row.last_ms), "sent": row.sent,
         "came_back": row.came_back, "pending": row.pending, "owner": row.owner, "note": row.note, "link": row.link,
         "resolved": iso(row.resolved_at_ms), "state": row.state,
@@ -141,22 +155,25 @@ def freshness(fresh: Freshness, scope: Scope) -> Mapping[str, Any]:
 
 # What the API says of previews, actions and pauses, as JSON has it; pages show the same.
 
-def kept_object(kept: KeptPreview, registry: Registry) -> dict[str, Any]:
+def kept_object(kept: KeptPreview, registry: Registry, sight: Sight) -> dict[str, Any]:
     state = "started" if kept.is_started else "working" if not kept.done.is_set() else "refused" if kept.fault else "ready"
     told = {
         "id": kept.id, "state": state, "kind": kept.kind, "filter": kept.words, "made": iso(kept.made_ms),
         "expires": iso(kept.made_ms + PREVIEW_MS_MAX), "fault": str(kept.fault) if kept.fault else None, "notes": kept.notes,
         "letters_read": kept.letters_read,
     }  # fmt: skip
-    return {**told, **(_found_object(kept.found, registry) if kept.found else {})}
+    return {**told, **(_found_object(kept.found, registry, sight) if kept.found else {})}
 
 
-def _found_object(found: Preview, registry: Registry) -> dict[str, Any]:
+def _found_object(found: Preview, registry: Registry, sight: Sight) -> dict[str, Any]:
     chosen, action = found.chosen, found.request.action
     takes = estimate(found, registry, max(1, len(chosen.keys)))
     refused = [{"reason": why, "letters": n, "told": describe_reason(why)} for why, n in chosen.refused.most_common()]
+    told = preview_object(found)
+    if masks.hides(registry, sight, KEY, action.teams):
+        told["orders"] = [{**order, "key": None} for order in told["orders"]]
     return {
-        **preview_object(found), "refused": refused, "target": action.target, "reason": action.reason, "teams": action.teams,
+        **told, "refused": refused, "target": action.target, "reason": action.reason, "teams": action.teams,
         "order": order_told(action.kind) if chosen.ordered else None,
         "takes_ms": takes.ms, "takes_by": takes.slowest, "keep": action.ramp.keep if action.ramp else None,
         "count_is_asked": chosen.count > UNASKED_MAX and action.kind != UNDO,

@@ -13,6 +13,7 @@ from xxhash import xxh3_64_digest, xxh3_128_digest
 from retry.console.folding.sql import casefold_message, encode_headers
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
+from retry.dead_letters.stack_header import find_stack_header
 from retry.delay_queue import entry_keys
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries
@@ -223,15 +224,14 @@ def _casefold_message(message: str | None) -> str | None:
 
 def top_frames(headers: Headers) -> str | None:
     """The top frames of the root cause, without lines of code: those change with each release."""
-    for name, value in headers:
-        if value and "stack" in name.lower():
-            trace = value[-_TRACE_BYTES_MAX:]
-            # What the exception says differs from letter to letter, and where it was thrown seldom.
-            begin = max(0, trace.rfind(_CAUSED_BY))
-            said = trace.find(b"\n", begin)
-            calls = trace[begin:] if said < 0 or _FRAME.match(trace, begin, said) else trace[said:]
-            return _first_calls(calls) if len(calls) > _CALLS_BYTES_MAX else _first_calls_again(calls)
-    return None
+    if (found := find_stack_header(headers)) is None:
+        return None
+    trace = found[1][-_TRACE_BYTES_MAX:]
+    # What the exception says differs from letter to letter, and where it was thrown seldom.
+    begin = max(0, trace.rfind(_CAUSED_BY))
+    said = trace.find(b"\n", begin)
+    calls = trace[begin:] if said < 0 or _FRAME.match(trace, begin, said) else trace[said:]
+    return _first_calls(calls) if len(calls) > _CALLS_BYTES_MAX else _first_calls_again(calls)
 
 
 def _first_calls(calls: bytes) -> str | None:

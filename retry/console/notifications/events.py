@@ -8,6 +8,7 @@ address loses its colon and slashes, and what is not printable is shown as its e
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -71,10 +72,17 @@ class Event(NamedTuple):
 
 
 class Happenings:
-    """Finds events in the replica; every method raises RebuildInProgress while that is built."""
+    """Finds events in the replica; every method raises RebuildInProgress while that is built.
 
-    def __init__(self, replica: Replica, clock_ms: Callable[[], int] = clock.wall_ms) -> None:
-        self._replica, self._clock_ms = replica, clock_ms
+    Args:
+      list_silent_teams: those of whose failures no message of an exception is told, since nobody knows who reads a chat.
+    """
+
+    def __init__(
+        self, replica: Replica, clock_ms: Callable[[], int] = clock.wall_ms,
+        list_silent_teams: Callable[[], Collection[str]] = tuple,
+    ) -> None:  # fmt: skip
+        self._replica, self._clock_ms, self._list_silent_teams = replica, clock_ms, list_silent_teams
         self._asking, self._standing = clock.Interval(_STANDING_EVERY_S, at_once=True), list[Candidate]()
         self._episodes_ms: dict[str, int] = {}
 
@@ -126,6 +134,8 @@ class Happenings:
         teams = group.teams if rule.teams is None else tuple(team for team in group.teams if team in rule.teams)
         if rule.teams is not None and not teams:
             return None
+        if not set(group.teams).isdisjoint(self._list_silent_teams()):
+            group = replace(group, message=None)
         describe = describe_new_failure if candidate.kind == NEW_FAILURE else describe_failed_again
         data = {
             "group": group.id, "cause": group.cause, "message": group.message, "letters": group.count, "teams": list(teams),

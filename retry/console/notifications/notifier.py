@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from retry import clock
@@ -28,6 +28,8 @@ from retry.console.reading.replica import Replica
 from retry.errors import RebuildInProgress, RetryError
 from retry.kafka import topics
 from retry.kafka.group_member import ElectedMember
+from retry.policies.masks import MESSAGE, list_masking_teams
+from retry.policies.registry import Registry
 from retry.printable import escape_unprintable
 from retry.process.start import find_open_file
 from retry.settings import Settings
@@ -61,10 +63,10 @@ class Notifier:
 
     def __init__(
         self, replica: Replica, rules: Callable[[], RuleFile], senders: Senders, member: ElectedMember,
-        clock_ms: Callable[[], int] = clock.wall_ms,
+        clock_ms: Callable[[], int] = clock.wall_ms, list_silent_teams: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
         self._replica, self._rules, self._senders, self._member, self._clock_ms = replica, rules, senders, member, clock_ms
-        self._happenings = Happenings(replica, clock_ms)
+        self._happenings = Happenings(replica, clock_ms, list_silent_teams)
         self.sent, self.failed = Counter[str](), Counter[str]()
         self._failing: dict[str, Failing] = {}
         # Told by this process, until the replica shows it; where a record could not be written it is written at the next look.
@@ -246,7 +248,7 @@ class Notifier:
                     self._told.pop(each, None)
 
 
-def open_notifier(settings: Settings, replica: Replica) -> Notifier | None:
+def open_notifier(settings: Settings, replica: Replica, registry: Callable[[], Registry]) -> Notifier | None:
     """Put a notifier together; None where no file is set. Raises SettingsInvalid: a file is of no use, or Apprise is missing."""
     rules = rule_file.load(settings)
     if rules is None:
@@ -257,4 +259,6 @@ def open_notifier(settings: Settings, replica: Replica) -> Notifier | None:
         if warning := find_open_file(rule_file.SETTING, target.file, is_secret=True):
             log.warning("%s", warning)
     names = topics.build_topic_names(settings.app_id)
-    return Notifier(replica, rules.current, senders, ElectedMember(settings, names.notifications_group, names.notes))
+    member = ElectedMember(settings, names.notifications_group, names.notes)
+    silent_teams = lambda: list_masking_teams(registry().masks, MESSAGE)  # noqa: E731
+    return Notifier(replica, rules.current, senders, member, list_silent_teams=silent_teams)

@@ -6,19 +6,15 @@ gives its name for, and gets the topic of the dead letter and the value: `decode
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
-from retry import settings as environment
 from retry.errors import SettingsInvalid
+from retry.process.limited_program import run_program
 
 GROUP = "retry.decoders"
-VALUE_BYTES_MAX, TEXT_BYTES_MAX, _WITHIN_S = 1 << 20, 1 << 20, 5.0
-_ERROR_CHARS_MAX = 300
+VALUE_BYTES_MAX, TEXT_BYTES_MAX = 1 << 20, 1 << 20
 
 
 class DecodedText(NamedTuple):
@@ -47,21 +43,5 @@ class Decoders:
             return None
         if len(value) > VALUE_BYTES_MAX:
             return DecodedText(name, "", f"it is larger than {VALUE_BYTES_MAX:,} bytes")
-        command = [sys.executable, "-m", "retry.console.reading.run_decoder", name, topic]
-        try:
-            done = subprocess.run(  # noqa: S603
-                command, input=value, capture_output=True, timeout=_WITHIN_S, env=_without_secrets(environment.of_process()),
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return DecodedText(name, "", f"it took longer than {_WITHIN_S:g} s")
-        if done.returncode:
-            last = done.stderr.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
-            return DecodedText(name, "", last[:_ERROR_CHARS_MAX] or f"its process ended with {done.returncode}")
-        return DecodedText(name, done.stdout[:TEXT_BYTES_MAX].decode("utf-8", "backslashreplace"))
-
-
-def _without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that Python itself needs: passwords and addresses of brokers are none of a decoder's business."""
-    needed = lambda name: name in ("PATH", "HOME", "LANG") or name.startswith(("LC_", "PYTHON"))  # noqa: E731
-    return {name: text for name, text in variables.items() if needed(name)}
+        done = run_program("retry.console.reading.run_decoder", (name, topic), value)
+        return DecodedText(name, done.data[:TEXT_BYTES_MAX].decode("utf-8", "backslashreplace"), done.fault)

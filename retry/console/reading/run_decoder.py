@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from importlib.metadata import entry_points
 
 from retry.console.reading.decoders import GROUP, TEXT_BYTES_MAX
-
-_CPU_S, _MEMORY_BYTES = 5, 1 << 30
+from retry.process.limited_program import limit_resources
 
 
 def main(name: str, topic: str) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    limit_resources()
     result = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     found = next(iter(entry_points(group=GROUP, name=name)))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -33,6 +33,7 @@ from starlette.routing import Route
 from retry import clock
 from retry.console.reading.decoders import Decoders
 from retry.console.reading.replica import Replica
+from retry.console.web import masks
 from retry.console.web.rights import Sight, Viewer
 from retry.operations.cluster import Cluster
 from retry.policies.registry import Registry
@@ -130,7 +131,10 @@ class Console:
 
         def render(sight: Sight, argument: str) -> str:
             shown = build(sight, argument)
-            return "" if shown is None else self.templates.get_template(template).render(now_ms=self.clock_ms(), **shown)
+            if shown is None:
+                return ""
+            about = {"now_ms": self.clock_ms(), "hides": partial(masks.hides, self.registry(), sight)}
+            return self.templates.get_template(template).render(**about, **shown)
 
         self.live.register(part, render)
 
@@ -181,8 +185,9 @@ def render_page(
 
     A template begins with `{% extends "layout.html" %}` and fills the blocks `title` and `main`. It has besides `context`:
     `viewer` (None where nobody is signed in), `csrf` (the value of the hidden field `csrf` that every form with method post has),
-    `freshness`, `nav`, `path`, `now_ms`, and `Role`. Filters: `visible` (every text that a record said goes through it),
-    `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static file.
+    `freshness`, `nav`, `path`, `now_ms`, `hides` (what policies mask) and `Role`. Filters: `visible` (every text that a record
+    said goes through it), `unless`, `moment`, `ago`, `duration`, `number`. Functions: `asset(file)` is the address of a static
+    file.
     """
     console, session, viewer = console_of(request), session_of(request), getattr(request.state, "viewer", None)
     # As of before what is shown was looked up, so that it is at least as fresh as the page says.
@@ -192,6 +197,7 @@ def render_page(
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
         "ramps": console.list_ramps(viewer.sight()) if viewer else None,
+        "hides": partial(masks.hides, console.registry(), viewer.sight()) if viewer else None,
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
     return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)

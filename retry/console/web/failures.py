@@ -14,7 +14,7 @@ from starlette.routing import Route
 from retry.console.acting.audit import REVEAL
 from retry.console.reading.group_list import GroupPage
 from retry.console.rows import FailureState, Group
-from retry.console.web import filters
+from retry.console.web import filters, masks
 from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.failures_view import FIELDS, FailuresView, build_facets, read_view
 from retry.console.web.rights import Role, Sight, needs
@@ -38,6 +38,7 @@ def _build_live_page(console: Console, sight: Sight, argument: str) -> dict[str,
     if filters.asks_payload(letter_filter):
         # A scope does not say who may see payloads; the page was made for somebody who may, once that was written down.
         return None
+    masks.demand_filter(console.registry(), sight, letter_filter)
     return _build_page(view, letter_filter, _list_groups(console, sight, view, letter_filter), sight)
 
 

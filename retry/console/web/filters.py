@@ -24,16 +24,13 @@ COMPLETIONS_MAX = 12
 
 
 def read(text: str, viewer: Viewer, registry: Registry) -> Filter:
-    """Parse the filter that a text means; raises FilterInvalid where it is none, and HTTPException 403 where it asks for payloads
-    that this viewer may not see."""
+    """Parse the filter that a text means; raises FilterInvalid where it is none, and HTTPException 403 where it asks for what
+    this viewer may not see."""
     letter_filter = parse(text, groups=True)
     if asks_payload(letter_filter) and not viewer.reveals_all():
         reason = "a filter on values or headers takes the right to reveal payloads, of every team that you see"
         raise HTTPException(HTTPStatus.FORBIDDEN, reason)
-    if asks_payload(letter_filter) and masks.has_masked_team(registry, viewer):
-        # It would tell letter by letter whether a masked field is what somebody guesses.
-        reason = "a filter on values or headers is for who sees all fields, and some are masked for you"
-        raise HTTPException(HTTPStatus.FORBIDDEN, reason)
+    masks.demand_filter(registry, viewer.sight(), letter_filter)
     return letter_filter
 
 

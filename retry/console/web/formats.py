@@ -13,6 +13,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _DAY_MS = 86_400_000
 _FULL = "%Y-%m-%d %H:%M:%S UTC"
 _SHOWN_MAX = 300
+MASKED = "masked for you"
 
 
 def format_text(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
@@ -20,6 +21,11 @@ def format_text(text: str | bytes | None, most: int = _SHOWN_MAX) -> str:
     if text is None:
         return "–"
     return printable.escape_unprintable(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text, most)
+
+
+def hide_text(text: str | Markup, is_hidden: bool) -> str:
+    """The text, or in its place that it is masked."""
+    return MASKED if is_hidden else text
 
 
 def break_after_dots(text: str) -> Markup:
@@ -175,7 +181,7 @@ FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
     "duration": duration, "ago": format_age, "count_letters": count_letters,
     "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
-    "picked": format_for_picker,
+    "picked": format_for_picker, "unless": hide_text,
 }  # fmt: skip
 
 

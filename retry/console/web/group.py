@@ -58,7 +58,7 @@ def render_group(request: Request) -> Response:
     if period is None:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"period is one of {', '.join(PERIODS)}")
     parts = _build_page(console, sight, wanted, period)
-    example = find_example(console, sight.scope, parse(parts["letters_q"], groups=True))
+    example = find_example(console, sight, parse(parts["letters_q"], groups=True))
     return render_page(request, "group.html", live=(PART, f"{period.name}/{wanted}"), example=example, **parts)
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from retry.console.rows import LetterRow, Scope
+from retry.console.rows import LetterRow
 from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.letter_editor import OpenedLetter
+from retry.console.web.masks import MaskedParts
 from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
-from retry.console.web.rights import Role, needs
-from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
+from retry.console.web.rights import Role, Sight, needs
+from retry.console.web.stack_trace import parse_stack_trace
 from retry.dead_letters.dead_letter import read
 from retry.dead_letters.frameworks.detection import KNOWN
 from retry.dead_letters.retry_headers import OURS
+from retry.dead_letters.stack_header import find_stack_header
 from retry.delay_queue import entry_keys
 from retry.errors import RetryError
 from retry.kafka import consumer_groups
@@ -33,6 +36,7 @@ from retry.operations.explain.explanation import explain_evidence
 from retry.operations.found_letter import FoundLetter
 from retry.operations.letter_filter.syntax import Filter, Term, all_of, glob
 from retry.operations.waiting_entries import WaitingEntry
+from retry.policies.masks import MESSAGE
 from retry.policies.registry import Registry
 from retry.record import Record
 from retry.telemetry.outcomes import DISCARD
@@ -42,22 +46,30 @@ from retry.telemetry.outcomes import DISCARD
 _AHEAD_MAX = 100
 
 
-def explain_letter(console: Console, row: LetterRow, found: FoundLetter) -> dict[str, list[str]]:
-    """Explain a letter in sentences, by section; empty if it is of no dead-letter topic, or the brokers do not answer."""
+def explain_letter(console: Console, row: LetterRow, found: FoundLetter, *, has_message: bool = True) -> dict[str, list[str]]:
+    """Explain a letter in sentences, by section; empty if it is of no dead-letter topic, or the brokers do not answer.
+
+    Args:
+      has_message: whether they may say what the exception says.
+    """
     location = _location(row)
     if row.kind != "letter" or location is None:
         return {}
     try:
-        return _explain(console, row, found, location)
+        return _explain(console, row, found, location, has_message)
     except (RetryError, KafkaException, TimeoutError):
         return {}
 
 
-def _explain(console: Console, row: LetterRow, found: FoundLetter, location: search.LetterLocation) -> dict[str, list[str]]:
+def _explain(
+    console: Console, row: LetterRow, found: FoundLetter, location: search.LetterLocation, has_message: bool
+) -> dict[str, list[str]]:
     cluster, registry, now_ms = console.cluster(), console.registry(), console.clock_ms()
     entry = found.entry
     record = letter_evidence.record_from_entry(location, entry) if entry else _as_it_came(location, found)
     letter = read(record, registry.route(location.topic).aliases)
+    if not has_message:
+        letter = replace(letter, failure=replace(letter.failure, message=None, cause_message=None))
     waiting = None if entry is None else WaitingEntry(_build_waiting_key(row, location), entry, _head(console, row))
     forecast = next(cluster.inspector(registry).decide_letters([record], now_ms)) if letter.copyable() else None
     evidence = letter_evidence.LetterEvidence(
@@ -121,7 +133,7 @@ def _delivery(row: LetterRow, found: FoundLetter) -> search.Delivery | None:
     return search.Delivery(found.place, None, row.reason, row.action, row.attempt) if found.entry is None else None
 
 
-_HEADERS_MAX, _HEADER_CHARS_MAX = 500, 2_000
+_HEADERS_MAX, _HEADER_CHARS_MAX, _STACK_BYTES_MAX = 500, 2_000, 256 << 10
 # What an engineer asks first of all that is known of a letter.
 _GONE = "there is no such letter, or it waits and rests no more"
 _FIRST, _SENTENCES = ("now", "due", "next", "policy", "letter"), 5
@@ -165,7 +177,7 @@ def open_letter(request: Request) -> OpenedLetter:
     row = demand_found(console.replica.find_letter(scope, request.path_params["name"]), _GONE)
     found, trouble = _find_record(console, scope, row)
     decoded = console.framed.decode(found.value) if console.framed and found and found.value else None
-    return OpenedLetter(row, found, trouble, decoded, masks.find_masked_paths(console.registry(), viewer_of(request), row.team))
+    return OpenedLetter(row, found, trouble, decoded, masks.find_masked(console.registry(), viewer_of(request).sight(), row.team))
 
 
 def render_opened(
@@ -179,19 +191,19 @@ def render_opened(
 
 def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) -> dict[str, Any]:
     console, viewer = console_of(request), viewer_of(request)
-    row, found, trouble, decoded, _ = opened
+    row, found, trouble, decoded, masked = opened
     shown = _view_value(console, opened) if found and is_revealed else RevealedValue([])
     value = found.value if found else None
     is_shown = is_revealed and (value is None or bool(shown.views))
-    stack_header, stack = _find_stack(found, is_revealed) if found else ("", "")
-    sentences = explain_letter(console, row, found) if found else {}
+    stack_header, stack = _find_stack(found, masked, is_revealed=is_revealed) if found else ("", "")
+    sentences = explain_letter(console, row, found, has_message=MESSAGE not in masked.others) if found else {}
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
         "stack_header": stack_header, "stack": stack, "errors": parse_stack_trace(stack), "sentences": sentences,
         "main_sentences": [line for section in _FIRST for line in sentences.get(section, ())][:_SENTENCES],
         "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
-        "headers": _group_headers(found, is_revealed) if found else [],
+        "headers": _group_headers(found, masked, is_revealed=is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
         "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],
         "views": shown.views, "value_note": shown.note,
@@ -209,11 +221,11 @@ def _view_value(console: Console, opened: OpenedLetter) -> RevealedValue:
     value = opened.found.value if opened.found else None
     if value is None:
         return RevealedValue([])
-    if opened.masked_paths:
-        masked = masks.mask_json(opened.decoded.json if opened.decoded else value, opened.masked_paths)
+    if paths := opened.masked.paths:
+        masked = masks.mask_json(opened.decoded.json if opened.decoded else value, paths)
         if masked is None:
             return RevealedValue([], "Fields of it are masked for you, and it is no JSON in which these could be found")
-        return RevealedValue([view_masked(masked)], f"Masked for you: {', '.join(opened.masked_paths)}")
+        return RevealedValue([view_masked(masked)], f"Masked for you: {', '.join(paths)}")
     own = console.decoders.decode(opened.row.topic or "", value)
     note = f"The decoder {own.name} did not read it: {own.fault}" if own and own.fault else ""
     return RevealedValue(views(value, opened.decoded, own), note)
@@ -232,13 +244,14 @@ def _find_record(console: Console, scope: Any, row: LetterRow) -> tuple[FoundLet
     return None, "its record cannot be read now: no broker gave it in time"
 
 
-def find_example(console: Console, scope: Scope, letter_filter: Filter) -> dict[str, Any] | None:
+def find_example(console: Console, sight: Sight, letter_filter: Filter) -> dict[str, Any] | None:
     """Find what a page shows of the first letter that a filter means, its payload hidden; None where there is no such letter."""
-    rows = console.replica.list_letters(scope, letter_filter, None, 1).rows
+    rows = console.replica.list_letters(sight.scope, letter_filter, None, 1).rows
     if not rows:
         return None
-    found, trouble = _find_record(console, scope, rows[0])
-    _, stack = _find_stack(found, is_revealed=False) if found else ("", "")
+    found, trouble = _find_record(console, sight.scope, rows[0])
+    masked = masks.find_masked(console.registry(), sight, rows[0].team)
+    _, stack = _find_stack(found, masked, is_revealed=False) if found else ("", "")
     value = found.value if found else None
     return {
         "row": rows[0], "trouble": trouble, "stack": stack, "errors": parse_stack_trace(stack),
@@ -246,17 +259,22 @@ def find_example(console: Console, scope: Scope, letter_filter: Filter) -> dict[
     }  # fmt: skip
 
 
-def _find_stack(found: FoundLetter, is_revealed: bool) -> tuple[str, str]:
+def _find_stack(found: FoundLetter, masked: MaskedParts, *, is_revealed: bool) -> tuple[str, str]:
     """The header that has the stack trace, and its text; empty where there is none, or it is hidden as payloads are."""
-    return find_stack_header([header for header in found.headers if is_revealed or header[0] in KNOWN]) or ("", "")
+    if masked.hides_stack:
+        return "", ""
+    name, value = find_stack_header([header for header in found.headers if is_revealed or header[0] in KNOWN]) or ("", b"")
+    return name, value[:_STACK_BYTES_MAX].decode("utf-8", "backslashreplace")
 
 
-def _group_headers(found: FoundLetter, is_revealed: bool) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
+def _group_headers(
+    found: FoundLetter, masked: MaskedParts, *, is_revealed: bool
+) -> list[tuple[str, list[tuple[str, str | None, int]]]]:
     """Group headers by who writes them; each has its name, its value where that is shown, and its length in bytes."""
     groups: dict[str, list[tuple[str, str | None, int]]] = {"of the service": [], "of the framework": [], "others": []}
     for name, value in found.headers[:_HEADERS_MAX]:
         of = "of the service" if name in OURS else "of the framework" if name in KNOWN else "others"
         text = None if value is None else read_header(name, value[:_HEADER_CHARS_MAX], is_known=of == "of the framework")
-        shown = text if is_revealed or of != "others" else None
-        groups[of].append((name, shown, len(value or b"")))
+        is_shown = (is_revealed or of != "others") and not masked.hides_header(name, value, found.failure)
+        groups[of].append((name, text if is_shown else None, len(value or b"")))
     return [(of, held) for of, held in groups.items() if held]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from retry.console.rows import LetterRow
 from retry.console.web.app import console_of, session_of, viewer_of
-from retry.console.web.masks import REFUSED_EDIT
+from retry.console.web.masks import REFUSED_EDIT, MaskedParts
 from retry.console.web.rights import Role
 from retry.console.web.value_editor import EditedValue, ValueEditor, ValueInvalid
 from retry.operations.found_letter import FoundLetter
@@ -25,14 +25,14 @@ class OpenedLetter(NamedTuple):
 
     Attributes:
       decoded: what its schema makes of a framed value.
-      masked_paths: of fields that this viewer sees masked.
+      masked: the parts of it that this viewer sees masked.
     """
 
     row: LetterRow
     found: FoundLetter | None
     trouble: str
     decoded: DecodedValue | None = None
-    masked_paths: tuple[str, ...] = ()
+    masked: MaskedParts = MaskedParts()
 
 
 class EditForm(NamedTuple):
@@ -71,7 +71,7 @@ def begin_form(request: Request, opened: OpenedLetter) -> EditForm | None:
 
 def open_editor(request: Request, opened: OpenedLetter) -> ValueEditor:
     """Open the value of a letter whose record could be read; raises ValueInvalid where it cannot be edited here."""
-    if opened.masked_paths:
+    if opened.masked.paths:
         raise ValueInvalid(REFUSED_EDIT)
     value = opened.found.value if opened.found else None
     return ValueEditor(value, console_of(request).framed, opened.decoded.json if opened.decoded else None)

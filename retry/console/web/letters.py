@@ -19,7 +19,7 @@ from starlette.routing import Route
 from retry.console.acting.audit import REVEAL
 from retry.console.reading.payloads import Scanned
 from retry.console.rows import LetterRow, Page
-from retry.console.web import filters
+from retry.console.web import filters, masks
 from retry.console.web.answers import told_of
 from retry.console.web.app import Console, console_of, query_of, render_page, viewer_of
 from retry.console.web.rights import Role, Sight, needs
@@ -47,6 +47,7 @@ def _build_live_page(console: Console, sight: Sight, argument: str) -> dict[str,
     if filters.asks_payload(letter_filter):
         # Looked for once, by the one who asked.
         return None
+    masks.demand_filter(console.registry(), sight, letter_filter)
     return _build_page(given, console.replica.list_letters(sight.scope, letter_filter, given.get("after"), ROWS), sight)
 
 

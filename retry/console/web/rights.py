@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,24 +17,11 @@ from starlette.exceptions import HTTPException
 
 from retry.console.rows import Scope
 from retry.http_server import token_file
+from retry.policies.roles import Role as Role
 
 EVERY_TEAM = "*"
 ANY_FIELD = "*"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
-
-
-class Role(StrEnum):
-    """The rights of a viewer in a team; each role includes those before it."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-
-    def covers(self, other: Role) -> bool:
-        return _RANKS[self] >= _RANKS[other]
-
-
-_RANKS = {role: rank for rank, role in enumerate(Role)}
 
 
 class Sight(NamedTuple):
@@ -44,13 +30,23 @@ class Sight(NamedTuple):
     Attributes:
       scope: the teams whose letters they may see; None is all.
       acts: the teams for which they may act; None is all, also what belongs to no known team.
+      admins: the teams whose admins they are; None is all.
     """
 
     scope: Scope
     acts: Scope
+    admins: Scope = frozenset()
 
     def may_act(self) -> bool:
         return self.acts is None or bool(self.acts)
+
+    def sees_team(self, team: str) -> bool:
+        return self.scope is None or team in self.scope
+
+    def sees(self, masked: Role, team: str | None) -> bool:
+        """Whether somebody sees what is masked up to this role in a team; what is masked for admins nobody sees."""
+        held = {Role.VIEWER: self.acts, Role.OPERATOR: self.admins, Role.ADMIN: frozenset[str]()}[masked]
+        return held is None or team in held
 
     def may_act_for(self, teams: Collection[str]) -> bool:
         """Whether they may act for all of these teams; an empty name is no known team, no name at all is every team."""
@@ -76,10 +72,13 @@ class Viewer:
         return None if EVERY_TEAM in self.roles else frozenset(self.roles)
 
     def sight(self) -> Sight:
-        if self.may(Role.OPERATOR, EVERY_TEAM):
-            return Sight(self.scope(), None)
-        acts = frozenset(team for team, role in self.roles.items() if team != EVERY_TEAM and role.covers(Role.OPERATOR))
-        return Sight(self.scope(), acts)
+        return Sight(self.scope(), self._list_teams(Role.OPERATOR), self._list_teams(Role.ADMIN))
+
+    def _list_teams(self, least: Role) -> Scope:
+        """List the teams in which this viewer has that role or more; None is all."""
+        if self.may(least, EVERY_TEAM):
+            return None
+        return frozenset(team for team, role in self.roles.items() if team != EVERY_TEAM and role.covers(least))
 
     def may(self, role: Role, team: str | None) -> bool:
         """Whether this viewer may do for a team what the role may; None is no known team."""
@@ -130,7 +129,8 @@ def demand_role(viewer: Viewer, role: Role, team: str | None) -> None:
 # A team that is named with no role in it but under `reveal:` gives nothing: who may not see a letter may not see its payload.
 
 _TEAM = r"(?:\*|[A-Za-z0-9._-]{1,100})"
-_ROLES = re.compile(rf"{_TEAM}:(?:viewer|operator|admin)(?:,{_TEAM}:(?:viewer|operator|admin))*")
+_ROLE = f"(?:{'|'.join(Role)})"
+_ROLES = re.compile(rf"{_TEAM}:{_ROLE}(?:,{_TEAM}:{_ROLE})*")
 _REVEAL = re.compile(rf"reveal:({_TEAM}(?:,{_TEAM})*)")
 
 

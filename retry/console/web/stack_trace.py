@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from retry.record import Headers
-
-_BYTES_MAX, _LINES_MAX, _TITLE_CHARS_MAX, _NAMED_MAX = 256 << 10, 5_000, 2_000, 3
+_LINES_MAX, _TITLE_CHARS_MAX, _NAMED_MAX = 5_000, 2_000, 3
 _PYTHON = "Traceback (most recent call last):"
 _PYTHON_AFTER = re.compile(
     r"\n(?:The above exception was the direct cause of|During handling of the above exception, another)[^\n]*\n"
@@ -38,7 +36,6 @@ _LIBRARY_FILES = re.compile(
     r"node_modules/|node:|\binternal/|site-packages/|dist-packages/|/lib(?:64)?/python3|<frozen |\bnative\b|<anonymous>$"
 )
 _PACKAGE = re.compile(r"(?:node_modules|site-packages|dist-packages)/([@\w.-]+)|\bnode:")
-_STACK_HEADER = re.compile(r"(?:stack[-_.]?trace|traceback|error[-_.]stack)$", re.IGNORECASE)
 
 
 class Calls(NamedTuple):
@@ -64,14 +61,6 @@ class ThrownError(NamedTuple):
 
     title: str
     calls: Sequence[Calls]
-
-
-def find_stack_header(headers: Headers) -> tuple[str, str] | None:
-    """The name of the header that has the stack trace, and its text, 256 KiB at most; None where there is none."""
-    for name, value in headers:
-        if value and _STACK_HEADER.search(name):
-            return name, value[:_BYTES_MAX].decode("utf-8", "backslashreplace")
-    return None
 
 
 def parse_stack_trace(text: str) -> list[ThrownError]:

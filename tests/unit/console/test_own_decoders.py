@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from retry.console.reading import decoders
 from retry.console.reading.decoders import Decoders
 from retry.console.web.rights import Role, Viewer
 from retry.errors import SettingsInvalid
+from retry.process import limited_program
 from retry.settings import Settings
 from tests.support.acting_console import ActingConsole
 from tests.support.console import letter, record
@@ -66,7 +66,7 @@ def test_a_decoder_runs_for_the_topics_that_name_it_and_knows_no_secret() -> Non
     [("hangs", "took longer than 1 s"), ("fails", "ValueError: not ours"), ("grows", "MemoryError"), ("dies", "ended with -9")],
 )
 def test_a_decoder_that_does_not_come_back_is_a_sentence(name: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoders, "_WITHIN_S", 1.0 if name == "hangs" else 30.0)
+    monkeypatch.setattr(limited_program, "_WITHIN_S", 1.0 if name == "hangs" else 30.0)
     decoded = Decoders(f"*={name}").decode("orders.DLT", b"x")
     assert decoded is not None
     assert (decoded.text, fault in decoded.fault) == ("", True), decoded

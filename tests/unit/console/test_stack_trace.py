@@ -7,7 +7,10 @@ import traceback
 
 import pytest
 
-from retry.console.web.stack_trace import Calls, ThrownError, find_stack_header, parse_stack_trace
+from retry.console.web.stack_trace import Calls, ThrownError, parse_stack_trace
+from retry.dead_letters.frameworks import header_values
+from retry.dead_letters.frameworks.detection import DIALECTS
+from retry.dead_letters.stack_header import find_stack_header
 
 SPRING = """org.springframework.kafka.listener.ListenerExecutionFailedException: Listener failed
 \tat org.springframework.kafka.listener.Adapter.invoke(Adapter.java:12)
@@ -106,6 +109,10 @@ def test_hostile_text_takes_no_longer_than_it_is_long(part: str) -> None:
 
 
 def test_the_header_with_the_trace_is_found_whatever_its_framework_calls_it() -> None:
-    for name in ("kafka_dlt-exception-stacktrace", "__connect.errors.exception.stacktrace", "MT-Fault-StackTrace"):
-        assert find_stack_header([("a", b"b"), (name, b"trace")]) == (name, "trace")
+    roots = (header_values.java_root, header_values.dotnet_root)
+    traced = {at.header for dialect in DIALECTS for at in dialect.cause if at.read in roots}
+    assert {"kafka_dlt-exception-stacktrace", "exception-stack"} <= traced
+    for name in (*traced, "MT-Fault-StackTrace", "dlq-stack", "error_stack", "python.traceback"):
+        assert find_stack_header([("a", b"b"), (name, b"trace")]) == (name, b"trace")
     assert find_stack_header([("stacktrace-count", b"1"), ("kafka_dlt-exception-stacktrace", None)]) is None
+    assert find_stack_header([("haystack", b"hay"), ("stacked", b"1")]) is None

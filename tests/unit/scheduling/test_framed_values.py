@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,3 +185,12 @@ def test_json_is_checked_by_its_schema(protobuf: RegistryServer) -> None:
     # Nobody is asked for what a schema refers to elsewhere.
     with pytest.raises(ActionRefused, match="not a JSON Schema that can be used"):
         framing.encode_json(confluent(13, b"{}"), b"{}")
+
+
+def test_a_pattern_that_takes_for_ever_ends_in_a_sentence(protobuf: RegistryServer) -> None:
+    protobuf.add(14, '{"properties": {"n": {"pattern": "^(a+)+$"}}}', kind="JSON")
+    framing, began_s = FramedValues({"url": protobuf.url}), time.monotonic()
+    with pytest.raises(ActionRefused, match=r"could not be checked, it took .*; give the whole value, its frame included"):
+        framing.encode_json(confluent(14, b"{}"), b'{"n": "%sb"}' % (b"a" * 60))
+    assert time.monotonic() - began_s < 60
+    assert framing.encode_json(confluent(14, b"{}"), b'{"n": "aa"}') == confluent(14, b'{"n": "aa"}')
