@@ -41,7 +41,7 @@ class RepeatedLineFilter(logging.Filter):
             left_out = self._judge(key, monotonic_s())
         if left_out is None:
             return False
-        record.left_out = left_out
+        vars(record)["left_out"] = left_out
         return True
 
     def _judge(self, key: Hashable, now_s: float) -> int | None:

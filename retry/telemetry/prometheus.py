@@ -198,8 +198,9 @@ def add_process_metrics(registry: CollectorRegistry) -> None:
     """Add which version runs, and what every program tells of itself by names of Prometheus' own: `process_…`, `python_…`."""
     version = metadata.version("dead-letter-retry")
     gauges(registry, "retry_build_info", lambda: {version: 1.0})
-    for collect in (ProcessCollector, PlatformCollector, GCCollector):
-        collect(registry=registry)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
 
 
 def render_metrics(registry: CollectorRegistry) -> str:

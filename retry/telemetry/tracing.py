@@ -110,7 +110,7 @@ class Traces:
         self._ids.set_ids(None)
         self._record(
             f"{done.method} {done.route}".rstrip(), SpanKind.SERVER if done.route else SpanKind.CLIENT,
-            {name: value for name, value in told.items() if value not in (None, "")}, (done.began_ms, done.ended_ms),
+            {name: value for name, value in told.items() if value is not None and value != ""}, (done.began_ms, done.ended_ms),
             parent=_parent.extract({"traceparent": done.traceparent}, Context()), is_failed=done.error is not None,
         )  # fmt: skip
 

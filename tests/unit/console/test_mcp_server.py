@@ -24,6 +24,7 @@ from retry.console.web.rights import Role, Viewer
 from retry.errors import ConsoleUnusable
 from tests.support.acting_console import ActingConsole
 from tests.support.console import group, letter, record
+from tests.unit.console.test_actions_asked import Kafka
 
 ADA = Viewer("ada", {"*": Role.ADMIN}, frozenset({"*"}))
 VIC = Viewer("vic", {"payments": Role.VIEWER})
@@ -96,24 +97,29 @@ def test_payloads_are_offered_where_command_and_right_say_so_and_each_look_is_in
     assert "read_payload" not in Assistant(console, ADA).tools()
     ada = Assistant(console, ADA, reveals=True)
     assert ada.call("read_payload", name="parked/0/1")["value_base64"] == "eyJhIjogInNlY3JldCJ9"
-    assert [call[0] for call in console.audit.calls].count("reveal") == 1
+    assert [told[0] for told in console.audit.told] == ["reveal"]
     explained = ada.call("explain_letter", name="parked/0/1")
     assert "value_base64" not in explained
     assert isinstance(explained["explained"], dict)
-    assert [call[0] for call in console.audit.calls].count("reveal") == 1
+    assert [told[0] for told in console.audit.told] == ["reveal"]
 
 
-def test_who_may_act_previews_and_starts_and_may_keep_the_assistant_from_it(console: ActingConsole) -> None:
+def test_who_may_act_previews_and_starts_and_may_keep_the_assistant_from_it(
+    console: ActingConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka(monkeypatch)
     assert set(Assistant(console, ADA, acts=False).tools()) == READING
     ada = Assistant(console, ADA)
     tools = ada.tools()
     assert set(tools) == READING | ACTING
     assert {name for name in tools if tools[name].annotations.destructive_hint} == {"start_action", "order_action"}
     found = ada.call("preview_action", kind="retry", filter="state:waiting", reason="the bank is back")
-    assert (found["kind"], found["state"]) == ("retry", "ready")
+    assert (found["kind"], found["state"], found["letters"]) == ("retry", "ready", 3)
     assert ada.call("read_action", id=found["id"])["state"] == "ready"
     refused = ada.result("start_action", id=found["id"], expect=4_711)
-    assert refused.is_error
+    assert (refused.is_error, kafka.started) == (True, [])
+    assert ada.call("start_action", id=found["id"], expect=3)["state"] == "started"
+    assert kafka.started == [found["id"]]
     wrong = ada.result("preview_action", kind="retry", filter="stat:waiting", reason="")
     assert (wrong.is_error, "stat" in wrong.content[0].text) == (True, True)
 
