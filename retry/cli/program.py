@@ -107,7 +107,7 @@ def _tell_unreadable() -> None:
 
 
 def describe_failure(error: Exception) -> str:
-    """Describe in one sentence what a command could not do, or what brokers answered; empty where the error is of another kind."""
+    """Describe in one sentence what could not be done, or what brokers answered; empty where the error is of another kind."""
     if isinstance(error, RetryError):
         return str(error)
     if isinstance(error, TimeoutError):
