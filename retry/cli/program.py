@@ -80,10 +80,8 @@ class Program(click.Group):
         except click.UsageError as error:
             _suggest_command(error)
             raise
-        except RetryError as error:
-            _tell_end(str(error))
         except Exception as error:
-            if not (told := _of_brokers(error)):
+            if not (told := describe_failure(error)):
                 raise
             _tell_end(told)
         finally:
@@ -118,8 +116,10 @@ def _tell_unreadable() -> None:
             say(each.sentence, err=True)
 
 
-def _of_brokers(error: Exception) -> str:
-    """Describe in one sentence what brokers answered, or that none did; empty where the error is of another kind."""
+def describe_failure(error: Exception) -> str:
+    """Describe in one sentence what could not be done, or what brokers answered; empty where the error is of another kind."""
+    if isinstance(error, RetryError):
+        return str(error)
     if isinstance(error, TimeoutError):
         return "no broker answered in time; look at the brokers, then try again"
     # Not imported here: most commands begin sooner without it.

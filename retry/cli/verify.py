@@ -13,6 +13,7 @@ import click
 from retry.cli.options import Moment
 from retry.cli.output import WAITING, say, say_json, say_lines
 from retry.cli.policies import Duration
+from retry.cli.program import describe_failure
 from retry.errors import BrokersUnreachable, RetryError, SettingsInvalid
 from retry.policies.policy_file import load
 from retry.policies.registry import Registry
@@ -63,8 +64,8 @@ def verify(
         request = VerifyRequest(list(data_dirs), since_ms, skew_ms, sample, of_scheduler)
         registry = load(policies) if policies else Registry()
         findings = verify_deployment(from_environment(), registry, request, _bar)
-    except (RetryError, KafkaException) as error:
-        say(str(error), err=True)
+    except (RetryError, KafkaException, TimeoutError) as error:
+        say(describe_failure(error), err=True)
         sys.exit(2)
     say_json(_object(findings)) if as_json else say_lines(_format_findings(findings))
     sys.exit(0 if findings.clean() else 1)
