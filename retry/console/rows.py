@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from retry.operations.act.overview import ActionOverview
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,7 @@ class Now:
         `hours_from_ms`; the last is not over.
       workers: that were heard of within a week, those that are silent first.
       breakers: of targets of this viewer's teams, those that are not closed first.
+      actions: those that this viewer may see and that run or are on hold, the newest first.
     """
 
     as_of_ms: int
@@ -297,6 +301,7 @@ class Now:
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
     near_retention_age_ms: int | None = None
+    actions: tuple[ActionOverview, ...] = ()
 
     @property
     def lateness_ms(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
-from retry.console.reading.lists import read_pauses
+from retry.console.reading import lists
 from retry.console.reading.now import count_failed_before
 from retry.console.rows import COUNT_MAX
 
@@ -32,7 +32,7 @@ def list_overdue(connection: sqlite3.Connection, before_ms: int, now_ms: int) ->
     """List by team the letters that were due before a moment and that nobody has paused; at most 10,000 of them are counted."""
     minute = before_ms // MINUTE_MS
     late = connection.execute("SELECT 1 FROM due_minutes WHERE minute < ? AND letters > 0 LIMIT 1", (minute,)).fetchone()
-    paused = read_pauses(connection, now_ms)
+    paused = lists.list_pauses(lists.read_controls(connection), now_ms)
     if not late or ("all", "") in paused:
         return []
     names = {scope: [name for each, name in paused if each == scope] for scope in ("team", "topic", "target")}

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from retry.console.reading import lists
 from retry.console.rows import LetterRow, Scope
 from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
@@ -102,7 +103,7 @@ def _head(console: Console, row: LetterRow) -> bytes | None:
 def _find_block(console: Console, cluster: Cluster, registry: Registry, row: LetterRow) -> str | None:
     if row.state != "waiting":
         return None
-    controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
+    controls = lists.merge_controls(console.replica.controls())
     why = blocked_lanes.by_policies(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
     return why(entry_keys.Lane(row.team or "", row.topic or "", row.target))
 
