@@ -15,6 +15,7 @@ from retry.console.rows import LetterRow, Scope
 from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.letter_editor import OpenedLetter
+from retry.console.web.letter_timeline import draw_timeline
 from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
 from retry.console.web.rights import Role, needs
 from retry.console.web.stack_trace import find_stack_header, parse_stack_trace
@@ -186,12 +187,13 @@ def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) ->
     is_shown = is_revealed and (value is None or bool(shown.views))
     stack_header, stack = _find_stack(found, is_revealed) if found else ("", "")
     sentences = explain_letter(console, row, found) if found else {}
+    events = console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else []
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
         "stack_header": stack_header, "stack": stack, "errors": parse_stack_trace(stack), "sentences": sentences,
         "main_sentences": [line for section in _FIRST for line in sentences.get(section, ())][:_SENTENCES],
-        "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
+        "events": events, "timeline": draw_timeline(events, console.clock_ms()),
         "headers": _group_headers(found, is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
         "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],
