@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from retry.operations.act.overview import ActionOverview
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,7 @@ class Now:
         of them failed at least, None where there is none.
       failed_by_hour, retried_by_hour: letters taken in, and retries that were sent, in each of the 24 hours that begin at
         `hours_from_ms`; the last is not over.
+      actions: those that this viewer may see and that run or are on hold, the newest first.
     """
 
     as_of_ms: int
@@ -276,6 +280,7 @@ class Now:
     workers: tuple[WorkerState, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
     near_retention_age_ms: int | None = None
+    actions: tuple[ActionOverview, ...] = ()
 
     @property
     def lateness_ms(self) -> int:

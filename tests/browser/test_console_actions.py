@@ -313,6 +313,22 @@ def test_a_letters_page_tells_why_it_is_where_it_is(opened: Open) -> None:
     expect(page.locator(".timeline")).to_contain_text("failed")
 
 
+@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+def test_a_letter_is_drawn_from_its_failure_to_now_and_to_its_retry(browser: Browser, incident: Incident, look: Look) -> None:
+    watched = Watched(browser, incident.url, *look)
+    page = watched.page
+    page.goto(f"/letters?q=exception%3A{DATABASE}")
+    page.locator("tr[data-row] th a").first.click()
+    drawn = page.get_by_role("img", name=re.compile("It failed; after .* now; in .* due for retry 1."))
+    expect(drawn.locator("circle")).to_have_count(2)
+    assert page.locator(".timeline .stop").all_inner_texts() == drawn.locator("circle + text").all_text_contents() == ["1", "2"]
+    x_of = "each => each.getBoundingClientRect().x"
+    failed_x, now_x, due_x = (drawn.locator(place).evaluate(x_of) for place in ("circle.failed", "line", "circle.waiting"))
+    assert 0 <= failed_x < now_x < due_x < look[1][0] - 20
+    assert (watched.violations(), watched.refused(), watched.troubles) == ([], [], [])
+    watched.close()
+
+
 def test_policies_are_explained_and_tried(opened: Open, incident: Incident) -> None:
     page = opened("/policies").page
     page.locator("#topic").fill(incident.payments)

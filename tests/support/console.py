@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from retry import clock
 from retry.console.acting.previews import Previews
 from retry.console.folding.notes import FailingTarget, Telling, Told
+from retry.console.reading import lists
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.reading.group_details import CommonValue, FailureBar, GroupDetails, PastEvent, Period
 from retry.console.reading.group_list import OPEN, GroupPage
@@ -209,6 +210,7 @@ class FakeReplica:
             self.overdue, None, (Recovery(1, 10, 4),), self.held, 0, (ShardState(0, 10, 12),) if scope is None else (),
             hours, hours,
             tuple(NOW_MS + (n - 24) * 3_600_000 for n in hours), self.workers, self.breakers,
+            actions=tuple(each for each in lists.list_visible_actions(self.controls(), scope) if each.is_under_way),
         )  # fmt: skip
 
     def load_urgent_failures(self, scope: Scope) -> UrgentFailures:

@@ -14,10 +14,10 @@ from starlette.routing import Route
 from retry.console.acting import standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.standing_actions import demand_each
+from retry.console.reading import lists
 from retry.console.rows import Scope
 from retry.console.web.app import Console, console_of, form_of, query_of, render_page, viewer_of
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
-from retry.delay_queue import control_records
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
 from retry.operations import pauses
@@ -39,8 +39,7 @@ def teams_of(registry: Registry, scope: str, name: str) -> set[str]:
 
 
 def list_standing_pauses(console: Console) -> StandingPauses:
-    of_shards = (control_records.pauses(shard, console.clock_ms()) for shard in console.replica.controls())
-    return {named: pause for shard in of_shards for named, pause in shard.items()}
+    return lists.list_pauses(console.replica.controls(), console.clock_ms())
 
 
 def list_visible_pauses(console: Console, scope: Scope) -> StandingPauses:

@@ -1,9 +1,9 @@
 """What became of the letters that an action has sent: recovered so far, failed again, or not known yet; by step of its ramp.
 
 A letter has recovered so far as soon as its consumer group has committed past it and it has not failed again. Until then nothing
-is known of it; where nothing tells what the group has committed, silence counts, for the settle time. What a ramp has sent, and
-what failed again of that, workers count themselves; of other actions the replica knows what left in the last day, see
-`retry.console.folding.attempts`.
+is known of it; where nothing tells what the group has committed, silence counts, for the settle time. What a ramp has sent,
+what failed again of that, and that consumers have passed a step, workers find out themselves, and the samples of committed
+offsets say so seconds later; of other actions the replica knows what left in the last day, see `retry.console.folding.attempts`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def count_outcomes(
             "SELECT step, count(*) FROM attempts a WHERE action = ? AND left_for = ? AND left_ms > ?"
             f" AND NOT {_FAILED_AGAIN} GROUP BY step", (about.id.hex(), target, passed_ms),
         ):  # fmt: skip
-            if step in unknown:
+            # Of a step that workers judged they have seen that its consumers passed it, or the silence that stands for that.
+            if step in unknown and not about.step.since <= step < about.step.step:
                 unknown[step] += count
     steps = tuple(SentOutcome(each.sent, each.failed, min(unknown[n], each.sent)) for n, each in enumerate(about.steps))
     return ActionOutcome(_add_outcomes(steps), steps)

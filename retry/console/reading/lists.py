@@ -135,10 +135,14 @@ def read_controls(connection: sqlite3.Connection) -> list[Mapping[bytes, bytes]]
     return [by_shard[shard] for shard in range(max(by_shard, default=-1) + 1)]
 
 
-def read_pauses(connection: sqlite3.Connection, now_ms: int) -> dict[tuple[str, str], Pause]:
-    """Read the pauses that stand, by scope and name; where shards differ the first one counts."""
-    controls: dict[bytes, bytes] = dict(connection.execute("SELECT key, value FROM controls ORDER BY shard DESC"))
-    return control_records.pauses(controls, now_ms)
+def merge_controls(by_shard: Sequence[Mapping[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Merge the control records of all shards: each has the same pauses, and while they differ the first that has one counts."""
+    return {key: value for controls in reversed(by_shard) for key, value in controls.items()}
+
+
+def list_pauses(by_shard: Sequence[Mapping[bytes, bytes]], now_ms: int) -> dict[tuple[str, str], Pause]:
+    """List the pauses that stand, by scope and name."""
+    return control_records.pauses(merge_controls(by_shard), now_ms)
 
 
 def list_visible_actions(standing: Sequence[Mapping[bytes, bytes]], scope: Scope) -> list[overview.ActionOverview]:

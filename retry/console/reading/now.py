@@ -15,6 +15,7 @@ from retry.console.reading import lists
 from retry.console.reading.groups import HOURS, list_new_groups, read_resolutions
 from retry.console.rows import COUNT_MAX, BreakerState, DueBar, Held, Now, Recovery, Scope, ShardState, WorkerState
 from retry.delay_queue import control_records
+from retry.operations.act.overview import ActionOverview
 from retry.policies.registry import Registry
 from retry.telemetry import worker_records
 from retry.telemetry.worker_records import BreakerRecord, WorkerRecord
@@ -48,15 +49,17 @@ class NowQuery:
         overdue, oldest_ms = self._overdue()
         failed, sent, hours = self._by_hour()
         seen, (near, near_age_ms) = shards if self._scope is None else (), self._near_retention()
+        controls = lists.read_controls(self._connection)
+        actions = tuple(each for each in lists.list_visible_actions(controls, self._scope) if each.is_under_way)
         return Now(
             as_of_ms=self._now_ms, waiting=by_state.get("waiting", 0), parked=by_state.get("parked", 0),
             discarded=by_state.get("discarded", 0), named=named,
-            new_groups=len(new), due=self._build_due_bars(),
-            overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(), held=tuple(self._list_held()),
+            new_groups=len(new), due=self._build_due_bars(), held=tuple(self._list_held(controls, actions)),
+            overdue=overdue, oldest_overdue_ms=oldest_ms, recovery=self._recovery(),
             near_retention=near, shards=tuple(ShardState(*shard) for shard in seen), failed_by_hour=failed, retried_by_hour=sent,
             hours_from_ms=hours, workers=tuple(list_workers(self._connection, self._scope, self._as_of_ms)),
             breakers=tuple(list_breakers(self._connection, self._scope, self._registry, self._as_of_ms)),
-            near_retention_age_ms=near_age_ms,
+            near_retention_age_ms=near_age_ms, actions=actions,
         )  # fmt: skip
 
     def _build_due_bars(self) -> tuple[DueBar, ...]:
@@ -117,10 +120,9 @@ class NowQuery:
             first_hour * HOUR_MS // SLOT_MS, (first_hour + HOURS) * HOUR_MS // SLOT_MS,
         )  # fmt: skip
 
-    def _list_held(self) -> list[Held]:
-        pauses = lists.read_pauses(self._connection, self._now_ms)
+    def _list_held(self, controls: Sequence[Mapping[bytes, bytes]], actions: Iterable[ActionOverview]) -> list[Held]:
+        pauses = lists.list_pauses(controls, self._now_ms)
         paused = [each for (scope, name), pause in sorted(pauses.items()) if (each := self._pause(scope, name, pause))]
-        actions = lists.list_visible_actions(lists.read_controls(self._connection), self._scope)
         return paused + [
             Held("action", each.action.kind, each.id.hex(), each.held.at_ms, None, each.held.reason, each.held.by)
             for each in actions if each.held is not None and each.status == "held"

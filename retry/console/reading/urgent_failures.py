@@ -21,7 +21,7 @@ from retry.console.folding.outcomes_fold import DAY_MS, MINUTE_MS
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import groups
 from retry.console.reading.groups import list_new_groups, read_resolutions
-from retry.console.reading.lists import read_pauses, select_teams
+from retry.console.reading.lists import list_pauses, read_controls, select_teams
 from retry.console.reading.now import count_failed_before
 from retry.console.rows import COUNT_MAX, Group, Scope
 
@@ -160,7 +160,7 @@ def list_overdue(connection: sqlite3.Connection, before_ms: int, now_ms: int) ->
     """List by team the letters that were due before a moment and that nobody has paused; at most 10,000 of them are counted."""
     minute = before_ms // MINUTE_MS
     late = connection.execute("SELECT 1 FROM due_minutes WHERE minute < ? AND letters > 0 LIMIT 1", (minute,)).fetchone()
-    paused = read_pauses(connection, now_ms)
+    paused = list_pauses(read_controls(connection), now_ms)
     if not late or ("all", "") in paused:
         return []
     names = {scope: [name for each, name in paused if each == scope] for scope in ("team", "topic", "target")}

@@ -11,10 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from retry.console.reading import lists
 from retry.console.rows import LetterRow
 from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.letter_editor import OpenedLetter
+from retry.console.web.letter_timeline import draw_timeline
 from retry.console.web.masks import MaskedParts
 from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
 from retry.console.web.rights import Role, Sight, needs
@@ -114,7 +116,7 @@ def _head(console: Console, row: LetterRow) -> bytes | None:
 def _find_block(console: Console, cluster: Cluster, registry: Registry, row: LetterRow) -> str | None:
     if row.state != "waiting":
         return None
-    controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
+    controls = lists.merge_controls(console.replica.controls())
     why = blocked_lanes.by_policies(registry, cluster.names, TargetProbe(cluster.admin, writes=False), controls)
     return why(entry_keys.Lane(row.team or "", row.topic or "", row.target))
 
@@ -197,12 +199,13 @@ def _build_page(request: Request, opened: OpenedLetter, *, is_revealed: bool) ->
     is_shown = is_revealed and (value is None or bool(shown.views))
     stack_header, stack = _find_stack(found, masked, is_revealed=is_revealed) if found else ("", "")
     sentences = explain_letter(console, row, found, has_message=MESSAGE not in masked.others) if found else {}
+    events = console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else []
     return {
         "row": row, "trouble": trouble, "found": found is not None, "may_reveal": viewer.may_reveal(row.team),
         "may_act": viewer.may(Role.OPERATOR, row.team),
         "stack_header": stack_header, "stack": stack, "errors": parse_stack_trace(stack), "sentences": sentences,
         "main_sentences": [line for section in _FIRST for line in sentences.get(section, ())][:_SENTENCES],
-        "events": console.replica.lineage(viewer.scope(), row.lineage) if row.lineage else [],
+        "events": events, "timeline": draw_timeline(events, console.clock_ms()),
         "headers": _group_headers(found, masked, is_revealed=is_revealed) if found else [],
         "value_bytes": None if value is None else len(value),
         "shape": shape(value, decoded.json if decoded else None) if found and not is_shown else [],

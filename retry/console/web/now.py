@@ -65,7 +65,7 @@ def overdue_lanes(console: Console) -> LookedUp[tuple[OverdueLane, ...]]:
 
 def _describe_overdue(console: Console, oldest: dict[tuple[str | None, str, str], LetterRow]) -> tuple[OverdueLane, ...]:
     cluster, registry = console.cluster(), console.registry()
-    controls = {key: value for shard in console.replica.controls() for key, value in shard.items()}
+    controls = lists.merge_controls(console.replica.controls())
     probe = TargetProbe(cluster.admin, writes=False)
     breakers, by_policies = console.replica.open_breakers(), blocked_lanes.by_policies(registry, cluster.names, probe, controls)
     of_letters = blocked_lanes.or_maybe_limited(by_policies, registry, breakers)
@@ -102,15 +102,14 @@ def _build_page(console: Console, scope: Scope, seen: _LookedUp) -> dict[str, An
     now, group = console.replica.load_now(scope), seen.workers.read_latest()
     overdue = [lane for lane in seen.overdue.read_latest() if lane.is_in(scope)] if now.overdue else []
     counts = zip(now.failed_by_hour, now.retried_by_hour, strict=True)
-    actions = lists.list_visible_actions(console.replica.controls(), scope)
     urgent = console.replica.load_urgent_failures(scope)
     return {
         "due": [(bar.from_ms, (bar.count,)) for bar in now.due],
         "by_hour": list(zip(now.hours_from_ms, counts, strict=True)),
         "now": now, "sentence": sentence(now, len(urgent.growing)), "silences": silences(now.workers, group), "urgent": urgent,
         "growing": [(each, describe_rates(rates)) for each, rates in urgent.growing], "overdue": overdue,
-        "running_actions": [each for each in actions if each.status == "running"],
-        "held_actions": [each for each in actions if each.status == "held"], "describe_action": describe_action,
+        "running_actions": [each for each in now.actions if each.status == "running"],
+        "held_actions": [each for each in now.actions if each.status == "held"], "describe_action": describe_action,
         "pauses": [each for each in now.held if each.what == "pause"], "lines_max": _LINES_MAX,
         "breakers": [each for each in now.breakers if each.state != "closed"],
         "near_retention_q": _near_retention_q(now.near_retention_age_ms or 0), "page_title": describe_title(now),

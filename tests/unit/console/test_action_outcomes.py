@@ -41,10 +41,11 @@ def send(replica: GivenReplica, *sent: Letter, at_ms: int = SENT_MS, mark: str =
 
 
 def outcome(
-    replica: GivenReplica, now_ms: int = NOW_MS, ramp: Ramp | None = None, steps: tuple[StepCounts, ...] = ()
-) -> ActionOutcome:
+    replica: GivenReplica, now_ms: int = NOW_MS, ramp: Ramp | None = None, steps: tuple[StepCounts, ...] = (),
+    step: Step | None = None,
+) -> ActionOutcome:  # fmt: skip
     action = Action("retry", "ann", NOW_MS, [1], 6, ramp=ramp)
-    about = ActionOverview(ID, action, None, None, Tally(), [0], 0, step=Step(), steps=steps)
+    about = ActionOverview(ID, action, None, None, Tally(), [0], 0, step=step or Step(), steps=steps)
     with replica.readers.reading(0.0) as connection:
         return action_outcomes.count_outcomes(connection, about, GROUPS, now_ms)
 
@@ -112,6 +113,21 @@ def test_a_ramp_goes_by_what_workers_count_and_by_step(replica: GivenReplica) ->
     # Of an older one nothing is left but what workers have counted.
     replica.connection.execute("DELETE FROM attempts")
     assert outcome(replica, NOW_MS, ramp, steps).steps[1] == SentOutcome(3, 1, 0)
+
+
+def test_of_a_step_that_workers_saw_passed_all_is_known_also_before_a_sample_says_so(replica: GivenReplica) -> None:
+    replica.fold(OWN.outcomes, sample(SENT_MS - 1, SENT_MS))
+    for n in range(3):
+        send(replica, LETTERS[n], mark=f"{ID.hex()}/{n}")
+    ramp, steps = Ramp(0.9, [1, 1, 1], 10, 5_000), (StepCounts(1, 1, 1, 1),) * 3
+
+    def unknown(step: Step) -> list[int]:
+        return [each.not_known_yet for each in outcome(replica, NOW_MS, ramp, steps, step).steps]
+
+    assert [unknown(Step(n)) for n in range(4)] == [[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    # An operator let the second go on after a hold: nobody has seen that it was passed.
+    assert unknown(Step(2, 2)) == [1, 1, 1]
+    assert unknown(Step(3, 2)) == [1, 1, 0]
 
 
 def test_the_filter_finds_what_workers_have_marked_of_a_ramp(replica: GivenReplica) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from retry.console.acting import pauses, standing_actions
+from retry.console.reading import lists
+from retry.console.reading.now import NowQuery
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue import control_records
 from retry.delay_queue.control_records import Pause
 from retry.errors import RebuildInProgress
 from retry.policies.policy_file import parse as policy_file
+from retry.policies.registry import Registry
 from tests.support.acting_console import POLICIES, ActingConsole
 from tests.support.console import NOW_MS
+from tests.support.replicas import OWN, GivenReplica
 
 REGISTRY = policy_file(POLICIES, "policies.yaml")
 SHOP, BANK = Viewer("ann", {"shop": Role.OPERATOR}), Viewer("eve", {"bank": Role.OPERATOR})
@@ -88,6 +93,20 @@ def test_where_that_takes_too_long_the_answer_says_that_it_is_done_and_not_shown
 
     monkeypatch.setattr(console.replica, "controls", is_rebuilt)
     assert console.ask(SHOP, "DELETE", "/api/pauses?scope=team&name=shop").status_code == 202
+
+
+def test_while_shards_differ_every_page_shows_the_same_pause(console: ActingConsole, tmp_path: Path) -> None:
+    key, replica = control_records.pause_key("team", "shop"), GivenReplica(tmp_path)
+    by_shard = [control_records.encode(Pause(NOW_MS, reason, by="ann")) for reason in ("of the first", "of the second")]
+    for shard, record in enumerate(by_shard):
+        replica.fold(OWN.changelog, (key, record), partition=shard)
+    replica.finish()
+    with replica.readers.reading(0.0) as connection:
+        console.replica.control_records = lists.read_controls(connection)  # type: ignore[assignment]
+        assert [each.reason for each in NowQuery(connection, None, Registry(), {}, NOW_MS).load_now([]).held] == ["of the first"]
+    assert [each.reason for each in pauses.list_standing_pauses(console.console).values()] == ["of the first"]
+    blocked = lists.merge_controls(console.replica.control_records)
+    assert "of the first" in str(control_records.find_pause(blocked, "shop", "orders.DLT", "orders.retry", NOW_MS))
 
 
 @pytest.mark.parametrize(
