@@ -34,7 +34,7 @@ pytestmark = pytest.mark.check
 DAY_MS = 86_400_000
 # Read are the days from the one before it.
 SINCE_MS = START_MS + 4 * DAY_MS
-JOBS_MAX = 20
+JOBS_MAX = 23
 
 
 @pytest.fixture(scope="module")
