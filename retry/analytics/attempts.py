@@ -5,7 +5,8 @@
     recovered   the group has committed past it, the settle time is over, and the letter did not fail again
     failed      a letter of the same lineage was taken in with the next attempt
 
-Where no group is known, or none of its commits was ever sampled, a retry counts as passed when it was sent; `assumed` says so.
+Where no group is known, or none of its commits on the target topic was ever sampled, a retry counts as passed when it was sent;
+`assumed` says so.
 `ended_ms` is when the fate became certain; for waiting and pending retries it is the end of observation.
 
 Letters of equal key and value without headers of their origin are one lineage, so several of one lineage may have the same
@@ -23,7 +24,7 @@ from collections.abc import Collection
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from retry.analytics.schemas import ATTEMPT, PARKED
+from retry.analytics.schemas import ATTEMPT, PARKED, Watched
 from retry.telemetry.outcomes import DISCARD, ERASE, PARK, RETRY, RETURN
 
 SETTLE_MS = 600_000
@@ -33,7 +34,7 @@ _OF_FAILURE = ("exception", "cause", "fingerprint", "group")
 
 def compute_attempts(
     decisions: DataFrame, sent: DataFrame, positions: DataFrame, *, settle_ms: int = SETTLE_MS, until_ms: int,
-    groups: Collection[str] | None = None,
+    watched: Collection[Watched] | None = None,
 ) -> DataFrame:
     """Every decision to retry, and what became of it.
 
@@ -42,11 +43,11 @@ def compute_attempts(
       sent, positions: `SENT` and `POSITION`, complete as the letters are: what is missing of a lineage counts as not done.
       settle_ms: how long after the group has passed it a retry can still fail.
       until_ms: end of observation: everything that was taken in before is among the letters.
-      groups: those that were ever sampled, where positions are those of a period alone.
+      watched: groups and topics that were ever sampled, where positions are those of a period alone.
     """
     located = with_passed_ms(on_target(with_next_failure(decisions), sent), positions)
-    watched = list_sampled_groups(positions) if groups is None else groups
-    return fates(with_assumed(located, watched), settle_ms=settle_ms, until_ms=until_ms)
+    sampled = list_watched(positions) if watched is None else watched
+    return fates(with_assumed(located, sampled), settle_ms=settle_ms, until_ms=until_ms)
 
 
 def distinct_decisions(letters: DataFrame) -> DataFrame:
@@ -140,14 +141,16 @@ def with_passed_ms(located: DataFrame, positions: DataFrame) -> DataFrame:
     return together.where("_retry is not null").select("_retry.*", "passed_ms")
 
 
-def list_sampled_groups(positions: DataFrame) -> frozenset[str]:
-    """List the groups of some samples; there are a few hundred at most."""
-    return frozenset(row["group"] for row in positions.select("group").distinct().collect())
+def list_watched(positions: DataFrame) -> frozenset[Watched]:
+    """List the groups of some samples, each with its topics; there are a few thousand pairs at most."""
+    return frozenset(Watched(row["group"], row["topic"]) for row in positions.select("group", "topic").distinct().collect())
 
 
-def with_assumed(located: DataFrame, groups: Collection[str]) -> DataFrame:
-    """Add `assumed`: whether no sample says what the group has committed; `groups` are all of which there is any."""
-    return located.withColumn("assumed", ~F.coalesce(F.col("group").isin(*groups), F.lit(False)))
+def with_assumed(located: DataFrame, watched: Collection[Watched]) -> DataFrame:
+    """Add `assumed`: whether no sample says what the group has committed on the target topic; `watched` are all of which there is
+    any."""
+    is_watched = F.concat_ws(" ", "target", "group").isin(*map(str, watched)) & F.col("group").isNotNull()
+    return located.withColumn("assumed", ~F.coalesce(is_watched, F.lit(False)))
 
 
 def fates(located: DataFrame, *, settle_ms: int, until_ms: int) -> DataFrame:

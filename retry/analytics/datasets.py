@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from retry import clock
 from retry.analytics import decode, schemas
-from retry.analytics.attempts import list_sampled_groups
-from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, no_rows, rows_of
+from retry.analytics.attempts import list_watched
+from retry.analytics.schemas import ASIDE, DAY, LETTER, POSITION, SENT, Watched, no_rows, rows_of
 from retry.errors import RetryError
 
 LETTERS, RETRIES, POSITIONS, PUT_ASIDE = "letters", "retries", "positions", "aside"
@@ -27,7 +27,7 @@ class Datasets(NamedTuple):
 
     Attributes:
       letters, sent, positions, aside: `LETTER`, `SENT`, `POSITION` and `ASIDE`.
-      groups: all of which a committed offset was ever sampled, before the period as well.
+      watched: all of which a committed offset was ever sampled, before the period as well.
       until_ms: end of observation: every letter taken in before is there.
     """
 
@@ -35,7 +35,7 @@ class Datasets(NamedTuple):
     sent: DataFrame
     positions: DataFrame
     aside: DataFrame
-    groups: frozenset[str]
+    watched: frozenset[Watched]
     until_ms: int
 
 
@@ -44,14 +44,14 @@ class Recorded(NamedTuple):
 
     Attributes:
       letters, sent, positions: as in `Datasets`, and the `day` of each row.
-      groups: the day of the first sample of each group; None where it is not known.
+      watched: the day of the first sample of each group on each topic; None where it is not known.
     """
 
     letters: DataFrame
     sent: DataFrame
     positions: DataFrame
     aside: DataFrame
-    groups: Mapping[str, date] | None
+    watched: Mapping[Watched, date] | None
     until_ms: int
 
     def select_period(self, since_ms: int = 0, until_ms: int | None = None) -> Datasets:
@@ -63,21 +63,21 @@ class Recorded(NamedTuple):
         if until_ms is not None:
             letters, positions = letters.where(F.col("taken_ms") < last_ms), positions.where(F.col("at_ms") < last_ms)
             sent = sent.where(when_sent_ms() < last_ms)
-        groups = self._list_watched_groups(None if until_ms is None else last_ms)
+        watched = self._list_watched(None if until_ms is None else last_ms)
         frames = letters.select(*LETTER.names), sent.select(*SENT.names), positions.select(*POSITION.names)
-        return Datasets(*frames, self.aside, groups, last_ms)
+        return Datasets(*frames, self.aside, watched, last_ms)
 
-    def _list_watched_groups(self, until_ms: int | None) -> frozenset[str]:
-        """List the groups that were sampled before a time; None for ever."""
-        if self.groups is None:
-            return list_sampled_groups(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
+    def _list_watched(self, until_ms: int | None) -> frozenset[Watched]:
+        """List the groups and topics that were sampled before a time; None for ever."""
+        if self.watched is None:
+            return list_watched(self.positions if until_ms is None else self.positions.where(F.col("at_ms") < until_ms))
         if until_ms is None:
-            return frozenset(self.groups)
+            return frozenset(self.watched)
         last = datetime.fromtimestamp(until_ms / 1_000, UTC).date()
-        known = frozenset(group for group, day in self.groups.items() if day < last)
-        if last not in self.groups.values():
+        known = frozenset(each for each, day in self.watched.items() if day < last)
+        if last not in self.watched.values():
             return known
-        return known | list_sampled_groups(self.positions.where((F.col("day") == F.lit(last)) & (F.col("at_ms") < until_ms)))
+        return known | list_watched(self.positions.where((F.col("day") == F.lit(last)) & (F.col("at_ms") < until_ms)))
 
 
 def when_sent_ms() -> Column:
@@ -93,7 +93,7 @@ def from_parquet(spark: SparkSession, data: str) -> Recorded:
     until_ms = letters.agg(F.max("taken_ms")).collect()[0][0] if noted.until_ms is None else noted.until_ms
     if until_ms is None:
         raise RetryError(f"{data} holds no letters: run `retry analytics ingest {data}` first")
-    return Recorded(letters, sent, positions, read_set(spark, data, PUT_ASIDE), noted.groups, int(until_ms))
+    return Recorded(letters, sent, positions, read_set(spark, data, PUT_ASIDE), noted.watched, int(until_ms))
 
 
 def read_set(spark: SparkSession, data: str, name: str) -> DataFrame:

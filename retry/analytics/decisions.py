@@ -68,7 +68,7 @@ def decisions_if_any(datasets: Datasets, *, settle_ms: int, since_ms: int = 0) -
     with with_settings(spark, {} if are_many else _for_more_rows(spark) if size > _FEW_BYTES else FOR_FEW_ROWS):
         once = keep(attempts.distinct_decisions(datasets.letters.select(*_READ)))
         every = attempts.compute_attempts(
-            once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, groups=datasets.groups
+            once, datasets.sent, datasets.positions, settle_ms=settle_ms, until_ms=datasets.until_ms, watched=datasets.watched
         )
         is_within = F.col("first_failed_ms") >= since_ms
         retried = keep(every.where(is_within))

@@ -25,7 +25,7 @@ _STEPS, _FINGERPRINT_STEPS, _MINUTE_MS = 240, 60, 60_000
 # For a few thousand letters most of the time is planning, and each question is planned by one thread.
 _QUESTIONS_AT_ONCE = 4
 _FATES = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting")
-_ENDS = (*_FATES, "retries", "recovery", "recovery_low", "recovery_high")
+_ENDS = (*_FATES, "retries", "recovery", "recovery_low", "recovery_high", "episodes")
 _WASTE = ("retries", "wasted", "bytes", "wasted_bytes")
 _TIMES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 Rows = list[dict[str, Any]]
@@ -54,8 +54,9 @@ def _answer_questions(
     top = fingerprints.top(attempts, parked, since_ms, until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
 
-    def teams() -> list[str]:
-        return [row["team"] for row in letters.result()["team"][:_CURVES_MAX]]
+    def teams() -> dict[str, float]:
+        """The teams with most letters, and how many letters of each count as an independent one."""
+        return {row["team"]: row["effect"] for row in letters.result()["team"][:_CURVES_MAX]}
 
     questions: dict[str, Callable[[], Any]] = {
         "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
@@ -72,7 +73,8 @@ def _answer_questions(
         "incidence_by_time": lambda: _curves(
             recovery.build_time_curves, recovery.count_by_time(histories, settled_ms, "team"), teams()
         ),
-        "retries_over_time": lambda: _busiest(minutes, decisions, teams()),
+        "unwatched": lambda: _largest(recovery.unwatched(attempts, settled_ms), "retries", "team", "topic"),
+        "retries_over_time": lambda: _busiest(minutes, decisions, [*teams()]),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
     }
     with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
@@ -91,7 +93,7 @@ def _answer_questions(
 def _letter_sums(histories: DataFrame) -> dict[str, Rows]:
     found: dict[str, Rows] = {"all": [], "team": [], "policy": [], "exception": []}
     for row in policies.largest_sums(histories, _ROWS_MAX).collect():
-        found[row["of"]].append(row.asDict())
+        found[row["of"]].append(policies.bound_recovery(row.asDict()))
     return {of: _group_rows(rows, "letters") for of, rows in found.items()}
 
 
@@ -117,9 +119,9 @@ def _cut(rows: Rows, *columns: str) -> Rows:
     return [{name: row[name] for name in columns} for row in rows[:_ROWS_MAX]]
 
 
-def _curves(build: Callable[[Rows, str], Rows], counts: DataFrame, teams: list[str]) -> Rows:
-    curves = build(_collect_rows(counts.where(F.col("team").isin(teams)), _CURVES_MAX * 1_000), "team")
-    return sorted(curves, key=lambda row: teams.index(row["team"]))
+def _curves(build: Callable[..., Rows], counts: DataFrame, teams: Mapping[str, float]) -> Rows:
+    curves = build(_collect_rows(counts.where(F.col("team").isin([*teams])), _CURVES_MAX * 1_000), "team", effects=teams)
+    return sorted(curves, key=lambda row: [*teams].index(row["team"]))
 
 
 def _over_time(decisions: Decisions, top: DataFrame) -> Rows:
@@ -193,6 +195,7 @@ def _run_report(java: str) -> None:
                 _write(spark, f"{data}/{name}", schema, when_ms)
             made = decisions(datasets.from_parquet(spark, data).select_period(), settle_ms=0)
             recovery.cells(made.attempts, made.settled_ms).collect()
+            recovery.episodes(made.attempts, made.settled_ms).collect()
             findings(spark, made, {"x": 1}, made)
         spark_session.end_java()
 

@@ -57,7 +57,7 @@ def _noted_of(name: str) -> Column:
     if name == datasets.LETTERS:
         return F.when(F.col("decision") == "retry", F.col("target"))
     if name == datasets.POSITIONS:
-        return F.concat(F.col("day").cast("string"), F.lit(" "), F.col("group"))
+        return F.concat_ws(" ", F.col("day").cast("string"), "topic", "group")
     return F.lit(None).cast("string")
 
 
@@ -108,18 +108,19 @@ class Ingest:
         """Build the notes on all letters and samples so far; targets are None where the operator names the retry topics."""
         before = schemas.read_horizon(self._spark, self._data)
         seen, groups_batch = self._list_new_batches(datasets.POSITIONS, before.positions_batch, added)
-        groups = dict(before.groups or {})
-        for day, group in (each.split(" ", 1) for each in seen or ()):
-            groups[group] = min(date.fromisoformat(day), groups.get(group, date.max))
-        if seen is None or before.groups is None:
-            groups = schemas.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
+        watched = dict(before.watched or {})
+        for day, place in (each.split(" ", 1) for each in seen or ()):
+            each = schemas.Watched.parse(place)
+            watched[each] = min(date.fromisoformat(day), watched.get(each, date.max))
+        if seen is None or before.watched is None:
+            watched = schemas.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))
         went, letters_batch = self._list_new_batches(datasets.LETTERS, before.letters_batch, added)
         targets: list[str] | None = sorted({*(before.targets or ()), *(went or ())})
         if self._retry_topics:
             targets = None
         elif went is None or before.targets is None:
             targets = datasets.list_retry_targets(datasets.read_set(self._spark, self._data, datasets.LETTERS))
-        return schemas.Horizon(until_ms, letters_batch, groups_batch, targets, groups)
+        return schemas.Horizon(until_ms, letters_batch, groups_batch, targets, watched)
 
     def _list_new_batches(self, name: str, known: int | None, added: Added) -> tuple[set[str] | None, int]:
         """Return the notes of batches after `known`, or None where only all rows can tell, and the last batch's number."""

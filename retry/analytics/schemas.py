@@ -66,7 +66,7 @@ ASIDE = StructType([
 DAY = _columns(day="date")
 HORIZON_ROW = StructType([
     *_columns(until_ms="number", letters_batch="number?", positions_batch="number?").fields,
-    StructField("targets", ArrayType(StringType())), StructField("groups", T.MapType(StringType(), T.DateType())),
+    StructField("targets", ArrayType(StringType())), StructField("watched", T.MapType(StringType(), T.DateType())),
 ])  # fmt: skip
 
 # `fate` is waiting, pending, recovered or failed; see `retry.analytics.attempts`. `action_kind` is null where the service has
@@ -138,6 +138,25 @@ def laid_out(rows: DataFrame) -> DataFrame:
 _FOLDER = "horizon"
 
 
+class Watched(NamedTuple):
+    """A consumer group of which samples tell what it has committed on a topic; no topic's name has a space.
+
+    >>> Watched.parse(str(Watched("of two words", "orders"))).group
+    'of two words'
+    """
+
+    group: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.group}"
+
+    @classmethod
+    def parse(cls, text: str) -> Watched:
+        topic, _, group = text.partition(" ")
+        return cls(group, topic)
+
+
 class Horizon(NamedTuple):
     """The notes of the ingest about its sets; None where nothing was noted.
 
@@ -145,33 +164,40 @@ class Horizon(NamedTuple):
       until_ms: every letter that was taken in before is there.
       letters_batch, positions_batch: the last batches whose targets, or groups, are among those below.
       targets: where retries of all letters went.
-      groups: the day of the first sample, of each group that was ever sampled.
+      watched: the day of the first sample, of each group and topic that were ever sampled.
     """
 
     until_ms: int | None = None
     letters_batch: int | None = None
     positions_batch: int | None = None
     targets: list[str] | None = None
-    groups: dict[str, date] | None = None
+    watched: dict[Watched, date] | None = None
 
 
 def read_horizon(spark: SparkSession, data: str) -> Horizon:
     """Read the notes of the last pass; all fields are None where no pass has ended."""
     noted = max(rows_of(spark, f"{data}/{_FOLDER}", HORIZON_ROW).collect(), key=lambda row: row["until_ms"], default=None)
-    return Horizon() if noted is None else Horizon(*(noted[name] for name in Horizon._fields))
+    if noted is None:
+        return Horizon()
+    found = Horizon(*(noted[name] for name in Horizon._fields))
+    watched = found.watched
+    return found if watched is None else found._replace(watched={Watched.parse(str(each)): day for each, day in watched.items()})
 
 
 def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:
     values = horizon._asdict()
-    columns = {name: F.lit(value) for name, value in values.items() if name != "groups"} | {"groups": _as_map(horizon.groups)}
+    columns = {name: F.lit(value) for name, value in values.items() if name != "watched"} | {"watched": _as_map(horizon.watched)}
     row = [columns[field.name].cast(field.dataType).alias(field.name) for field in HORIZON_ROW.fields]
     spark.range(1).select(*row).write.mode("overwrite").parquet(f"{data}/{_FOLDER}")
 
 
-def first_days(positions: DataFrame) -> dict[str, date]:
-    """Find the day of the first sample of each group; of samples with their `day`."""
-    return {row[0]: row[1] for row in positions.groupBy("group").agg(F.min("day")).collect()}
+def first_days(positions: DataFrame) -> dict[Watched, date]:
+    """Find the day of the first sample of each group on each topic; of samples with their `day`."""
+    rows = positions.groupBy("group", "topic").agg(F.min("day").alias("first")).collect()
+    return {Watched(row["group"], row["topic"]): row["first"] for row in rows}
 
 
-def _as_map(groups: dict[str, date] | None) -> Column:
-    return F.lit(None) if groups is None else F.map_from_arrays(F.lit(list(groups)), F.lit(list(groups.values())))
+def _as_map(watched: dict[Watched, date] | None) -> Column:
+    if watched is None:
+        return F.lit(None)
+    return F.map_from_arrays(F.lit([str(each) for each in watched]), F.lit(list(watched.values())))

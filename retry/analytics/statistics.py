@@ -56,11 +56,11 @@ _CLOSE = 1e-12
 
 
 class Rate(NamedTuple):
-    """Events of so many trials, which stand for the part `weight` of the whole."""
+    """Events of so many independent trials, which stand for the part `weight` of the whole."""
 
     weight: float
-    events: int
-    trials: int
+    events: float
+    trials: float
 
 
 def weight_rates(rates: Iterable[Rate]) -> Chance:
@@ -102,6 +102,8 @@ def gamma_quantile(shape: float, part: float) -> float:
 
 def _lower_gamma(shape: float, x: float) -> float:
     """The part of a gamma distribution of scale 1 that lies below x: a series, or a continued fraction where that is shorter."""
+    if x <= 0:
+        return 0.0
     front = math.exp(shape * math.log(x) - x - math.lgamma(shape))
     if x < shape + 1:
         term = total = 1 / shape
@@ -124,6 +126,81 @@ def _lower_gamma(shape: float, x: float) -> float:
         if abs(d * c - 1) < 1e-15:
             break
     return 1 - front * fraction
+
+
+def chi_square_quantile(degrees: int, part: float) -> float:
+    """Compute below which value lies that part of a chi-square distribution.
+
+    >>> round(chi_square_quantile(10, 0.05), 4)
+    3.9403
+    """
+    return 2 * gamma_quantile(degrees / 2, part)
+
+
+# Between which bounds does a proportion lie whose trials were not all independent, so that their number is no whole one.
+
+_HALVINGS = 100
+
+
+def clopper_pearson(successes: float, trials: float) -> tuple[float, float]:
+    """The exact 95 % interval of C. J. Clopper and E. S. Pearson, Biometrika 26 (1934) 404-413, for any numbers above 0.
+
+    >>> [round(each, 4) for each in clopper_pearson(0, 10)]
+    [0.0, 0.3085]
+    """
+    failures = trials - successes
+    low = beta_quantile(successes, failures + 1, _SIDE) if successes > 0 else 0.0
+    return low, beta_quantile(successes + 1, failures, 1 - _SIDE) if failures > 0 else 1.0
+
+
+def beta_quantile(a: float, b: float, part: float) -> float:
+    """Compute below which value lies that part of a beta distribution: by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _lower_beta(a, b, middle) < part else (low, middle)
+    return (low + high) / 2
+
+
+def binomial_tail(least: int, trials: int, part: float) -> float:
+    """How likely at least so many of the trials have what each has with the chance `part`.
+
+    >>> round(binomial_tail(1, 10, 0.5), 6), binomial_tail(0, 10, 0.5)
+    (0.999023, 1.0)
+    """
+    return _lower_beta(least, trials - least + 1, part) if least > 0 else 1.0
+
+
+def t_quantile(degrees: float) -> float:
+    """Compute between which ± values 95 % of Student's t distribution lie.
+
+    >>> round(t_quantile(4), 4)
+    2.7764
+    """
+    x = beta_quantile(degrees / 2, 0.5, 2 * _SIDE)
+    return math.sqrt(degrees * (1 - x) / x)
+
+
+def _lower_beta(a: float, b: float, x: float) -> float:
+    """The part of a beta distribution that lies below x: Lentz's continued fraction, W. H. Press et al., 6.4."""
+    if not 0 < x < 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _lower_beta(b, a, 1 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    fraction = d
+    for n in range(1, 10_000):
+        for term in (
+            n * (b - n) * x / ((a + 2 * n - 1) * (a + 2 * n)),
+            -(a + n) * (a + b + n) * x / ((a + 2 * n) * (a + 2 * n + 1)),
+        ):
+            d = 1 / (1 + term * d)
+            c = 1 + term / c
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * fraction
 
 
 # May two groups be counted together, and did one recover more often than the other.
@@ -194,8 +271,8 @@ _ROUNDING = 1e-12
 class Step(NamedTuple):
     """Letters at risk at one place of an axis, and in which way how many of them were decided there."""
 
-    at_risk: int
-    events: Mapping[str, int]
+    at_risk: float
+    events: Mapping[str, float]
 
 
 class Incidence(NamedTuple):
@@ -215,7 +292,7 @@ class _Way:
     own_weighted: float = 0.0
     own_squares: float = 0.0
 
-    def add_step(self, failing: float, at_risk: int, decided: int, own: int) -> None:
+    def add_step(self, failing: float, at_risk: float, decided: float, own: float) -> None:
         self.part += failing * own / at_risk
         # Where nobody is left nothing follows whose variance this could be part of.
         spread = decided / (at_risk * (at_risk - decided)) if decided < at_risk else 0.0
@@ -252,7 +329,7 @@ def cumulative(steps: Iterable[Step], ways: Iterable[str]) -> Iterator[Incidence
         )
 
 
-def _bound_chance(part: float, variance: float, at_risk: int) -> Chance:
+def _bound_chance(part: float, variance: float, at_risk: float) -> Chance:
     # A sum of fractions that are one may be a little more.
     part = min(1.0, part)
     if not _ROUNDING < part < 1 - _ROUNDING or variance <= 0:

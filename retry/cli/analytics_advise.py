@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from retry.cli import analytics_options
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_of, period
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, decisions_of, period
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.policies.policy_file import load, parse
 
@@ -53,8 +53,8 @@ def advise(now: str, new: Path | None, keep: float, enough: int, as_backtest: bo
 
     text = _read(now)
     with decisions_of("retry-advise", PeriodOptions(**options)) as (_, decisions):
-        cells = cells_of(decisions)
-        kinds, is_cause = count_by_kind(cells), causes(cells)
+        counts = counts_of(decisions)
+        kinds, is_cause = count_by_kind(counts), causes(counts)
         advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, is_cause), keep=keep, enough=enough)
         rules = list_advice(advice, is_cause)
         changed, added = add_rules(text, now, rules)
@@ -82,7 +82,7 @@ def what_if(tried: str, now: str, new: Path | None, as_json: bool, **options: An
     text = _read(tried)
     registries = parse(_read(now), now), parse(text, tried)
     with decisions_of("retry-what-if", PeriodOptions(**options)) as (_, decisions):
-        result = compare_policies(*registries, analytics_options.starts(decisions), count_by_kind(cells_of(decisions)))
+        result = compare_policies(*registries, analytics_options.starts(decisions), count_by_kind(counts_of(decisions)))
     table = format_comparison(result)
     _say(result, table, as_json)
     _write(new, "".join(f"# {line}\n" for line in table) + text, as_json)
@@ -94,10 +94,10 @@ def _run_backtest(text: str, now: str, keep: float, enough: int, options: Period
     from retry.analytics.advice.summary import advice_by_kind
 
     with analytics_options.older_and_newer("retry-backtest", options) as (older, newer):
-        cells = cells_of(older)
-        kinds = count_by_kind(cells)
-        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(cells)), keep=keep, enough=enough)
-        found = backtest(advice, analytics_options.count_each(cells_of(newer)))
+        counts = counts_of(older)
+        kinds = count_by_kind(counts)
+        advice = advice_by_kind(kinds, plan_delays(parse(text, now), kinds, causes(counts)), keep=keep, enough=enough)
+        found = backtest(advice, analytics_options.count_each(counts_of(newer)))
     fitted = sum(each.letters for each in kinds.values())
     period = {"since_ms": older.since_ms, "cut_ms": older.until_ms, "until_ms": newer.until_ms}
     return {"period": period, "fitted": fitted, "keep": keep, **found}

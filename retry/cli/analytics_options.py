@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,37 +101,55 @@ def _open_recorded(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSes
         yield opened
 
 
-def cells_of(decisions: Decisions) -> list[Row]:
-    """How retries ended, see `retry.analytics.questions.recovery`."""
+class Counts(NamedTuple):
+    """How retries ended: the rows of `cells` and `episodes` of `retry.analytics.questions.recovery`."""
+
+    cells: list[Row]
+    episodes: list[Row]
+
+
+def counts_of(decisions: Decisions) -> Counts:
     from retry.analytics.decisions import configured_to_ask
     from retry.analytics.questions import recovery
 
     with configured_to_ask(decisions):
-        return [row.asDict() for row in recovery.cells(decisions.attempts, decisions.settled_ms).collect()]
+        asked = recovery.cells, recovery.episodes
+        return Counts(*([row.asDict() for row in ask(decisions.attempts, decisions.settled_ms).collect()] for ask in asked))
 
 
-def count_by_kind(cells: Iterable[Row]) -> dict[Kind, Evidence]:
+def count_by_kind(counts: Counts) -> dict[Kind, Evidence]:
     """How the retries of each kind of failure ended; topics and policies that do not differ are counted together."""
     from retry.analytics.advice.evidence import pool_evidence
 
-    return pool_evidence(count_each(cells))
+    return pool_evidence(count_each(counts))
 
 
-def count_each(cells: Iterable[Row]) -> dict[Kind, Evidence]:
+def count_each(counts: Counts) -> dict[Kind, Evidence]:
     """Count how the retries of each kind of failure ended, each topic and policy by itself."""
-    from retry.analytics.advice.evidence import Cell, Evidence, Kind
+    from retry.analytics.advice.evidence import Cell, Evidence
+    from retry.analytics.episodes import Ends, Episode
 
-    by_kind: dict[Kind, list[Cell]] = {}
-    for row in cells:
-        cell = Cell(*(row[name] for name in Cell._fields))
-        by_kind.setdefault(Kind(row["team"], row["exception"], (row["topic"],), (row["policy"],)), []).append(cell)
-    return {kind: Evidence.from_cells(each) for kind, each in by_kind.items()}
+    cells: dict[Kind, list[Cell]] = {}
+    for row in counts.cells:
+        cells.setdefault(_kind_of(row), []).append(Cell(*(row[name] for name in Cell._fields)))
+    episodes: dict[Kind, list[Episode]] = {}
+    for row in counts.episodes:
+        ends = (*[Ends()] * (row["attempt"] - 1), Ends(*(row[name] for name in Ends._fields)))
+        episode = Episode(*(row[name] for name in ("run_ms", "block", "start_ms", "end_ms")), ends, row["longest_ms"])
+        episodes.setdefault(_kind_of(row), []).append(episode)
+    return {kind: Evidence.from_cells(each, episodes.get(kind, ())) for kind, each in cells.items()}
 
 
-def causes(cells: Iterable[Row]) -> dict[tuple[str, str, str | None], bool]:
+def _kind_of(row: Row) -> Kind:
+    from retry.analytics.advice.evidence import Kind
+
+    return Kind(row["team"], row["exception"], (row["topic"],), (row["policy"],))
+
+
+def causes(counts: Counts) -> dict[tuple[str, str, str | None], bool]:
     """Map each team, dead-letter topic and exception to whether the exception is always the root cause."""
     found: dict[tuple[str, str, str | None], bool] = {}
-    for row in cells:
+    for row in counts.cells:
         place = row["team"], row["topic"], row["exception"]
         found[place] = found.get(place, True) and row["is_cause"]
     return found

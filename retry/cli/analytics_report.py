@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, cells_of, count_by_kind, decisions_and_before, period
+from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, decisions_and_before, period
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.cli.policies import Duration
 from retry.errors import RetryError
@@ -84,6 +84,7 @@ def _warm_up() -> None:
 def _compute_answers(
     now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
 ) -> dict[str, Any]:
+    from retry.analytics.advice.forecast import forecast_week
     from retry.analytics.advice.policy_rewrite import list_advice
     from retry.analytics.advice.replay import plan_delays
     from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
@@ -99,10 +100,10 @@ def _compute_answers(
             retentions = _retentions_on_kafka(decisions) | retentions
         # What is asked at the same time leaves the session as it found it: set up for questions, until both are done.
         with configured_to_ask(decisions, *filter(None, [before])), ThreadPoolExecutor(1) as beside:
-            counting = beside.submit(cells_of, decisions)
+            counting = beside.submit(counts_of, decisions)
             answers = findings(spark, decisions, retentions, before)
-            cells = counting.result()
-    kinds, is_cause = count_by_kind(cells), causes(cells)
+            counts = counting.result()
+    kinds, is_cause = count_by_kind(counts), causes(counts)
     advice = advice_by_kind(kinds, None if registry is None else plan_delays(registry, kinds, is_cause))
     totals = answers["totals"]
     per_retry = PerRetry(totals["bytes"] / totals["retries"] if totals["retries"] else 0.0, *told)
@@ -113,7 +114,9 @@ def _compute_answers(
     file = None if text is None or now is None else (text, now)
     actions = choose_actions(list_advice(advice, is_cause), per_retry=per_retry, file=file)
     about = {"about": _describe_report(options), **costs, "actions": actions}
-    return answers | about | {"worth": worth(kinds, advice), "saving": saving(advice)}
+    period = answers["period"]
+    forecast = forecast_week(kinds, period["since_ms"], period["until_ms"])
+    return answers | about | {"worth": worth(kinds, advice), "saving": saving(advice), "forecast": forecast}
 
 
 def _describe_report(options: PeriodOptions) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from retry.intake.gather_blocks import AnyLetter, BlockFields, BlockGathering
 from retry.intake.overlapping_transactions import BatchTransaction
 from retry.intake.read_positions import ReadPosition
 from retry.kafka.interface import KafkaException, Message, Partition
-from retry.policies.route import Route
+from retry.policies.route import RetryPlan, Route
 from retry.record import count_bytes, read_headers
 from retry.telemetry import fingerprint, outcomes
 from retry.telemetry.recovery_ratio import Retry
@@ -200,7 +200,7 @@ class WrittenBatch(NamedTuple):
 
 
 def shared_fields(
-    route: Route, topic: str, partition: int, failure: Failure, policy: str, attempt: int, reason: str | None, target: str
+    route: Route, topic: str, partition: int, failure: Failure, plan: RetryPlan, attempt: int, reason: str | None, target: str
 ) -> outcomes.SharedFields:
     """Make the outcome fields that a letter has in common with others that are like it; `reason` is None where it is retried."""
     # By position: by keyword it takes twice as long.
@@ -208,7 +208,7 @@ def shared_fields(
         route.team,
         topic,
         partition,
-        policy,
+        plan.name,
         attempt,
         failure.cause or failure.exception,
         "park" if reason else "retry",
@@ -216,7 +216,8 @@ def shared_fields(
         target,
         failure.cause,
         fingerprint.compute_fingerprint(*failure.root),
-        failure.consumer_group or route.group,
+        # That of the retries: their committed offsets say which were passed.
+        plan.group or failure.consumer_group,
     )
 
 

@@ -142,7 +142,7 @@ class Intake:
         rows.append({"key": packed.key, "value": packed.envelope})
         due_ms = None if reason else decided.due_at_ms
         shared = shared_fields(
-            decided.route, letter.topic, letter.partition, failure=letter.failure, policy=decided.plan.name,
+            decided.route, letter.topic, letter.partition, failure=letter.failure, plan=decided.plan,
             attempt=decided.attempt, reason=reason, target=packed.destination,
         )  # fmt: skip
         to.letters[shared].append((trace.id, letter.offset, decided.first_failed_at_ms, decided.failed_at_ms, due_ms))

@@ -97,6 +97,6 @@ def template(
         stem=stem,
         entry_keys=keys.keys_of(stem, lane),
         shared=shared_fields(
-            route, topic, partition, failure=failure, policy=plan.name, attempt=attempt, reason=None, target=target
+            route, topic, partition, failure=failure, plan=plan, attempt=attempt, reason=None, target=target
         ),
     )

@@ -143,7 +143,8 @@ class Routes:
             cancels = _NULL_CANCELS.read(self._document, level.null_value, path, cancels)
             renews = _RENEWS_TIMESTAMPS.read(self._document, level.old_timestamp, path, renews)
             default_plan = self._overlaid(default_plan, level, path, pattern)
-        default_plan = dataclasses.replace(default_plan, name=name, null_cancels=cancels)
+        group = _resolve_group(self._document, topic.group, each.path, self._groups[each.team])
+        default_plan = dataclasses.replace(default_plan, name=name, null_cancels=cancels, group=group)
         rules = tuple(self._rule(default_plan, rule, each.path, n, pattern) for n, rule in enumerate(topic.rules))
         allowed = None if topic.allowed_targets is UNSET else frozenset(topic.allowed_targets)
         fixed = {plan.fixed_target for plan in (default_plan, *(rule.plan for rule in rules)) if plan.fixed_target}
@@ -152,7 +153,7 @@ class Routes:
             each.team, name, default_plan, rules, allowed, aliases=MappingProxyType(aliases) if aliases else None,
             # What failed in a retry consumer lies in the topic that the retry was sent to.
             origins=frozenset(topic.origins) | fixed | (allowed or frozenset()), renews_timestamps=renews,
-            group=_resolve_group(self._document, topic.group, each.path, self._groups[each.team]),
+            group=group,
         )  # fmt: skip
 
     def _rule(self, default_plan: RetryPlan, rule: WrittenRule, topic: str, n: int, pattern: re.Pattern[str] | None) -> Rule:
@@ -161,8 +162,11 @@ class Routes:
         return Rule(
             static=tuple(each for each in matches if each.static),
             dynamic=tuple(each for each in matches if not each.static),
-            plan=dataclasses.replace(plan, name=f"{default_plan.name}#{n + 1}", park=rule.park),
-        )
+            plan=dataclasses.replace(
+                plan, name=f"{default_plan.name}#{n + 1}", park=rule.park,
+                group=_resolve_group(self._document, rule.group, path, default_plan.group),
+            ),
+        )  # fmt: skip
 
     def _overlaid(self, plan: RetryPlan, overrides: Overrides, path: str, pattern: re.Pattern[str] | None) -> RetryPlan:
         retry_to = _or(overrides.retry_to, plan.retry_to)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backoff import Policy
@@ -96,17 +96,18 @@ class Registry:
         return set().union(*(route.retry_targets() for route in self.list_routes()))
 
     def retry_targets_by_team(self) -> dict[str, set[str]]:
-        return self._retry_targets_by(lambda route: route.team)
+        targets: dict[str, set[str]] = {}
+        for route in self.list_routes():
+            targets.setdefault(route.team, set()).update(route.retry_targets())
+        return targets
 
     def list_group_topics(self) -> dict[str, set[str]]:
         """List the consumer groups that the file names, and what they read of retries."""
-        return self._retry_targets_by(lambda route: route.group)
-
-    def _retry_targets_by(self, name_of: Callable[[Route], str | None]) -> dict[str, set[str]]:
         targets: dict[str, set[str]] = {}
         for route in self.list_routes():
-            if (name := name_of(route)) is not None:
-                targets.setdefault(name, set()).update(route.retry_targets())
+            for plan in route.plans():
+                if plan.group is not None:
+                    targets.setdefault(plan.group, set()).update(route.targets_of(plan))
         return targets
 
     def parking(self) -> set[str]:

@@ -21,6 +21,7 @@ class RetryPlan:
       park_to: a topic; None for the parking topic of the service.
       name: of the route, and "#<rule number>" from 1 where a rule matched; for the header `retry-policy`.
       null_cancels: whether a letter without a value ends what waits under its key, and is not retried itself.
+      group: the consumer group that reads the retries; None where the file does not say.
     """
 
     policy: Policy
@@ -31,6 +32,7 @@ class RetryPlan:
     ordered: bool = False
     null_cancels: bool = False
     template: Template | None = None
+    group: str | None = None
 
     @property
     def waits_by_key(self) -> bool:
@@ -117,7 +119,7 @@ class Route:
       allowed_targets: where letters may go at all; None for anywhere that the file itself names.
       aliases: header names by field of `Failure`, the first that is there counts; None where there are none.
       origins: topics from which records may be fetched that a pointer letter names.
-      group: the consumer group that reads its retries; None where the file does not say.
+      group: the consumer group that reads its retries, but for rules that name another; None where the file does not say.
       renews_timestamps: whether a retry whose topic takes no record as old as it is sent with the time of sending.
     """
 
@@ -165,6 +167,11 @@ class Route:
         plans = [plan for plan in self.plans() if not plan.park]
         fixed = {plan.fixed_target for plan in plans if plan.fixed_target}
         return fixed | self._complete_targets() if any(plan.template for plan in plans) else fixed
+
+    def targets_of(self, plan: RetryPlan) -> set[str]:
+        """List the topics that letters with one of its plans may be retried in."""
+        fixed = {plan.fixed_target} if plan.fixed_target else set()
+        return set() if plan.park else fixed | self._complete_targets() if plan.template else fixed
 
     def completes(self, target: str | None) -> bool:
         """Whether a letter may say that it is retried in this topic: one of the allow-list where no letters are parked."""

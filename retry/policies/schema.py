@@ -59,6 +59,7 @@ class RuleSection(Overrides, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attempt: object = UNSET
     age: object = UNSET
     headers: dict[str, object] | UnsetType = UNSET
+    group: _Group | UnsetType = UNSET
     # A condition; what is to become of letters without a value is for the levels further out.
     null_value: object = UNSET
     park: bool = False

@@ -106,18 +106,24 @@ def test_the_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -
                 assert low <= 1 - left <= high, (kind.team, attempt, row)
 
 
-def test_what_is_advised_makes_fewer_retries_and_keeps_the_recoveries(played: Path, spark: SparkSession) -> None:
-    advised = played.parent / "advised.yaml"
+def test_some_minutes_are_no_history_to_give_up_attempts_by(played: Path, spark: SparkSession) -> None:
     of_now = (*_of(played), "--file", str(played.parent / "policies.yaml"))
-    found = _asked("advise", *of_now, "--write", str(advised))
-    attempts_of = {(row["team"], row["exception"]): row["attempts"] for row in found["advice"]}
-    assert attempts_of.keys() == {(kind.team, kind.exception) for kind in KINDS}
-    retries = sum(n for (*kind, attempt), n in TRUTH.retries.items() if attempt <= attempts_of[tuple(kind)])
-    recovered = sum(n for (*kind, attempt), n in TRUTH.recovered.items() if attempt <= attempts_of[tuple(kind)])
-    assert retries < TRUTH.retries.total()
-    assert recovered >= 0.99 * TRUTH.recovered.total()
-    assert CliRunner().invoke(main, ["policies", "check", str(advised)]).stdout.endswith(": OK\n")
-    tried = _asked("what-if", str(advised), *of_now)
+    found = {(row["team"], row["exception"]): row for row in _asked("advise", *of_now)["advice"]}
+    assert found.keys() == {(kind.team, kind.exception) for kind in KINDS}
+    assert {row["attempts"] for row in found.values()} == {len(DELAYS_MS)}
+    never = found["billing", "com.acme.Invalid"]
+    assert (never["verdict"], never["reason"]) == ("unknown", "only 1 outage was seen, and 30 are needed")
+    assert never["base"].startswith("1 outage seen, the longest ")
+
+
+def test_fewer_attempts_make_fewer_retries_of_the_same_failures(played: Path, spark: SparkSession) -> None:
+    of_now, tried_file, least = (*_of(played), "--file", str(played.parent / "policies.yaml")), played.parent / "tried.yaml", 2
+    text = Path(of_now[-1]).read_text()
+    tried_file.write_text(text.replace(f"max_attempts: {len(DELAYS_MS)}", f"max_attempts: {least}"))
+    assert tried_file.read_text() != text
+    assert CliRunner().invoke(main, ["policies", "check", str(tried_file)]).stdout.endswith(": OK\n")
+    recovered = sum(n for (*_, attempt), n in TRUTH.recovered.items() if attempt <= least)
+    tried = _asked("what-if", str(tried_file), *of_now)
     assert tried["now"]["letters"] == len(KINDS) * LETTERS
     assert tried["tried"]["retries"] < tried["now"]["retries"]
     # On a starved machine retries come far later than their policies say, and nobody has seen what those delays would do.

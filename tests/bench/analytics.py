@@ -49,7 +49,7 @@ from retry.analytics.findings import findings
 from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 from retry.analytics.spark_session import end_java, session
-from retry.cli.analytics_options import cells_of
+from retry.cli.analytics_options import counts_of
 from tests.support.events import KINDS, SETTLE_MS, START_MS, Kind
 
 from . import machine
@@ -120,7 +120,7 @@ def _report(spark: SparkSession, data: str, lives: int) -> int:
     """As `retry analytics report` asks; 1 where it counts other letters than there are in the folder."""
     found = _timed("read", lambda: datasets.from_parquet(spark, data), spark)
     made = _timed("frames", lambda: decisions(found.select_period(), settle_ms=SETTLE_MS), spark)
-    _timed("advice", lambda: cells_of(made), spark)
+    _timed("advice", lambda: counts_of(made), spark)
     answers = _timed("questions", lambda: findings(spark, made), spark)
     return int(answers["totals"]["letters"] != lives)
 

@@ -36,7 +36,7 @@ _COSTS = ("--cost-per-retry", "0.5", "--time-per-retry", "800ms")
 
 @pytest.fixture(scope="module")
 def truth() -> Events:
-    return events(LETTERS, seed=3)
+    return events(LETTERS, seed=3, over_ms=30 * DAY_MS)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_of_each_frequent_failure_there_are_letters_to_look_at_and_the_command_t
 
 
 def test_what_changed_stands_beside_a_report_of_the_period_before(folder: Path, truth: Events) -> None:
-    since_ms = START_MS + 4 * DAY_MS
+    since_ms = START_MS + 17 * DAY_MS
     found = json.loads(_run("analytics", "report", *_of(folder, since_ms, truth.until_ms)).stdout)
     before_ms = 2 * since_ms - truth.until_ms
     before = json.loads(_run("analytics", "report", *_of(folder, before_ms, since_ms)).stdout)
@@ -151,6 +151,17 @@ def test_advice_of_the_older_letters_is_tried_on_the_newer_ones(folder: Path, tr
     said = _run("analytics", "advise", *_asked(folder), "--backtest").stdout.splitlines()
     assert said[0].startswith(f"advice of {found['fitted']:,} letters until ")
     assert len(said) == 2 + len(found["kinds"]) + bool(found["delays"])
+
+
+def test_the_next_week_is_forecast_from_the_days_that_were(report: dict) -> None:
+    total, *teams = report["forecast"]
+    assert (total["team"], [row["team"] for row in teams]) == (None, sorted(kind.team for kind in KINDS))
+    assert total["letters"] == pytest.approx(LETTERS * 7 / 30, rel=0.05)
+    assert total["letters"] == pytest.approx(sum(row["letters"] for row in teams))
+    for row in report["forecast"]:
+        assert row["letters_low"] < row["letters"] < row["letters_high"] < 2 * row["letters"]
+        assert row["recovered_low"] <= row["recovered"] <= row["recovered_high"]
+    assert report["unwatched"] == []
 
 
 def test_actions_are_the_largest_of_the_advice_with_their_cost(report: dict, folder: Path) -> None:

@@ -65,11 +65,13 @@ def test_a_retry_is_passed_at_the_first_sample_beyond_it_of_its_own_group(spark:
     assert _values(found, "id", "passed_ms") == [("a", 300), ("b", 400), ("c", None), ("d", None), ("e", None)]
 
 
-def test_a_group_is_known_that_was_ever_sampled(spark: SparkSession) -> None:
-    lying = _frame(spark, [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)], LETTER)
-    sampled = attempts.list_sampled_groups(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
+def test_a_group_is_known_that_was_ever_sampled_on_the_target_topic(spark: SparkSession) -> None:
+    letters = [_letter("a", 1), _letter("b", 1, group="nobody's"), _letter("c", 1, group=None)]
+    letters.append(_letter("d", 1, target="elsewhere"))
+    lying = _frame(spark, letters, LETTER)
+    sampled = attempts.list_watched(_frame(spark, [_position(1, 1), _position(2, 2)], POSITION))
     found = attempts.with_assumed(lying, sampled)
-    assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True)]
+    assert _values(found, "id", "assumed") == [("a", False), ("b", True), ("c", True), ("d", True)]
     assert _values(attempts.with_assumed(lying, ()), "assumed") == [(True,)] * 3
 
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -169,7 +169,11 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     }  # fmt: skip
     noted, samples = schemas.read_horizon(spark, str(ingesting.data)), (*first.positions, *later.positions)
     assert noted.targets == sorted({retry["topic"] for retry in (*first.sent, *later.sent)})
-    assert noted.groups == {group: min(_day(x["at_ms"]) for x in samples if x["group"] == group) for group in _groups(samples)}
+    days: dict[schemas.Watched, date] = {}
+    for each in samples:
+        watched = schemas.Watched(each["group"], each["topic"])
+        days[watched] = min(_day(each["at_ms"]), days.get(watched, date.max))
+    assert noted.watched == days
     assert (noted.letters_batch, noted.positions_batch) == (1, 1)
     found = datasets.from_parquet(spark, str(ingesting.data))
     whole = [list(getattr(first, name)) + list(getattr(later, name)) for name in ("letters", "sent", "positions")]
@@ -186,10 +190,6 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run() == nothing
     assert datasets.read_set(spark, str(ingesting.data), datasets.LETTERS).count() == len(whole[0]) + 1 - of_day
-
-
-def _groups(samples: Iterable[Row]) -> set[str]:
-    return {sample["group"] for sample in samples}
 
 
 def _day(moment_ms: int) -> date:

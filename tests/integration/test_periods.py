@@ -23,7 +23,7 @@ from retry.analytics.decisions import FOR_FEW_ROWS, configured_to_ask, decisions
 from retry.analytics.findings import findings
 from retry.analytics.questions import policies
 from retry.analytics.questions.fates import histories
-from retry.analytics.schemas import PARKED
+from retry.analytics.schemas import PARKED, Watched
 from tests.support import attempts as model
 from tests.support import sets
 from tests.support.decisions import attempt, frame, park
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.check
 DAY_MS = 86_400_000
 # Read are the days from the one before it.
 SINCE_MS = START_MS + 4 * DAY_MS
-JOBS_MAX = 20
+JOBS_MAX = 23
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +116,17 @@ def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_no
     late_ms = START_MS + 3 * DAY_MS + DAY_MS // 2
     sampled = [row | {"group": "late", "at_ms": late_ms} for row in lived.positions[:1]]
     sets.write(spark, replace(lived, positions=[*lived.positions, *sampled]), tmp_path)
-    noted = schemas.read_horizon(spark, str(tmp_path)).groups
-    usual = frozenset(row["group"] for row in lived.positions)
-    for groups in (noted, None):
-        schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(lived.until_ms, groups=groups))
+    noted = schemas.read_horizon(spark, str(tmp_path)).watched
+    usual = frozenset(Watched(row["group"], row["topic"]) for row in lived.positions)
+    late = Watched("late", lived.positions[0]["topic"])
+    for watched in (noted, None):
+        schemas.write_horizon(spark, str(tmp_path), schemas.Horizon(lived.until_ms, watched=watched))
         recorded = datasets.from_parquet(spark, str(tmp_path))
-        assert recorded.groups == groups
-        assert recorded.select_period(late_ms + DAY_MS).groups == usual | {"late"}
-        assert recorded.select_period(until_ms=late_ms).groups == usual
-        of_both = [recorded.select_period(until_ms=late_ms + after_ms).groups for after_ms in (1, DAY_MS)]
-        assert of_both == [usual | {"late"}] * 2
+        assert recorded.watched == watched
+        assert recorded.select_period(late_ms + DAY_MS).watched == usual | {late}
+        assert recorded.select_period(until_ms=late_ms).watched == usual
+        of_both = [recorded.select_period(until_ms=late_ms + after_ms).watched for after_ms in (1, DAY_MS)]
+        assert of_both == [usual | {late}] * 2
 
 
 @pytest.mark.parametrize("sizes", [("few", "more", "many"), ("many", "few", "more")])

@@ -94,7 +94,9 @@ def test_the_comparison_counts_every_letter_once(lived: DataFrame) -> None:
     (row,) = policies.sums(lived.groupBy("team", "policy")).collect()
     assert (row["letters"], row["recovered"], row["parked"], row["expired"], row["unknown"], row["waiting"]) == (6, 2, 1, 1, 2, 1)
     assert row["recovery"] == 0.5
-    assert row["recovery_low"] < 0.5 < row["recovery_high"]
+    (bounded,) = policies.count_by_policy(lived, 1)
+    assert bounded["recovery_low"] < 0.5 < bounded["recovery_high"]
+    assert (bounded["recovery"], bounded["episodes"]) == (0.5, 1)
 
 
 def test_parked_letters_are_counted_by_reason_and_a_missing_one_is_named(spark: SparkSession) -> None:

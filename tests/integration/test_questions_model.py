@@ -106,6 +106,13 @@ def test_sums_are_those_of_counting(cases: tuple[list[Row], list[Row]], answers:
         assert row["wasted"] == sum(last[each["id"]] == "parked" for each in own)
     assert sum(row["recovered"] + row["failed"] + row["unknown"] for row in answers["cells"]) == len(tried)
     assert sum(row["letters"] for row in answers["starts"]) == len(last)
+    kinds = ("team", "exception", "topic", "policy", "attempt")
+    for name in ("recovered", "failed", "unknown"):
+        ends = [Counter() for _ in range(2)]
+        for counted, rows in zip(ends, (answers["cells"], answers["episodes"]), strict=True):
+            for row in rows:
+                counted[tuple(row[kind] for kind in kinds)] += row[name]
+        assert ends[0] == ends[1]
 
 
 def test_percentiles_are_values_at_their_rank(cases: tuple[list[Row], list[Row]], answers: dict[str, list[Row]]) -> None:
@@ -139,6 +146,7 @@ def _answers(spark: SparkSession, tried: list[Row], parked: list[Row]) -> dict[s
         "by_attempt": recovery.count_by_attempt(attempts, rests, latest_ms, "team"),
         "by_time": recovery.count_by_time(lived, latest_ms, "team"),
         "sums": policies.sums(lived.groupBy("team")), "cells": recovery.cells(attempts, latest_ms),
+        "episodes": recovery.episodes(attempts, latest_ms),
         "starts": recovery.starts(lived), "fingerprints": fingerprints.top(attempts, rests, 0, latest_ms, 10_000),
         "per_minute": fingerprints.count_per_minute(attempts),
     }  # fmt: skip

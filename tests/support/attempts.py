@@ -74,7 +74,7 @@ def attempts(
 
 def _row(letter: Row, back: Row | None, record: Row | None, samples: list[Row], settle_ms: int, until_ms: int) -> Attempt:
     group = letter.get("group")
-    assumed = group not in {sample["group"] for sample in samples}
+    assumed = (group, letter["target"]) not in {(sample["group"], sample["topic"]) for sample in samples}
     passed = [
         sample["at_ms"]
         for sample in samples

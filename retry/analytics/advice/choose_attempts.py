@@ -13,19 +13,20 @@ shortest. Jitter draws delays by a hash of the letter's place, so within one pol
 assumed that the chance of an attempt depends on its number and its delay, not on the delays before it. Fewer attempts are
 therefore never justified by better delays.
 
-Letters are taken to recover independently of each other. Those of one long outage do not: a history should hold several.
+Both hold as far as letters count themselves. Those of one outage recover together, so what the counts say is only said where the
+history is one to say it by, see `retry.analytics.advice.grounds`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from retry.analytics.advice.evidence import CELL_ENOUGH, Cell, Evidence, survival
-from retry.analytics.statistics import Rate, chance, more_often, weight_rates
+from retry.analytics.advice.grounds import Coverage, Grounds
+from retry.analytics.advice.prospect import Prospect
+from retry.analytics.statistics import chance, more_often
 
 # Advised delays as people say them: rounded, and attempts in a row that have one delay together.
 
@@ -63,102 +64,6 @@ def merge_delays(delays_ms: Mapping[int, int]) -> list[tuple[int, int, int]]:
     return found
 
 
-# What the attempts of a policy bring at least, and what those after them may bring at most, from what was seen so far.
-#
-# Each attempt counts with the part of all letters that reaches it, and its delays with their part of the attempt: as the policy
-# of now plans them where it is known, else as they were. A delay far from all of which a retry's end is known may recover every
-# letter, and so may an attempt that nobody has come to. Where a policy was changed, that is what is new of it.
-
-# Delays that differ more are not taken for each other.
-_NEAR = 2.0
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """Evidence, and planned delays by attempt, of a few letters so that jitter shows; None where the policy is unknown."""
-
-    evidence: Evidence
-    planned: Sequence[Sequence[int]] | None = None
-
-    @property
-    def attempts(self) -> int:
-        """The last attempt that a letter gets which always fails."""
-        return self.evidence.attempts if self.planned is None else len(self.planned)
-
-    @cached_property
-    def hazards(self) -> list[float]:
-        """The likely chance of each attempt; 0 where nothing is known."""
-        return [self.evidence.hazard(attempt).likely for attempt in range(1, self.attempts + 1)]
-
-    @cached_property
-    def reach(self) -> list[float]:
-        """The part of the letters that comes to each attempt, and as the last item the part that fails for good."""
-        return survival(self.hazards)
-
-    def kept_low(self, attempts: int, keep: float) -> float:
-        """Which part of the recoveries the first so many attempts bring at least, with 95 % confidence."""
-        later = range(attempts + 1, self.attempts + 1)
-        seen = weight_rates(rate for attempt in later for rate in self._rates(attempt))
-        unknown = sum(self.reach[attempt - 1] * self._estimate_unknown(attempt) for attempt in later)
-        lost_high = min(self.reach[attempts], seen.high + unknown)
-        recovers = weight_rates(rate for attempt in range(1, attempts + 1) for rate in self._rates(attempt))
-        if recovers.likely == 0:
-            return 1 - lost_high if not any(self.hazards) and keep < 1 else 0.0
-        return recovers.low / (recovers.low + lost_high)
-
-    def missing(self, keep: float) -> int:
-        """How many more retries of the last attempt must be seen to fail before it is known not to be worth it."""
-        recovers = weight_rates(rate for attempt in range(1, self.attempts) for rate in self._rates(attempt)).low
-        bearable = recovers * (1 - keep) / keep if recovers else 1 - keep
-        # The upper bound of nothing in n trials is that of one trial, divided by n.
-        nothing = weight_rates([Rate(self.reach[-2], 0, 1)]).high
-        return max(1, math.ceil(nothing / bearable) - self.evidence.count_ended(self.attempts)) if bearable > 0 else 0
-
-    def _rates(self, attempt: int) -> Iterator[Rate]:
-        """Yield the known rate of each delay of one attempt, with its part of the letters; pending ones count like these."""
-        for group, part in self._weigh_delays(attempt):
-            trials = sum(cell.ended for cell in group)
-            if trials and part:
-                yield Rate(self.reach[attempt - 1] * part, sum(cell.recovered for cell in group), trials)
-
-    def _estimate_unknown(self, attempt: int) -> float:
-        """Estimate the part of the letters of an attempt that waits as long as none of which the end is known."""
-        return max(0.0, 1 - sum(part for group, part in self._weigh_delays(attempt) if any(cell.ended for cell in group)))
-
-    def _weigh_delays(self, attempt: int) -> list[tuple[list[Cell], float]]:
-        """List delays that were seen, and the part of the attempt that waits so long."""
-        groups = _like_delays(self.evidence.cells.get(attempt, ()))
-        if self.planned is None:
-            letters = sum(cell.letters for group in groups for cell in group)
-            return [(group, sum(cell.letters for cell in group) / max(1, letters)) for group in groups]
-        delays_ms = self.planned[attempt - 1]
-        near = [min(groups, key=lambda group: _distance(group, delay_ms), default=[]) for delay_ms in delays_ms]
-        counts = [sum(each is group and _distance(group, ms) <= _NEAR for each, ms in zip(near, delays_ms, strict=True))
-                  for group in groups]  # fmt: skip
-        return [(group, count / len(delays_ms)) for group, count in zip(groups, counts, strict=True)]
-
-
-def _like_delays(cells: tuple[Cell, ...]) -> list[list[Cell]]:
-    """Group delays that are counted together: neighbours of which one has few letters.
-
-    Failures of long delays are known later than those of short ones. Counted apart, that makes no difference.
-    """
-    groups: list[list[Cell]] = []
-    for cell in cells:
-        is_near = bool(groups) and cell.delay_ms <= _NEAR * groups[-1][-1].delay_ms
-        if is_near and min(cell.letters, sum(each.letters for each in groups[-1])) < CELL_ENOUGH:
-            groups[-1].append(cell)
-        else:
-            groups.append([cell])
-    return groups
-
-
-def _distance(group: Sequence[Cell], delay_ms: int) -> float:
-    """How many times the longer is the shorter, of a delay and the nearest of a group."""
-    times = [max(1, cell.delay_ms) / max(1, delay_ms) for cell in group]
-    return min(max(each, 1 / each) for each in times)
-
-
 # Fewer letters of a kind tell nothing that is worth a rule: half of them ± 10 %.
 ENOUGH = 100
 KEEP = 0.99
@@ -181,6 +86,9 @@ class Advice:
       retries_now, retries: expected for so many letters.
       missing: how many more letters whose end is known it takes: for "unknown" at all, for "keep" to judge the last attempt; 0
         where that is known.
+      base: what the advice rests on, in a few words; empty where the times of failures are not known.
+      reason: what the history lacks to give up attempts, as a sentence without its full stop, where the bare counts would do so
+        and the verdict is "unknown"; else empty.
     """
 
     verdict: str
@@ -194,6 +102,8 @@ class Advice:
     retries_now: float
     retries: float
     missing: int = 0
+    base: str = ""
+    reason: str = ""
 
     @property
     def saved(self) -> float:
@@ -210,8 +120,8 @@ class Advice:
 
 
 def choose(
-    evidence: Evidence, *, planned: Sequence[Sequence[int]] | None = None,
-    keep: float = KEEP, enough: int = ENOUGH, comparisons: int | None = None,
+    evidence: Evidence, *, planned: Sequence[Sequence[int]] | None = None, keep: float = KEEP, enough: int = ENOUGH,
+    comparisons: int | None = None, coverage: Coverage | None = None,
 ) -> Advice:  # fmt: skip
     """Choose the advice for one kind of failure.
 
@@ -220,20 +130,51 @@ def choose(
       keep: which part of the recoveries must be kept at least, above 0 and up to 1.
       enough: first retries whose end must be known.
       comparisons: how many delays are chosen from in all that is advised together; None for those of this kind.
+      coverage: the times from which there are letters of any kind; None for those of this one.
     """
     prospect = Prospect(evidence, planned)
-    made = prospect.attempts
+    if not evidence.episodes:
+        return _choose(prospect, keep, enough, comparisons, None)
+    grounds = Grounds(evidence, coverage or Coverage.from_episodes(evidence.episodes))
+    naive, base = _choose(prospect, keep, enough, comparisons, None), grounds.describe()
+    if naive.verdict in ("keep", "unknown"):
+        return replace(naive, base=base)
+    if doubt := grounds.find_doubt():
+        return _refuse(prospect, base, doubt)
+    found = _choose(replace(prospect, design_effects=grounds.design_effects), keep, enough, comparisons, grounds)
+    if change := grounds.find_change((naive if found.verdict == "keep" else found).attempts, keep):
+        return _refuse(prospect, base, change)
+    if found.verdict == "keep":
+        return _refuse(prospect, base, f"letters that fail together recover together, and {grounds.count()} tell too little")
+    return replace(found, base=base)
+
+
+def _refuse(prospect: Prospect, base: str, reason: str) -> Advice:
+    return replace(_advice(prospect, "unknown", prospect.attempts, {}, 0.0), base=base, reason=reason)
+
+
+def _choose(prospect: Prospect, keep: float, enough: int, comparisons: int | None, grounds: Grounds | None) -> Advice:
+    evidence, planned, made = prospect.evidence, prospect.planned, prospect.attempts
     if (ended := evidence.count_ended(1)) < enough:
         return _advice(prospect, "unknown", made, {}, 0.0, missing=enough - ended)
+
+    def kept_low(attempts: int) -> float:
+        beyond = grounds.kept_beyond(prospect.find_age_ms(attempts)) if grounds else 0.0
+        return max(prospect.kept_low(attempts, keep), beyond)
+
     attempts = made
-    while attempts > 1 and prospect.kept_low(attempts - 1, keep) >= keep:
+    while attempts > 1 and kept_low(attempts - 1) >= keep:
         attempts -= 1
     level = DELAYS_LEVEL / max(1, delays_tried(evidence) if comparisons is None else comparisons)
-    better = {n: cell for n in range(1, attempts + 1) if (cell := _better_delay(evidence.cells.get(n, ()), level))}
+    effects = prospect.design_effects
+    better = {
+        n: cell for n in range(1, attempts + 1)
+        if (cell := _better_delay(evidence.cells.get(n, ()), level, effects.get(n, 1.0)))
+    }  # fmt: skip
     if planned is not None:
         better = {n: cell for n, cell in better.items() if set(planned[n - 1]) != {round_delay(cell.delay_ms)}}
     if attempts < made:
-        return _advice(prospect, "fewer", attempts, better, prospect.kept_low(attempts, keep))
+        return _advice(prospect, "fewer", attempts, better, kept_low(attempts))
     # A last attempt that never brought anything may be worthless; how many it takes to say so is a number.
     idle = made > 1 and prospect.hazards[-1] == 0
     return _advice(prospect, "delays" if better else "keep", made, better, 1.0, missing=prospect.missing(keep) if idle else 0)
@@ -247,7 +188,7 @@ def _select_tried(cells: tuple[Cell, ...]) -> list[Cell]:
     return [cell for cell in cells if cell.ended >= CELL_ENOUGH]
 
 
-def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
+def _better_delay(cells: tuple[Cell, ...], level: float, effect: float) -> Cell | None:
     """Find the shortest delay of those that are as good as the best, where that is clearly better than all others together."""
     tried = _select_tried(cells)
     if len(tried) < 2:
@@ -255,9 +196,10 @@ def _better_delay(cells: tuple[Cell, ...], level: float) -> Cell | None:
     best = max(tried, key=lambda cell: chance(cell.recovered, cell.ended).low)
     others = [cell for cell in cells if cell is not best]
     rest = sum(cell.recovered for cell in others), sum(cell.ended for cell in others)
-    if more_often((best.recovered, best.ended), rest) > level:
+    both = (best.recovered, best.ended), rest
+    if more_often(*((round(events / effect), round(letters / effect)) for events, letters in both)) > level:
         return None
-    low = chance(best.recovered, best.ended).low
+    low = chance(best.recovered / effect, best.ended / effect).low
     return next(cell for cell in tried if cell.recovered / cell.ended >= low)
 
 
@@ -275,4 +217,4 @@ def _advice(
 
 
 def _hazard_at(evidence: Evidence, attempt: int, cell: Cell | None) -> float:
-    return evidence.hazard(attempt).likely if cell is None else cell.recovered / cell.ended
+    return evidence.likely(attempt) if cell is None else cell.recovered / cell.ended

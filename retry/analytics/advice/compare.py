@@ -8,8 +8,9 @@ from typing import Any
 from retry.analytics.advice.choose_attempts import Advice
 from retry.analytics.advice.evidence import Evidence, Kind
 from retry.analytics.advice.replay import Expected, Start, replay, unjudged_rules
+from retry.analytics.episodes import bound_share, share_of
 from retry.analytics.html.format import noun
-from retry.analytics.statistics import chance
+from retry.analytics.statistics import Counts
 from retry.policies.registry import Registry
 from retry.printable import align_rows, escape_unprintable
 
@@ -40,7 +41,8 @@ def compare_policies(
 
 
 def format_comparison(comparison: Mapping[str, Any]) -> list[str]:
-    rows: list[tuple[str, ...]] = [("", "", "letters", "retries", "unobserved", "recovered", "parked", "p50", "p90")]
+    names = ("letters", "retries", "unobserved", "recovered", "parked", "p50", "p90")
+    rows: list[tuple[str, ...]] = [("these same failures", "", *names)]
     for kind in [{"team": "all", "exception": ""} | {name: comparison[name] for name in ("now", "tried")}, *comparison["kinds"]]:
         for which in ("now", "tried"):
             # A name may hold anything, and this goes to a terminal and into comments.
@@ -112,11 +114,13 @@ def backtest(advice: Mapping[Kind, Advice], newer: Mapping[Kind, Evidence]) -> d
             now = {"attempts_now": each.attempts_now, "attempts": each.attempts}
             rows.append({**named, **now, **_replay_letters(met, each.attempts)})
     together = {name: sum(row[name] for row in rows) for name in _SUMS}
-    for name, number in _replay_letters(list(rest.values()), None).items():
-        if name in _SUMS:
-            together[name] += number
+    of_rest = _replay_letters(list(rest.values()), None)
+    rest_counts = of_rest["_counts"]
+    for name in _SUMS:
+        together[name] += of_rest[name]
     delays = sum(each.changes and bool(each.delays_ms) for each in advice.values())
-    return {"all": together | _share(together["kept"], together["recovered"]), "kinds": rows, "delays": delays}
+    counts = [each for row in rows for each in row.pop("_counts")] + rest_counts
+    return {"all": together | _share(together["kept"], together["recovered"], counts), "kinds": rows, "delays": delays}
 
 
 def format_backtest(found: Mapping[str, Any]) -> Iterator[str]:
@@ -151,9 +155,15 @@ def _replay_letters(met: list[Evidence], attempts: int | None) -> dict[str, Any]
     kept = sum(cell.recovered for cell in within)
     left_out = retries - sum(cell.letters for cell in within)
     sums = {"letters": sum(each.letters for each in met), "retries": retries, "left_out": left_out}
-    return {**sums, "recovered": recovered, "kept": kept, **_share(kept, recovered)}
+    counts = [
+        (sum(ends.recovered for ends in episode.ends[:attempts]), sum(ends.recovered for ends in episode.ends))
+        for each in met for episode in each.episodes
+    ]  # fmt: skip
+    return {**sums, "recovered": recovered, "kept": kept, "_counts": counts, **_share(kept, recovered, counts)}
 
 
-def _share(kept: int, recovered: int) -> dict[str, float | None]:
-    low, likely, high = chance(kept, recovered) if recovered else (None, None, None)
+def _share(kept: int, recovered: int, counts: list[Counts]) -> dict[str, float | None]:
+    """The share with its bounds, of what was kept and recovered in each episode; of letters, where no episodes are known."""
+    bounds = share_of(counts) if counts else bound_share(kept, recovered, recovered)
+    low, likely, high = bounds if recovered else (None, None, None)
     return {"kept_share": likely, "kept_low": low, "kept_high": high}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from retry.analytics.episodes import Episode, merge_episodes, share_of
 from retry.analytics.statistics import Chance, chance, differ
 
 # Fewer retries of one attempt and delay tell less than all of that attempt together.
@@ -57,17 +58,20 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All cells of one kind: `cells` by attempt, from 1 without a gap, and by delay, of every age; `every` as it was counted."""
+    """All cells of one kind: `cells` by attempt, from 1 without a gap, and by delay, of every age; `every` as it was counted; and
+    the `episodes` that they come from. Without episodes letters are taken to be independent of each other."""
 
     cells: Mapping[int, tuple[Cell, ...]]
     every: tuple[Cell, ...] = field(default=(), repr=False)
+    episodes: tuple[Episode, ...] = field(default=(), repr=False)
 
     @classmethod
-    def from_cells(cls, cells: Iterable[Cell]) -> Evidence:
+    def from_cells(cls, cells: Iterable[Cell], episodes: Iterable[Episode] = ()) -> Evidence:
         every = tuple(sorted(cells))
         merged = [_merge_cells(list(group)) for _, group in groupby(every, lambda cell: (cell.attempt, bin_of(cell.delay_ms)))]
         last = max((cell.attempt for cell in merged), default=0)
-        return cls({n: tuple(cell for cell in merged if cell.attempt == n) for n in range(1, last + 1)}, every)
+        by_attempt = {n: tuple(cell for cell in merged if cell.attempt == n) for n in range(1, last + 1)}
+        return cls(by_attempt, every, merge_episodes(episodes))
 
     @property
     def attempts(self) -> int:
@@ -85,8 +89,14 @@ class Evidence:
     def count_recovered(self, attempt: int) -> int:
         return sum(cell.recovered for cell in self.cells.get(attempt, ()))
 
+    def likely(self, attempt: int) -> float:
+        """The part of the retries of this attempt that recovered; 0 where no end is known."""
+        return self.count_recovered(attempt) / max(1, self.count_ended(attempt))
+
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
+        if self.episodes:
+            return share_of([(each.at(attempt).recovered, each.at(attempt).ended) for each in self.episodes])
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
 
 
@@ -154,5 +164,5 @@ def may_be_pooled(one: Evidence, other: Evidence) -> bool:
 def _pool_pair(one: tuple[Kind, Evidence], other: tuple[Kind, Evidence]) -> tuple[Kind, Evidence]:
     kind, more = one[0], other[0]
     topics, policies = {*kind.topics, *more.topics}, {*kind.policies, *more.policies}
-    evidence = Evidence.from_cells([*one[1].every, *other[1].every])
+    evidence = Evidence.from_cells([*one[1].every, *other[1].every], [*one[1].episodes, *other[1].episodes])
     return kind._replace(topics=tuple(sorted(topics)), policies=tuple(sorted(policies))), evidence

@@ -89,7 +89,7 @@ class Observed:
 
 def _recovered_by_age(evidence: Evidence) -> tuple[list[int], list[float]]:
     """List ages, and the part that had recovered before the first, up to the first, and so on."""
-    reach = survival(evidence.hazard(attempt).likely for attempt in evidence.cells)
+    reach = survival(evidence.likely(attempt) for attempt in evidence.cells)
     letters = {attempt: sum(cell.letters for cell in cells if cell.ended) for attempt, cells in evidence.cells.items()}
     gains = sorted(
         (cell.age_ms, reach[cell.attempt - 1] * cell.letters / letters[cell.attempt] * cell.recovered / cell.ended)

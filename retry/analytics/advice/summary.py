@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from backoff import duration_text
 from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried, merge_delays
 from retry.analytics.advice.evidence import Evidence, Kind
+from retry.analytics.advice.grounds import Coverage
 from retry.analytics.advice.policy_rewrite import Advised, difference, is_writable, rule_lines
 from retry.analytics.html.format import at_most, noun
 
@@ -22,8 +23,10 @@ def advice_by_kind(
     what the policy file of now has for a kind, see `retry.analytics.advice.replay`; None where there is none."""
     tried = sum(delays_tried(each) for each in evidence.values() if each.count_ended(1) >= enough)
     plans = planned or {}
+    # A night is seen where a letter of any kind failed in it.
+    coverage = Coverage.from_episodes(episode for each in evidence.values() for episode in each.episodes)
     advice = {
-        kind: choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried)
+        kind: choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried, coverage=coverage)
         for kind, each in evidence.items()
     }
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))
@@ -74,7 +77,8 @@ def saving(advice: Mapping[Kind, Advice], keep: float = KEEP) -> dict[str, float
 def describe_advice(row: Mapping[str, Any]) -> str:
     """Say in words what to do, what that saves, and what it keeps; the row is one of `worth`."""
     if row["verdict"] == "unknown":
-        return f"too few; {row['missing']:,} more whose end is known {noun(row['missing'], 'is', 'are')} needed"
+        few = f"too few; {row['missing']:,} more whose end is known {noun(row['missing'], 'is', 'are')} needed"
+        return f"not sure yet: {row['reason']}" if row["reason"] else few
     is_fewer = row["verdict"] == "fewer"
     attempts = f"keep {row['attempts']} {noun(row['attempts'], 'attempt')}"
     parts = [f"{row['attempts']} of {row['attempts_now']} attempts" if is_fewer else attempts]
@@ -85,6 +89,8 @@ def describe_advice(row: Mapping[str, Any]) -> str:
         kept = f"keeps at least {row['kept_low']:.1%} of the recoveries"
         never = f"none ever recovered, at most {at_most(row['recoveries_at_risk'])} would; one stays as a probe"
         parts.append(kept if row["recoveries_now"] else never)
+    if row["base"] and row["verdict"] != "keep":
+        parts.append(row["base"])
     if row["missing"]:
         parts.append(f"{row['missing']:,} more last {noun(row['missing'], 'attempt')} would tell whether that one is worth it")
     return ", ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,23 +11,8 @@ from pyspark.sql import functions as F
 
 from backoff import duration_text
 from retry.analytics.advice.choose_attempts import round_delay
-from retry.analytics.statistics import Z
+from retry.analytics.episodes import Sums, bound_share, count_effective_of_sums
 from retry.telemetry.outcomes import PARK
-
-# Confidence interval of a proportion, as Spark columns.
-
-def wilson(successes: Column, trials: Column) -> tuple[Column, Column]:
-    """Lowest and highest proportion that the counts speak for, with 95 % confidence; null where nothing was tried.
-
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927) 209-212. Unlike the
-    usual ± interval it holds for few trials, and where all or none succeed.
-    """
-    tried = F.when(trials > 0, trials.cast("double"))
-    share = successes / tried
-    middle = (share + Z**2 / (2 * tried)) / (1 + Z**2 / tried)
-    reach = Z / (1 + Z**2 / tried) * F.sqrt(share * (1 - share) / tried + Z**2 / (4 * tried * tried))
-    return F.greatest(middle - reach, F.lit(0.0)), F.least(middle + reach, F.lit(1.0))
-
 
 # Enough for exact percentiles of ten thousand values, and for a rank error of 1 in 10,000 of any number.
 _PERCENTILE_ACCURACY = 10_000
@@ -44,8 +29,8 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     Gives the group's columns, `more` aggregates, and
 
     - `letters`, `recovered`, `parked`, `expired`, `discarded`, `unknown` (none of these yet), of these `waiting` (for their next
-      retry to be sent); `recovery`: the share that recovered of those that did or were parked, null where none was,
-      `recovery_low`, `recovery_high`; `assumed`: recoveries of which no sample tells
+      retry to be sent); `recovery`: the share that recovered of those that did or were parked, null where none was; `assumed`:
+      recoveries of which no sample tells
     - `retries`, their `bytes`, and of these `wasted`, `wasted_bytes`: those sent for letters that were parked in the end. A retry
       that failed and was followed by a better one is not wasted: nobody could know
     - `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` from the first failure until the retry that recovered was sent; only of what
@@ -55,7 +40,6 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
     of_parked = fate.isin("parked", "expired")
     recovered_ms = F.when(fate == "recovered", F.col("watched_ms"))
     ended = F.col("letters") - F.col("unknown") - F.col("discarded")
-    low, high = wilson(F.col("recovered"), ended)
     aggregates = [
         F.count("*").alias("letters"), *(F.count_if(fate == end).alias(end) for end in _ENDS),
         F.count_if(~fate.isin(*_ENDS)).alias("unknown"), F.count_if(fate == "waiting").alias("waiting"),
@@ -64,9 +48,38 @@ def sums(grouped: GroupedData, *more: Column) -> DataFrame:
         F.sum(F.when(of_parked, F.col("bytes")).otherwise(0)).alias("wasted_bytes"),
         *_percentiles(recovered_ms),
     ]  # fmt: skip
-    return _spread(grouped.agg(*more, *aggregates)).withColumns(
-        {"recovery": F.col("recovered") / F.when(ended > 0, ended), "recovery_low": low, "recovery_high": high}
+    return _spread(grouped.agg(*more, *aggregates)).withColumn("recovery", F.col("recovered") / F.when(ended > 0, ended))
+
+
+# Which share recovers, as far as blocks of six hours tell: the letters of one may have recovered, or failed, for one reason.
+
+_BLOCK_MS = 6 * 3_600_000
+
+
+def sum_blocks(histories: DataFrame, abouts: Iterable[Sequence[str]], *columns: str) -> DataFrame:
+    """Sum up the blocks of six hours in which letters failed first, for each group of some columns: the fields of `Sums`, where
+    an event is a letter that recovered, of those that did or were parked."""
+    block = F.expr(f"first_failed_ms - pmod(first_failed_ms, {_BLOCK_MS})").alias("block")
+    has_recovered, has_ended = F.col("fate") == "recovered", F.col("fate").isin("recovered", "parked", "expired")
+    counted = histories.groupBy(*columns, block).agg(F.count_if(has_recovered).alias("e"), F.count_if(has_ended).alias("n"))
+    sets = [[F.col(name) for name in (*about, "block")] for about in abouts]
+    blocks = counted.groupingSets(sets, *map(F.col, (*columns, "block"))).agg(
+        F.grouping_id().alias("_set"), F.sum("e").cast("double").alias("e"), F.sum("n").cast("double").alias("n")
     )
+    summed = zip(Sums._fields, ("1", "e", "n", "e * e", "e * n", "n * n"), strict=True)
+    sums = [F.sum(F.expr(each)).alias(f"_{name}") for name, each in summed]
+    # The last bit is the block's, and all sets have one.
+    return blocks.where("n > 0").groupBy(F.shiftright("_set", 1).alias("_id"), *columns).agg(*sums)
+
+
+def bound_recovery(row: dict[str, Any]) -> dict[str, Any]:
+    """Add to a row of `sums` with those of `sum_blocks` the bounds `recovery_low` and `recovery_high`, None where nothing ended,
+    how many `episodes` they are of, and `effect`: how many letters count as an independent one."""
+    sums = Sums(*(row.pop(f"_{name}") or 0 for name in Sums._fields))
+    effective = count_effective_of_sums(*sums)
+    low, _, high = bound_share(sums.events, sums.letters, effective) if sums.letters else (None, None, None)
+    effect = sums.letters / effective if effective else 1.0
+    return row | {"recovery_low": low, "recovery_high": high, "episodes": int(sums.episodes), "effect": effect}
 
 
 def largest_sums(histories: DataFrame, most: int) -> DataFrame:
@@ -79,10 +92,19 @@ def largest_sums(histories: DataFrame, most: int) -> DataFrame:
     # Spark's id of a row's grouping has a bit for each column that it is not about, the first column's the highest.
     ids = {sum(4 >> n for n, name in enumerate(_COLUMNS) if name not in about): of for of, about in _ABOUT.items()}
     of = F.create_map(*[F.lit(each) for pair in ids.items() for each in pair])[F.col("_id").cast("int")]
-    summed = sums(grouped, F.grouping_id().alias("_id")).withColumn("of", of).drop("_id")
+    summed = _join_blocks(sums(grouped, F.grouping_id().alias("_id")), sum_blocks(histories, _ABOUT.values(), *_COLUMNS))
+    summed = summed.withColumn("of", of).drop("_id")
     by = {name: Window.partitionBy("of").orderBy(F.desc(name), *_COLUMNS) for name in ("letters", "recovered", "wasted")}
     ranks = {f"_{name}": F.row_number().over(window) for name, window in by.items()}
     return summed.withColumns(ranks).where(F.least(*ranks) <= most).drop(*ranks)
+
+
+def _join_blocks(summed: DataFrame, blocks: DataFrame) -> DataFrame:
+    """Join sums with those of their blocks; columns that a row is not about are null on both sides."""
+    keys = [name for name in ("_id", *_COLUMNS) if name in summed.columns]
+    named = blocks.select(*[F.col(name).alias(f"b{name}") for name in keys], *[f"_{name}" for name in Sums._fields])
+    same = [F.col(name).eqNullSafe(F.col(f"b{name}")) for name in keys]
+    return summed.join(named, on=same, how="left").drop(*[f"b{name}" for name in keys])
 
 
 def parked_by_reason(parked: DataFrame) -> DataFrame:
@@ -130,9 +152,10 @@ _DELAY_ACCURACY = 1_000
 
 
 def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
-    """Take `sums` of the policies with most letters."""
+    """Take `sums` of the policies with most letters, with the bounds of their recovery."""
     largest = sums(histories.groupBy(*_KEYS)).orderBy(F.desc("letters"), *_KEYS).limit(most)
-    return [row.asDict() for row in largest.collect()]
+    blocks = sum_blocks(histories, [_KEYS], *_KEYS).drop("_id")
+    return [bound_recovery(row.asDict()) for row in _join_blocks(largest, blocks).collect()]
 
 
 def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:

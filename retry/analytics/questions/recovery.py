@@ -7,15 +7,16 @@ recovered. What was decided later counts as not decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from retry.analytics.advice.evidence import BINS_PER_DOUBLING
-from retry.analytics.statistics import Step, chance, cumulative
+from retry.analytics.episodes import bound_share
+from retry.analytics.statistics import Step, cumulative
 
 # Counts in, curves out: which part of all letters has recovered or was given up.
 
@@ -25,26 +26,27 @@ WAYS = ("recovered", "parked", "expired")
 STEPS_PER_DOUBLING = 8
 
 
-def build_attempt_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
-    """The curves of `count_by_attempt`.
+def build_attempt_curves(rows: Iterable[Row], *keys: str, effects: Mapping[str, float] | None = None) -> list[Row]:
+    """The curves of `count_by_attempt`; `effects` has by team how many letters count as an independent one, where not one does.
 
     Gives its rows, and of each attempt `hazard`, its own chance to recover, with its bounds, and the parts of all letters up to
     here: `part_recovered`, `part_parked`, `part_expired` and `part_failing`, together 1, each with `_low` and `_high`.
     """
     made = []
     for ordered in _each(rows, "attempt", *keys):
-        for row, parts in zip(ordered, _compute_shares(ordered), strict=True):
+        effect = _effect_of(ordered, effects)
+        for row, parts in zip(ordered, _compute_shares(ordered, effect), strict=True):
             tried = row["at_risk"] if row["attempt"] else 0
-            low, likely, high = chance(row["recovered"], tried) if tried else (None, None, None)
+            low, likely, high = bound_share(row["recovered"], tried, tried / effect) if tried else (None, None, None)
             made.append(row | {"hazard": likely, "hazard_low": low, "hazard_high": high} | parts)
     return made
 
 
-def build_time_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
-    """The curves of `count_by_time`.
+def build_time_curves(rows: Iterable[Row], *keys: str, effects: Mapping[str, float] | None = None) -> list[Row]:
+    """The curves of `count_by_time`; `effects` as in `build_attempt_curves`.
 
-    Gives keys, `time_ms` (the end of a step in which anything was decided), `at_risk`, `recovered`, `parked`, `expired`, and the
-    parts of all letters up to here, as `build_attempt_curves`.
+    Gives keys, `time_ms` (the end of a step in which anything was decided), `at_risk`, `recovered`, `parked`, `expired`, and
+    the parts of all letters up to here, as `build_attempt_curves`.
     """
     made = []
     for ordered in _each(rows, "step", *keys):
@@ -55,12 +57,20 @@ def build_time_curves(rows: Iterable[Row], *keys: str) -> list[Row]:
             steps.append(named | {"time_ms": round(2 ** (row["step"] / STEPS_PER_DOUBLING)), "at_risk": at_risk})
             at_risk -= row["left"]
         decided = [row for row in steps if any(row[way] for way in WAYS)]
-        made += [row | parts for row, parts in zip(decided, _compute_shares(decided), strict=True)]
+        shares = _compute_shares(decided, _effect_of(ordered, effects))
+        made += [row | parts for row, parts in zip(decided, shares, strict=True)]
     return made
 
 
-def _compute_shares(ordered: Sequence[Row]) -> list[Row]:
-    steps = [Step(max(row["at_risk"], sum(row[way] for way in WAYS)), {way: row[way] for way in WAYS}) for row in ordered]
+def _effect_of(rows: Sequence[Row], effects: Mapping[str, float] | None) -> float:
+    return (effects or {}).get(rows[0].get("team", ""), 1.0)
+
+
+def _compute_shares(ordered: Sequence[Row], effect: float) -> list[Row]:
+    steps = [
+        Step(max(row["at_risk"], sum(row[way] for way in WAYS)) / effect, {way: row[way] / effect for way in WAYS})
+        for row in ordered
+    ]
     made = []
     for parts, failing in cumulative(steps, WAYS):
         named = {f"part_{way}": each for way, each in {**parts, "failing": failing}.items()}
@@ -126,6 +136,8 @@ def _given_up() -> Column:
 # How retries ended, counted as finely as `retry.analytics.advice` needs it and no finer: the driver takes the whole answer.
 
 _HOUR_MS = 3_600_000
+# First failures of one team and exception without a pause of an hour, cut after six.
+_BUCKET_MS, _PAUSE_BUCKETS, _BLOCK_BUCKETS = 900_000, 4, 24
 _PERCENTILE_ACCURACY = 1_000
 _STRATUM = ("team", "exception", "topic", "policy")
 
@@ -157,6 +169,50 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
         )
         .drop("delay_bin", "age_bin")
     )  # fmt: skip
+
+
+def episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
+    """Count how the retries of each kind of failure ended, by episode of its first failures, see `retry.analytics.episodes`.
+
+    Letters are counted by a quarter of an hour, and only these counts are put in order: so no task sees all letters of a kind.
+    Reads what `cells` does, and `passed_ms`, `sent_ms`. Gives `team`, `exception`, `topic`, `policy`, `run_ms`, `block`,
+    `attempt`, `start_ms`, `end_ms`, `recovered`, `failed`, `unknown`, `overdue`, `longest_ms` as in `Episode` and `Ends`.
+    """
+    has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
+    has_recovered = F.col("fate") == "recovered"
+    sums = ("recovered", "failed", "unknown", "overdue")
+    by_quarter = (
+        attempts.where("not returned").withColumn("policy", F.col("first_policy"))
+        .groupBy(*_STRATUM, "attempt", F.floor(F.col("first_failed_ms") / _BUCKET_MS).alias("bucket"))
+        .agg(
+            F.min("first_failed_ms").alias("start_ms"), F.max("first_failed_ms").alias("end_ms"),
+            F.count_if(has_recovered).alias("recovered"), F.count_if(has_failed).alias("failed"),
+            F.count_if(~(has_recovered | has_failed)).alias("unknown"), F.count_if(is_overdue(settled_ms)).alias("overdue"),
+            F.max(F.when(has_recovered, F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0)))).alias("longest_ms"),
+        )
+    )  # fmt: skip
+    of_kind = Window.partitionBy("team", "exception").orderBy("bucket")
+    before = F.max("bucket").over(of_kind.rangeBetween(Window.unboundedPreceding, -1))
+    begins = F.when(before.isNull() | (F.col("bucket") - before > _PAUSE_BUCKETS), F.col("bucket"))
+    run = F.max("begins").over(of_kind.rangeBetween(Window.unboundedPreceding, 0))
+    block = F.floor((F.col("bucket") - F.col("run")) / _BLOCK_BUCKETS)
+    in_runs = by_quarter.withColumn("begins", begins).withColumn("run", run).withColumn("block", block)
+    return in_runs.groupBy(*_STRATUM, (F.col("run") * _BUCKET_MS).alias("run_ms"), "block", "attempt").agg(
+        F.min("start_ms").alias("start_ms"), F.max("end_ms").alias("end_ms"), *[F.sum(each).alias(each) for each in sums],
+        F.coalesce(F.max("longest_ms"), F.lit(0)).alias("longest_ms"),
+    )  # fmt: skip
+
+
+def is_overdue(settled_ms: int) -> Column:
+    """Whether a retry was sent more than an hour before, neither failed, nor was passed by its group as far as is known."""
+    sent_ms = F.coalesce("sent_ms", "due_ms")
+    return (F.col("fate") == "pending") & F.col("passed_ms").isNull() & (sent_ms <= settled_ms - _HOUR_MS)
+
+
+def unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
+    """Retries of which nobody can know whether they recovered: `team`, `topic` that they were sent to, and how many `retries`."""
+    overdue = attempts.where(is_overdue(settled_ms)).groupBy("team", F.col("target").alias("topic"))
+    return overdue.agg(F.count("*").alias("retries"))
 
 
 def starts(histories: DataFrame) -> DataFrame:

@@ -36,6 +36,8 @@ class _Row(msgspec.Struct):
     recoveries_now: float
     recoveries_at_risk: float
     missing: int
+    base: str = ""
+    reason: str = ""
 
 
 class _File(msgspec.Struct):

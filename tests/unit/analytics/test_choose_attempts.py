@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retry.analytics.advice.choose_attempts import KEEP, Prospect, choose, round_delay
+from retry.analytics.advice.choose_attempts import KEEP, choose, round_delay
 from retry.analytics.advice.evidence import Cell, Evidence, survival
+from retry.analytics.advice.prospect import Prospect
 from retry.analytics.advice.replay import Observed
 
 
@@ -78,7 +79,8 @@ def test_an_attempt_that_letters_only_wait_for_may_recover_them_all() -> None:
     waiting = [Cell(1, 1_000, 600, 400), Cell(2, 1_000, 0, 400), Cell(3, 1_000, 0, 295), Cell(4, 1_000, 0, 0, unknown=295)]
     found = choose(Evidence.from_cells(waiting))
     assert (found.verdict, found.attempts_now, found.attempts) == ("keep", 4, 4)
-    assert Prospect(Evidence.from_cells(waiting)).kept_low(3, KEEP) == pytest.approx(0.56 / 0.96, abs=0.01)
+    # The part that comes to the last attempt is known no better than ± 0.03.
+    assert Prospect(Evidence.from_cells(waiting)).kept_low(3, KEEP) == pytest.approx(0.56 / (0.56 + 0.43), abs=0.01)
 
 
 def test_many_failures_of_early_attempts_do_not_hide_a_late_one_that_was_hardly_made() -> None:

@@ -117,7 +117,9 @@ teams:
     group: of b
     topics:
       - {dead_letters: three, retry_to: origin, allowed_targets: [three.in, three.other]}
-      - {dead_letters: four, retry_to: one.retry}
+      - dead_letters: four
+        retry_to: one.retry
+        rules: [{exception: x, retry_to: four.slow, group: slow}, {cause: y, park: true}]
 """
 
 
@@ -130,4 +132,5 @@ def test_a_group_is_looked_for_in_topic_team_and_defaults() -> None:
 def test_groups_are_told_with_what_they_read() -> None:
     assert registry_of(GROUPS).list_group_topics() == {
         "everybody": {"one.retry"}, "special": {"two.retry", "two.slow"}, "of b": {"three.in", "three.other", "one.retry"},
+        "slow": {"four.slow"},
     }  # fmt: skip
