@@ -49,7 +49,7 @@ def findings(
         return _answer_questions(spark, begun, retentions, before) | {"odd": odd}
 
 
-def of_team(decisions: Decisions, team: str) -> Decisions:
+def select_team(decisions: Decisions, team: str) -> Decisions:
     """Select the decisions on the letters of one team."""
     frames = {name: getattr(decisions, name).where(F.col("team") == team) for name in ("attempts", "parked", "histories")}
     return decisions._replace(**frames)
@@ -92,7 +92,7 @@ def _answer_questions(
         "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
-        "totals_before": lambda: before and _totals(policies.sums(before.histories.groupBy()).collect()[0].asDict()),
+        "totals_before": lambda: before and _take_totals(policies.sums(before.histories.groupBy()).collect()[0].asDict()),
         "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target"),
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
@@ -131,8 +131,8 @@ def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
     (totals,) = sums["all"]
     recovered = [row for row in _group_rows(sums["policy"], "recovered") if row["recovered"]]
     return {
-        "totals": _totals(totals),
-        "teams": [{"team": row["team"]} | _totals(row) for row in sums["team"][:_ROWS_MAX]],
+        "totals": _take_totals(totals),
+        "teams": [{"team": row["team"]} | _take_totals(row) for row in sums["team"][:_ROWS_MAX]],
         # Counted as recovered, though no sample says what their consumer groups have committed.
         "assumed": totals["assumed"],
         "time_to_recovery": _cut(recovered, "team", "policy", "recovered", *_TIMES),
@@ -141,7 +141,7 @@ def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
     }
 
 
-def _totals(row: Mapping[str, Any]) -> dict[str, Any]:
+def _take_totals(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)}
 
 

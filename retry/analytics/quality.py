@@ -14,10 +14,11 @@ _ENOUGH = 0.8
 
 def describe_quality(findings: Mapping[str, Any]) -> list[str]:
     """Say what is missing of the data, the gravest first; nothing where all that happened was recorded."""
-    return [*_unsampled(findings), *_days(findings), *_ends(findings), *_not_counted(findings), *_clocks(findings)]
+    parts = (_describe_groups, _describe_days, _describe_open, _describe_unread, _describe_clocks)
+    return [told for describe in parts for told in describe(findings)]
 
 
-def _unsampled(findings: Mapping[str, Any]) -> Iterator[str]:
+def _describe_groups(findings: Mapping[str, Any]) -> Iterator[str]:
     assumed = findings["assumed"]
     if assumed:
         them = noun(assumed, "it: it counts as passed when it was", "them: they count as passed when they were")
@@ -35,7 +36,7 @@ def _unsampled(findings: Mapping[str, Any]) -> Iterator[str]:
         yield f"No committed offsets are known of who reads {_join(named, len(rows))}."
 
 
-def _days(findings: Mapping[str, Any]) -> Iterator[str]:
+def _describe_days(findings: Mapping[str, Any]) -> Iterator[str]:
     days = findings["days_missing"]
     if days:
         nothing = f"Nothing at all was recorded on {_join(days[:_NAMED_MAX], len(days))}"
@@ -50,20 +51,20 @@ def _days(findings: Mapping[str, Any]) -> Iterator[str]:
         yield f"Of the period before only a part was recorded ({known}): numbers beside it seem to have grown."
 
 
-def _ends(findings: Mapping[str, Any]) -> Iterator[str]:
+def _describe_open(findings: Mapping[str, Any]) -> Iterator[str]:
     open_, letters = findings["totals"]["unknown"], findings["totals"]["letters"]
     if open_:
         what = noun(open_, "letter has", "letters have")
         yield f"{count(open_)} {what} no end yet ({share(open_ / letters)}), and count neither as recovered nor as lost."
 
 
-def _not_counted(findings: Mapping[str, Any]) -> Iterator[str]:
+def _describe_unread(findings: Mapping[str, Any]) -> Iterator[str]:
     if findings["not_counted"]:
         reasons = ", ".join(f"{count(row['records'])} {format_name(row['why'], _CHARS_MAX)}" for row in findings["not_counted"])
         yield f"Records not counted: {reasons}."
 
 
-def _clocks(findings: Mapping[str, Any]) -> Iterator[str]:
+def _describe_clocks(findings: Mapping[str, Any]) -> Iterator[str]:
     odd = findings["odd"]
     if odd["letters"]:
         letters = f"{count(odd['letters'])} {noun(odd['letters'], 'letter')}"

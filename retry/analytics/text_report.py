@@ -81,19 +81,21 @@ def format_summary(findings: Mapping[str, Any]) -> list[str]:
     old: Mapping[str, Any] = findings["totals_before"] or {}
     days = f"{moment(period['since_ms'])} to {moment(period['until_ms'])} UTC"
     letters = f"{count(totals['letters'])} {noun(totals['letters'], 'letter')} failed from {days}"
-    ended = f"{share(totals['recovery'])} of those that ended recovered{_against(old.get('recovery'), share)}"
-    sent = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')} sent{_against(old.get('retries'), count)}"
+    ended = f"{share(totals['recovery'])} of those that ended recovered{_format_before(old.get('recovery'), share)}"
+    retries = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')}"
+    sent = f"{retries} sent{_format_before(old.get('retries'), count)}"
     head = [
-        f"{_name(findings['about']['app'])}: {letters}{_against(old.get('letters'), count)}",
+        f"{_shorten_name(findings['about']['app'])}: {letters}{_format_before(old.get('letters'), count)}",
         f"{ended}, half of them within {duration(totals['p50_ms'])}",
         f"{sent}, {count(totals['wasted'])} of them for letters that parked in the end",
     ]
-    tail = [*_followed_up(findings["followed_up"]), *_forecast(findings["forecast"])]
+    tail = [*_describe_follow_up(findings["followed_up"]), *_describe_forecast(findings["forecast"])]
     unwatched, quality = findings["unwatched"], describe_quality(findings)
     if unwatched:
         lost = sum(row["retries"] for row in unwatched)
         known = f"Of {count(lost)} {noun(lost, 'retry', 'retries')} nobody can know whether"
-        tail.append(f"{known} {noun(lost, 'it', 'they')} recovered: name the group that reads {_name(unwatched[0]['topic'])}")
+        topic = _shorten_name(unwatched[0]["topic"])
+        tail.append(f"{known} {noun(lost, 'it', 'they')} recovered: name the group that reads {topic}")
     elif quality:
         more = f" (and {len(quality) - 1} more about the data)" if len(quality) > 1 else ""
         tail.append(f"Data: {quality[0]}{more}")
@@ -101,23 +103,23 @@ def format_summary(findings: Mapping[str, Any]) -> list[str]:
     return [*head, *todo[: _LINES_MAX - len(head) - len(tail)], *tail]
 
 
-def _against(before: float | None, shown: Callable[[float], str]) -> str:
+def _format_before(before: float | None, shown: Callable[[float], str]) -> str:
     return "" if before is None else f" (before: {shown(before)})"
 
 
-def _followed_up(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _describe_follow_up(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
         states = Counter(row["state"] for row in rows)
         told = ", ".join(f"{states[state]} {words}" for state, words in _STATES.items() if states[state])
         yield f"Of the {len(rows)} {noun(len(rows), 'action', 'actions')} of the period before: {told}"
 
 
-def _forecast(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _describe_forecast(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
         whole = rows[0]
         bounds = f"{count(whole['letters_low'])} to {count(whole['letters_high'])}"
         yield f"Forecast of next week, if nothing is changed: {count(whole['letters'])} letters ({bounds}, 19 of 20 weeks)"
 
 
-def _name(text: str | None) -> str:
+def _shorten_name(text: str | None) -> str:
     return format_name(text, _NAME_CHARS_MAX)

@@ -36,7 +36,7 @@ class Asked(NamedTuple):
     console: str
 
 
-def answer(asked: Asked, decisions: Decisions, before: Decisions | None) -> Answers:
+def answer_questions(asked: Asked, decisions: Decisions, before: Decisions | None) -> Answers:
     """Answer every question about the letters of a period, and say what to do; `days_missing` is left to who knows of days."""
     from retry.analytics.advice.actions import PerRetry, choose_actions, follow_up
     from retry.analytics.advice.policy_rewrite import list_advice
@@ -64,7 +64,7 @@ def answer(asked: Asked, decisions: Decisions, before: Decisions | None) -> Answ
         period_ms=1 if before is None else before.until_ms - before.since_ms,
     )
     return {"forecast": [], "unwatched": []} | found | {
-        "about": _describe_report(asked), **_costs(per_retry, totals),
+        "about": _describe_report(asked), **_sum_costs(per_retry, totals),
         "actions": [row | {"console": _link_group(asked.console, row, found["fingerprints"])} for row in actions],
         "followed_up": follow_up(then, count_each(cells)), "worth": worth(kinds, advice), "saving": saving(advice),
     }  # fmt: skip
@@ -78,7 +78,7 @@ def _count_cells(decisions: Decisions | None) -> list[Answers]:
     return [row.asDict() for row in recovery.cells(decisions.attempts, decisions.settled_ms).collect()]
 
 
-def _costs(per_retry: PerRetry, totals: Mapping[str, Any]) -> Answers:
+def _sum_costs(per_retry: PerRetry, totals: Mapping[str, Any]) -> Answers:
     return {
         name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
         for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))

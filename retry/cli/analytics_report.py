@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_answers import Answers, Asked, answer
+from retry.cli.analytics_answers import Answers, Asked, answer_questions
 from retry.cli.analytics_options import JSON, PeriodOptions, decisions_and_before, list_days_missing, period
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.cli.policies import Duration
@@ -122,14 +122,14 @@ def _warm_up() -> None:
 def _compute_answers(asked: Asked, *, is_by_team: bool) -> tuple[Answers, dict[str, Answers]]:
     """Answer about all letters; and about those of each team alone, where that is asked."""
     with decisions_and_before("retry-report", asked.options) as (recorded, decisions, before):
-        from retry.analytics.findings import of_team
+        from retry.analytics.findings import select_team
 
         if asked.options.data is None:
             asked = asked._replace(retentions=_retentions_on_kafka(decisions) | asked.retentions)
-        whole = answer(asked, decisions, before)
+        whole = answer_questions(asked, decisions, before)
         days = {"days_missing": list_days_missing(recorded, **whole["period"])}
         by_team = {
-            team: answer(asked, of_team(decisions, team), before and of_team(before, team)) | days
+            team: answer_questions(asked, select_team(decisions, team), before and select_team(before, team)) | days
             for team in (row["team"] for row in (whole["teams"] if is_by_team else ()))
         }  # fmt: skip
     return whole | days, by_team

@@ -42,10 +42,12 @@ def draw_pictures(findings: Row, numbers: Mapping[str, int]) -> dict[str, Markup
         name: Markup(svg) for name, svg in _draw_wide(findings, colors)  # noqa: S704
     }  # fmt: skip
     panels = {
-        "worth": (plots.worth, [(_label(kind, "team"), _title_of(kind), _attempts_of(kind)) for kind in _drawn_kinds(findings)]),
-        "incidence_by_attempt": (plots.incidence_by_attempt, _of_teams(findings["incidence_by_attempt"])),
-        "incidence_by_time": (plots.incidence_by_time, _of_teams(_within_period(findings))),
-        "retries_over_time": (plots.retries_over_time, _of_teams([
+        "worth": (plots.worth, [
+            (_label(kind, "team"), _format_title(kind), _judge_attempts(kind)) for kind in _list_kinds(findings)
+        ]),
+        "incidence_by_attempt": (plots.incidence_by_attempt, _split_by_team(findings["incidence_by_attempt"])),
+        "incidence_by_time": (plots.incidence_by_time, _split_by_team(_select_in_period(findings))),
+        "retries_over_time": (plots.retries_over_time, _split_by_team([
             row | {"is_storm": is_storm}
             for is_storm, name in ((False, "retries_over_time"), (True, "storms")) for row in findings[name]
         ])),
@@ -78,11 +80,11 @@ def _draw_wide(findings: Row, colors: Mapping[str, str]) -> Iterable[tuple[str, 
         yield "fingerprints", plots.fingerprints(seen, colors)
 
 
-def _drawn_kinds(findings: Row) -> Rows:
+def _list_kinds(findings: Row) -> Rows:
     return [kind for kind in findings["worth"][:_KINDS_MAX] if kind["hazards"]]
 
 
-def _attempts_of(kind: Row) -> Rows:
+def _judge_attempts(kind: Row) -> Rows:
     return [{**hazard, "is_worth": judge_attempt(kind, hazard)} for hazard in kind["hazards"]]
 
 
@@ -97,11 +99,11 @@ def judge_attempt(kind: Row, hazard: Row) -> str:
     return worth if hazard["hazard"] or kind["verdict"] == "fewer" else unsure
 
 
-def _title_of(kind: Row) -> str:
+def _format_title(kind: Row) -> str:
     return _label(kind, "team", "exception", "where") if kind["where"] else _label(kind, "team", "exception")
 
 
-def _of_teams(rows: Iterable[Row]) -> list[tuple[str, str, Rows]]:
+def _split_by_team(rows: Iterable[Row]) -> list[tuple[str, str, Rows]]:
     by_team: dict[str, Rows] = {}
     for row in rows:
         by_team.setdefault(_label(row, "team"), []).append(_numbers(row))
@@ -113,7 +115,7 @@ def _longest_ms(findings: Row) -> int:
     return int(findings["period"]["until_ms"] - findings["period"]["since_ms"])
 
 
-def _within_period(findings: Row) -> Rows:
+def _select_in_period(findings: Row) -> Rows:
     # A step of the curve ends a little after what happened in it.
     return [row for row in findings["incidence_by_time"] if row["time_ms"] <= 1.1 * _longest_ms(findings)]
 
