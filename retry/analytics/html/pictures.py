@@ -85,7 +85,11 @@ def _list_kinds(findings: Row) -> Rows:
 
 
 def _judge_attempts(kind: Row) -> Rows:
-    return [{**hazard, "is_worth": judge_attempt(kind, hazard)} for hazard in kind["hazards"]]
+    called = {"hazard": "chance", "hazard_low": "at least", "hazard_high": "at most"}
+    return [
+        {called.get(name, name): value for name, value in hazard.items()} | {"is_worth": judge_attempt(kind, hazard)}
+        for hazard in kind["hazards"]
+    ]
 
 
 def judge_attempt(kind: Row, hazard: Row) -> str:

@@ -43,18 +43,18 @@ _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
 def worth(panels: Panels, colors: Colors) -> list[str]:
-    """Chance of each attempt: `attempt`, `hazard`, `hazard_low`, `hazard_high`, `is_worth` in the words of `VERDICTS`."""
+    """Chance of each attempt: `attempt`, `chance`, `at least`, `at most`, `is_worth` in the words of `VERDICTS`."""
     scale = alt.Scale(domain=list(VERDICTS), range=[GOOD, BAD, UNKNOWN])
     x = alt.X("attempt:O", title="attempt", axis=alt.Axis(labelAngle=0))
     # Stacked, bars with round ends would be clipped, by an id that may be twice in a page.
-    y = alt.Y("hazard:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]), stack=None)
+    y = alt.Y("chance:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]), stack=None)
     color = alt.Color("is_worth:N", title=None, scale=scale, legend=None)
     # What is not known is not filled: it is told apart without colours, too.
     fill = alt.FillOpacity("is_worth:N", scale=alt.Scale(domain=list(VERDICTS), range=[1, 1, 0.15]), legend=None)
     outline = alt.Stroke("is_worth:N", scale=scale, legend=None)
     bars = alt.Chart().mark_bar(cornerRadiusEnd=2, strokeWidth=1.5)
     bars = bars.encode(x=x, y=y, color=color, stroke=outline, fillOpacity=fill)
-    bounds = alt.Chart().mark_rule(color="currentColor", opacity=0.65).encode(x=x, y=alt.Y("hazard_low:Q"), y2="hazard_high:Q")
+    bounds = alt.Chart().mark_rule(color="currentColor", opacity=0.65).encode(x=x, y=alt.Y("at least:Q"), y2="at most:Q")
     # Where a bar has no height, its colour still tells.
     feet = alt.Chart().mark_circle(size=36, opacity=1).encode(x=x, y=y, color=color)
     return _draw_panels(alt.layer(bars, bounds, feet), panels, colors)
