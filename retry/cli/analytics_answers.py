@@ -65,7 +65,7 @@ def answer_questions(asked: Asked, decisions: Decisions, before: Decisions | Non
     )
     return {"forecast": [], "unwatched": []} | found | {
         "about": _describe_report(asked), **_sum_costs(per_retry, totals),
-        "actions": [row | {"console": _link_group(asked.console, row, found["fingerprints"])} for row in actions],
+        "actions": [row | {"console": link_group(asked.console, row, found["fingerprints"])} for row in actions],
         "followed_up": follow_up(then, count_each(cells)), "worth": worth(kinds, advice), "saving": saving(advice),
     }  # fmt: skip
 
@@ -97,7 +97,7 @@ def _describe_report(asked: Asked) -> Answers:
     return {"app": app_id, "source": source, "settle_ms": settle_ms, "version": released, "file": file}
 
 
-def _link_group(console: str, action: Mapping[str, Any], fingerprints: list[Answers]) -> str | None:
+def link_group(console: str, action: Mapping[str, Any], fingerprints: list[Answers]) -> str | None:
     """Link to the failures of an action: to its group where all of them are one, else to the list of its groups."""
     if not console:
         return None

@@ -50,7 +50,7 @@ def worth(panels: Panels, colors: Colors) -> list[str]:
     y = alt.Y("chance:Q", title="chance to recover", axis=_percent(), scale=alt.Scale(domain=[0, 1]), stack=None)
     color = alt.Color("is_worth:N", title=None, scale=scale, legend=None)
     # What is not known is not filled: it is told apart without colours, too.
-    fill = alt.FillOpacity("is_worth:N", scale=alt.Scale(domain=list(VERDICTS), range=[1, 1, 0.15]), legend=None)
+    fill = alt.condition(f"datum.is_worth == '{VERDICTS[-1]}'", alt.value(0.15), alt.value(1))
     outline = alt.Stroke("is_worth:N", scale=scale, legend=None)
     bars = alt.Chart().mark_bar(cornerRadiusEnd=2, strokeWidth=1.5)
     bars = bars.encode(x=x, y=y, color=color, stroke=outline, fillOpacity=fill)
@@ -62,7 +62,7 @@ def worth(panels: Panels, colors: Colors) -> list[str]:
 
 def incidence_by_attempt(panels: Panels, colors: Colors) -> list[str]:
     """Parts that recovered and were given up: `attempt`, and the parts of `retry.analytics.questions.recovery`."""
-    drawn = []
+    drawn: list[tuple[str, Rows]] = []
     for name, rows in panels:
         start = [] if any(row["attempt"] == 0 for row in rows) else [_NOTHING | {"attempt": 0}]
         drawn.append((name, [*start, *rows]))
