@@ -92,7 +92,7 @@ def _answer_questions(
         "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
-        "totals_before": lambda: before and _take_totals(policies.sums(before.histories.groupBy()).collect()[0].asDict()),
+        "totals_before": lambda: None if before is None else _sum_letters(before),
         "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target"),
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
@@ -143,6 +143,11 @@ def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
 
 def _take_totals(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)}
+
+
+def _sum_letters(decisions: Decisions) -> dict[str, Any] | None:
+    row = policies.sums(decisions.histories.groupBy()).collect()[0].asDict()
+    return _take_totals(row) if row["letters"] else None
 
 
 def _count_unsampled(attempts: DataFrame) -> DataFrame:

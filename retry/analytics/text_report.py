@@ -71,7 +71,8 @@ def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
 
 _LINES_MAX = 10
 _STATES = {
-    "done": "done", "part": "done in part", "open": "not done", "gone": "with no such letter since", "unknown": "not known yet",
+    "done": "done", "part": "done in part", "open": "not done", "gone": "of which none was retried since",
+    "unknown": "not known yet",
 }  # fmt: skip
 
 

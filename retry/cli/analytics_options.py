@@ -75,9 +75,10 @@ def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[Re
 
 def list_days_missing(recorded: Recorded, since_ms: int, until_ms: int) -> list[str]:
     """List the days of a period, UTC, of which nothing at all was recorded: no letter, no retry, no committed offset."""
-    frames = (frame.select("day") for frame in (recorded.letters, recorded.sent, recorded.positions))
     first, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (since_ms, until_ms))
-    found = {row["day"] for frame in frames for row in frame.where(f"day between '{first}' and '{last}'").distinct().collect()}
+    letters, sent, positions = (frame.select("day") for frame in (recorded.letters, recorded.sent, recorded.positions))
+    days = letters.unionAll(sent).unionAll(positions).where(f"day between '{first}' and '{last}'").distinct()
+    found = {row["day"] for row in days.collect()}
     every = (first + timedelta(days=n) for n in range((last - first).days + 1))
     return [day.isoformat() for day in every if day not in found]
 

@@ -122,12 +122,14 @@ def _warm_up() -> None:
 def _compute_answers(asked: Asked, *, is_by_team: bool) -> tuple[Answers, dict[str, Answers]]:
     """Answer about all letters; and about those of each team alone, where that is asked."""
     with decisions_and_before("retry-report", asked.options) as (recorded, decisions, before):
+        from retry.analytics.decisions import configured_to_ask
         from retry.analytics.findings import select_team
 
         if asked.options.data is None:
             asked = asked._replace(retentions=_retentions_on_kafka(decisions) | asked.retentions)
         whole = answer_questions(asked, decisions, before)
-        days = {"days_missing": list_days_missing(recorded, **whole["period"])}
+        with configured_to_ask(decisions):
+            days = {"days_missing": list_days_missing(recorded, **whole["period"])}
         by_team = {
             team: answer_questions(asked, select_team(decisions, team), before and select_team(before, team)) | days
             for team in (row["team"] for row in (whole["teams"] if is_by_team else ()))

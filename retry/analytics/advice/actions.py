@@ -124,7 +124,7 @@ def follow_up(actions: Iterable[Mapping[str, Any]], evidence: Mapping[Kind, Evid
     Args:
       evidence: of the letters since, each topic and policy alone.
 
-    Gives `team`, `exception`, `sentence` of the action; `state`: done, part, open, gone (no such letter since) or unknown (none
+    Gives `team`, `exception`, `sentence` of the action; `state`: done, part, open, gone (none was retried since) or unknown (none
     has failed that often since); `letters` since, `retries` that were made beyond the action, and `became`: all that in words.
     """
     made = []
@@ -182,6 +182,6 @@ def _describe_state(state: str, letters: int, retries: int) -> str:
         "done": f"Done: {since}",
         "part": f"Done in part: {since}, {cost}",
         "open": f"Not done yet: {since}, {cost}",
-        "gone": "No such letter failed since",
+        "gone": "None was retried since: they are parked at once, or no such letter failed",
         "unknown": f"Nobody can tell yet: {since}, none of which has failed that often",
     }[state]

@@ -25,7 +25,7 @@ def test_the_summary_has_what_to_do_what_became_of_the_last_and_the_change_in_te
     assert [line.removeprefix("To do: ") for line in lines if line.startswith("To do: ")] == [
         row["sentence"] for row in found["actions"][:4]
     ]  # fmt: skip
-    assert "Of the 3 actions of the period before: 2 not done, 1 with no such letter since" in lines
+    assert "Of the 3 actions of the period before: 2 not done, 1 of which none was retried since" in lines
     assert "Forecast of next week, if nothing is changed: 9,100 letters (4,100 to 16,003, 19 of 20 weeks)" in lines
     assert lines[-1] == "Of 77 retries nobody can know whether they recovered: name the group that reads x.DLT"
     more = format_summary(found | {"unwatched": [], "actions": found["actions"] * 3})
