@@ -87,13 +87,16 @@ def _answer_questions(
     def teams() -> list[str]:
         return [row["team"] for row in letters.result()["team"][:_CURVES_MAX]]
 
+    def is_assumed() -> bool:
+        return bool(letters.result()["all"][0]["assumed"])
+
     questions: dict[str, Callable[[], Any]] = {
         "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
         "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
         "totals_before": lambda: None if before is None else _sum_letters(before),
-        "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target"),
+        "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target") if is_assumed() else [],
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
