@@ -149,8 +149,8 @@ def _take_totals(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum_letters(decisions: Decisions) -> dict[str, Any] | None:
-    row = policies.sums(decisions.histories.groupBy()).collect()[0].asDict()
-    return _take_totals(row) if row["letters"] else None
+    rows = _letter_sums(decisions.histories)["all"]
+    return _take_totals(rows[0]) if rows and rows[0]["letters"] else None
 
 
 def _count_unsampled(attempts: DataFrame) -> DataFrame:

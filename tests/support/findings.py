@@ -135,7 +135,7 @@ def _totals() -> dict[str, Any]:
         "wasted": 16_400,
     }
     times = {"p50_ms": 14_000, "p90_ms": 95_000, "p99_ms": 700_000, "max_ms": 900_000}
-    bounds = {"recovery": 0.69, "recovery_low": 0.68, "recovery_high": 0.7}
+    bounds = {"recovery": 0.69, "recovery_low": 0.68, "recovery_high": 0.7, "episodes": 38}
     return {**counts, **times, **bounds, "bytes": 28_000_000, "wasted_bytes": 14_000_000}
 
 
