@@ -126,7 +126,7 @@ def _compute_answers(asked: Asked, *, is_by_team: bool) -> tuple[Answers, dict[s
         from retry.analytics.findings import select_team
 
         if asked.options.data is None:
-            asked = asked._replace(retentions=_retentions_on_kafka(decisions) | asked.retentions)
+            asked = asked._replace(retentions={**_retentions_on_kafka(decisions), **asked.retentions})
         whole = answer_questions(asked, decisions, before)
         with configured_to_ask(decisions):
             days = {"days_missing": list_days_missing(recorded, **whole["period"])}

@@ -12,7 +12,7 @@ _FILE = Path(__file__).parents[2] / "docs" / "reference" / "report.schema.json"
 
 
 def faults_of(report: Any) -> list[str]:
-    """What of a report is not as the schema says, a line each with its place."""
+    """List all that is not as the schema says, a line each with its place."""
     schema = json.loads(_FILE.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
     return [f"{fault.json_path}: {fault.message}"[:300] for fault in Draft202012Validator(schema).iter_errors(report)]

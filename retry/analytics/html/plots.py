@@ -79,7 +79,7 @@ def incidence_by_time(panels: Panels, colors: Colors) -> list[str]:
     begin_ms = max(1, min((row["time_ms"] for row in every if row["part_recovered"]), default=1_000) / 2)
     drawn: list[tuple[str, Rows]] = []
     for name, rows in panels:
-        shown = [row | {"time_ms": max(row["time_ms"], begin_ms)} for row in rows]
+        shown = [{**row, "time_ms": max(row["time_ms"], begin_ms)} for row in rows]
         drawn.append((name, [_NOTHING | {"time_ms": begin_ms}, *shown]))
     times = _times((row["time_ms"] for _, rows in drawn for row in rows), _PANEL_TICKS_MAX)
     return _draw_curves(drawn, colors, alt.X("time_ms:Q", title="time since the first failure", **times))
