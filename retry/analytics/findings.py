@@ -22,6 +22,10 @@ from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
 # The driver takes the answers: names come from letters, and there may be any number of them.
 _ROWS_MAX, _CURVES_MAX = 100, 20
 _STEPS, _FINGERPRINT_STEPS, _MINUTE_MS = 240, 60, 60_000
+# Letters that say they failed so long before most others have a clock that is wrong, or were left from another time.
+_ODD_MS = 90 * 86_400_000
+# The first of these parts of the letters that is more than one letter.
+_FIRST_PARTS = (0.05, 0.1, 0.25, 0.51)
 # For a few thousand letters most of the time is planning, and each question is planned by one thread.
 _QUESTIONS_AT_ONCE = 4
 _FATES = ("letters", "recovered", "parked", "expired", "discarded", "unknown", "waiting")
@@ -41,7 +45,32 @@ def findings(
       before: the period before, as it was known at its end.
     """
     with configured_to_ask(decisions, *([] if before is None else [before])):
-        return _answer_questions(spark, decisions, retentions, before)
+        begun, odd = _find_begin(decisions)
+        return _answer_questions(spark, begun, retentions, before) | {"odd": odd}
+
+
+def select_team(decisions: Decisions, team: str) -> Decisions:
+    """Select the decisions on the letters of one team."""
+    frames = {name: getattr(decisions, name).where(F.col("team") == team) for name in ("attempts", "parked", "histories")}
+    return decisions._replace(**frames)
+
+
+def _find_begin(decisions: Decisions) -> tuple[Decisions, dict[str, int | None]]:
+    """Let the period begin with the letters that belong together, and count those that say they failed long before."""
+    odd: dict[str, int | None] = {"letters": 0, "first_ms": None}
+    since_ms, until_ms = decisions.since_ms, decisions.until_ms
+    if until_ms - since_ms <= _ODD_MS:
+        return decisions, odd
+    first_ms, histories = F.col("first_failed_ms"), decisions.histories
+    sums = F.count("*"), F.percentile_approx(first_ms, list(_FIRST_PARTS)), F.min(first_ms)
+    letters, parts_ms, least_ms = histories.agg(*sums).collect()[0]
+    usual_ms = next((ms for part, ms in zip(_FIRST_PARTS, parts_ms, strict=True) if part * letters > 1), parts_ms[-1])
+    # What lies further back than twice the time of all others.
+    limit_ms = usual_ms - max(until_ms - usual_ms, _ODD_MS)
+    if least_ms >= limit_ms:
+        return decisions, odd
+    early, begin_ms = histories.agg(F.count_if(first_ms < limit_ms), F.min(F.when(first_ms >= limit_ms, first_ms))).collect()[0]
+    return decisions._replace(since_ms=begin_ms), {"letters": early, "first_ms": least_ms}
 
 
 def _answer_questions(
@@ -49,7 +78,8 @@ def _answer_questions(
 ) -> dict[str, Any]:
     attempts, parked, histories = decisions.attempts, decisions.parked, decisions.histories
     since_ms, until_ms, settled_ms = decisions.since_ms, decisions.until_ms, decisions.settled_ms
-    minutes = fingerprints.count_per_minute(attempts).persist()
+    is_within = F.col("minute_ms").between(since_ms - _MINUTE_MS, until_ms)
+    minutes = fingerprints.count_per_minute(attempts).where(is_within).persist()
     # Not persisted: Spark plans that a second time where less of it is asked.
     top = fingerprints.top(attempts, parked, since_ms, until_ms).localCheckpoint(eager=False)
     by_policy = ("team", "policy")
@@ -58,11 +88,16 @@ def _answer_questions(
         """The teams with most letters, and how many letters of each count as an independent one."""
         return {row["team"]: row["effect"] for row in letters.result()["team"][:_CURVES_MAX]}
 
+    def is_assumed() -> bool:
+        return bool(letters.result()["all"][0]["assumed"])
+
     questions: dict[str, Callable[[], Any]] = {
         "not_counted": lambda: _collect_rows(decisions.aside.groupBy("why").agg(F.count("*").alias("records")).orderBy("why")),
         "acted": lambda: _largest(fates.count_acted_by_kind(attempts, parked), "letters", "team", "action_kind"),
         "parked_by_reason": lambda: _largest(policies.parked_by_reason(parked), "letters", *by_policy, "reason"),
         "changed": lambda: [] if before is None else _describe_changes(decisions, before),
+        "totals_before": lambda: None if before is None else _sum_letters(before),
+        "unsampled": lambda: _largest(_count_unsampled(attempts), "retries", *by_policy, "target") if is_assumed() else [],
         "fingerprints": lambda: _explain_rows(_collect_rows(top), _collect_rows(fingerprints.samples(attempts, parked, top))),
         "fingerprints_over_time": lambda: _over_time(decisions, top),
         "lateness": lambda: _largest(policies.lateness(attempts), "p99_ms", *by_policy),
@@ -101,13 +136,29 @@ def _of_letters(sums: Mapping[str, Rows]) -> dict[str, Any]:
     (totals,) = sums["all"]
     recovered = [row for row in _group_rows(sums["policy"], "recovered") if row["recovered"]]
     return {
-        "totals": {name: totals[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)},
+        "totals": _take_totals(totals),
+        "teams": [{"team": row["team"]} | _take_totals(row) for row in sums["team"][:_ROWS_MAX]],
         # Counted as recovered, though no sample says what their consumer groups have committed.
         "assumed": totals["assumed"],
         "time_to_recovery": _cut(recovered, "team", "policy", "recovered", *_TIMES),
         "waste": _cut(_group_rows(sums["exception"], "wasted", "retries"), "team", "exception", *_WASTE),
         "comparison": _cut(sums["policy"], "team", "policy", *_ENDS),
     }
+
+
+def _take_totals(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in (*_ENDS, *_WASTE[1:], *_TIMES)}
+
+
+def _sum_letters(decisions: Decisions) -> dict[str, Any] | None:
+    rows = _letter_sums(decisions.histories)["all"]
+    return _take_totals(rows[0]) if rows and rows[0]["letters"] else None
+
+
+def _count_unsampled(attempts: DataFrame) -> DataFrame:
+    """Count retries that were sent to consumer groups of which no sample tells."""
+    sent = attempts.where("assumed and fate in ('recovered', 'pending')")
+    return sent.groupBy("team", "policy", "target").agg(F.count("*").alias("retries"))
 
 
 def _group_rows(rows: Rows, *columns: str) -> Rows:

@@ -1,11 +1,13 @@
-"""The report as lines for a terminal: what became of each policy's letters, why they parked, and which attempts recovered."""
+"""The report as lines for a terminal, and as ten lines for mail and chat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from retry.analytics.html.format import count, duration, format_name, moment, noun, share
+from retry.analytics.quality import describe_quality
 from retry.printable import align_rows
 
 _NAME_CHARS_MAX = 40
@@ -21,6 +23,8 @@ def format_report(findings: Mapping[str, Any]) -> Iterator[str]:
     yield f"{share(totals['recovery'])} of those that ended recovered, half of them within {duration(totals['p50_ms'])}"
     retries, wasted = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')}", totals["wasted"]
     yield f"{count(wasted)} of {retries} {noun(wasted, 'was', 'were')} sent for letters that parked in the end"
+    for row in findings["actions"]:
+        yield f"To do: {row['sentence']}"
     if saving["retries"] > 0:
         yield f"{count(saving['retries'])} of {count(saving['of'])} can be left out: see `retry analytics advise`"
     yield ""
@@ -60,12 +64,63 @@ def _format_names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:
 
 
 def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
-    if findings["assumed"]:
+    for each in describe_quality(findings):
         yield ""
-        assumed = findings["assumed"]
-        what = noun(assumed, "retry counts as consumed when it was", "retries count as consumed when they were")
-        yield f"{count(assumed)} recovered {what} sent: no group is named for {noun(assumed, 'it', 'them')}"
-    if findings["not_counted"]:
-        yield ""
-        reasons = (f"{count(row['records'])} {format_name(row['why'])}" for row in findings["not_counted"])
-        yield f"records not counted: {', '.join(reasons)}"
+        yield each
+
+
+_LINES_MAX = 10
+_STATES = {
+    "done": "done", "part": "done in part", "open": "not done", "gone": "of which none was retried since",
+    "unknown": "not known yet",
+}  # fmt: skip
+
+
+def format_summary(findings: Mapping[str, Any]) -> list[str]:
+    """Format in ten lines at most what failed, what to do, and what became of the last advice."""
+    totals, period = findings["totals"], findings["period"]
+    old: Mapping[str, Any] = findings["totals_before"] or {}
+    days = f"{moment(period['since_ms'])} to {moment(period['until_ms'])} UTC"
+    letters = f"{count(totals['letters'])} {noun(totals['letters'], 'letter')} failed from {days}"
+    ended = f"{share(totals['recovery'])} of those that ended recovered{_format_before(old.get('recovery'), share)}"
+    retries = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')}"
+    sent = f"{retries} sent{_format_before(old.get('retries'), count)}"
+    head = [
+        f"{_shorten_name(findings['about']['app'])}: {letters}{_format_before(old.get('letters'), count)}",
+        f"{ended}, half of them within {duration(totals['p50_ms'])}",
+        f"{sent}, {count(totals['wasted'])} of them for letters that parked in the end",
+    ]
+    tail = [*_describe_follow_up(findings["followed_up"]), *_describe_forecast(findings["forecast"])]
+    unwatched, quality = findings["unwatched"], describe_quality(findings)
+    if unwatched:
+        lost = sum(row["retries"] for row in unwatched)
+        known = f"Of {count(lost)} {noun(lost, 'retry', 'retries')} nobody can know whether"
+        topic = _shorten_name(unwatched[0]["topic"])
+        tail.append(f"{known} {noun(lost, 'it', 'they')} recovered: name the group that reads {topic}")
+    elif quality:
+        more = f" (and {len(quality) - 1} more about the data)" if len(quality) > 1 else ""
+        tail.append(f"Data: {quality[0]}{more}")
+    todo = [f"To do: {row['sentence']}" for row in findings["actions"]] or ["To do: nothing yet"]
+    return [*head, *todo[: _LINES_MAX - len(head) - len(tail)], *tail]
+
+
+def _format_before(before: float | None, shown: Callable[[float], str]) -> str:
+    return "" if before is None else f" (before: {shown(before)})"
+
+
+def _describe_follow_up(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if rows:
+        states = Counter(row["state"] for row in rows)
+        told = ", ".join(f"{states[state]} {words}" for state, words in _STATES.items() if states[state])
+        yield f"Of the {len(rows)} {noun(len(rows), 'action', 'actions')} of the period before: {told}"
+
+
+def _describe_forecast(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if rows:
+        whole = rows[0]
+        bounds = f"{count(whole['letters_low'])} to {count(whole['letters_high'])}"
+        yield f"Forecast of next week, if nothing is changed: {count(whole['letters'])} letters ({bounds}, 19 of 20 weeks)"
+
+
+def _shorten_name(text: str | None) -> str:
+    return format_name(text, _NAME_CHARS_MAX)

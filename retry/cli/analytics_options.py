@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -59,17 +60,27 @@ def decisions_of(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSessi
 
 
 @contextmanager
-def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[SparkSession, Decisions, Decisions | None]]:
+def decisions_and_before(name: str, options: PeriodOptions) -> Iterator[tuple[Recorded, Decisions, Decisions | None]]:
     """Open a Spark session with the frames of the period, and of the one before, as long and as known at its end; that is None
     without `--since`, or where nothing failed in it."""
-    with _open_recorded(name, options) as (spark, recorded):
+    with _open_recorded(name, options) as (_, recorded):
         from retry.analytics.decisions import decisions, decisions_if_any
 
         since_ms, settle_ms = options.since_ms, options.settle_ms
         now = decisions(recorded.select_period(since_ms, options.until_ms), settle_ms=settle_ms, since_ms=since_ms)
         first_ms = max(0, 2 * since_ms - (options.until_ms or clock.wall_ms()))
         before = recorded.select_period(first_ms, since_ms) if since_ms else None
-        yield spark, now, None if before is None else decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
+        yield recorded, now, None if before is None else decisions_if_any(before, settle_ms=settle_ms, since_ms=first_ms)
+
+
+def list_days_missing(recorded: Recorded, since_ms: int, until_ms: int) -> list[str]:
+    """List the days of a period, UTC, of which nothing at all was recorded: no letter, no retry, no committed offset."""
+    first, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (since_ms, until_ms))
+    letters, sent, positions = (frame.select("day") for frame in (recorded.letters, recorded.sent, recorded.positions))
+    days = letters.unionAll(sent).unionAll(positions).where(f"day between '{first}' and '{last}'").distinct()
+    found = {row["day"] for row in days.collect()}
+    every = (first + timedelta(days=n) for n in range((last - first).days + 1))
+    return [day.isoformat() for day in every if day not in found]
 
 
 @contextmanager

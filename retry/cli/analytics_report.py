@@ -1,8 +1,9 @@
-"""`retry analytics report`: what became of every retry, on one HTML page, as text, or as JSON."""
+"""`retry analytics report`: what became of every retry, on HTML pages, as text, or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from backoff import PolicyInvalid, duration_ms
-from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, decisions_and_before, period
+from retry.cli.analytics_answers import Answers, Asked, answer_questions
+from retry.cli.analytics_options import JSON, PeriodOptions, decisions_and_before, list_days_missing, period
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.cli.policies import Duration
 from retry.errors import RetryError
@@ -21,19 +23,27 @@ if TYPE_CHECKING:
     from retry.analytics.decisions import Decisions
 
 _PAGE = Path("retry-report.html")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
+
+
+def _check_console(_context: click.Context, _option: click.Parameter, url: str) -> str:
+    if url and not _ORIGIN.fullmatch(url):
+        raise click.BadParameter(f"{url!r} is not scheme://host or scheme://host:port, like https://retry.example.com")
+    return url
 
 
 @click.command()
 @period
 @click.option(
     "--html", "file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help=f"File to write the page to; {_PAGE} where neither --text nor --json is given.",
+    help=f"File to write the page to; {_PAGE} where nothing else is asked for.",
 )  # fmt: skip
 @click.option(
     "--file", "now", envvar="RETRY_POLICIES", show_envvar=True,
     help="The policy file of now: what is new in it is not advised away.",
 )  # fmt: skip
 @click.option("--text", "as_text", is_flag=True, help="Print tables for a terminal. With --html the page is written as well.")
+@click.option("--summary", "as_summary", is_flag=True, help="Print ten lines at most, for mail and chat.")
 @click.option(
     "--retention", metavar="TOPIC=7d", multiple=True,
     help="How long a topic keeps its records. By default Kafka is asked, unless --data is given.",
@@ -45,34 +55,62 @@ _PAGE = Path("retry-report.html")
     "--time-per-retry", "time_per_retry_ms", type=Duration(),
     help="How long a consumer works on a retry, which is recorded nowhere: the page says how much of that actions save.",
 )  # fmt: skip
+@click.option(
+    "--console", metavar="URL", envvar="RETRY_CONSOLE_URL", show_envvar=True, default="", callback=_check_console,
+    help="Address of the console, like https://retry.example.com: actions link to their failures there.",
+)  # fmt: skip
+@click.option(
+    "--pages", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="Write a page for each team to this folder, one of all, and index.html that leads to them.",
+)  # fmt: skip
 @JSON
 def report(
-    file: Path | None, now: str | None, as_text: bool, retention: Sequence[str], cost_per_retry: float | None,
-    time_per_retry_ms: int | None, as_json: bool, **options: Any,
+    file: Path | None, now: str | None, as_text: bool, as_summary: bool, retention: Sequence[str], cost_per_retry: float | None,
+    time_per_retry_ms: int | None, console: str, pages: Path | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write one HTML page: what became of all retries, and which of them are worth making.
 
-    With --text or --json the numbers are printed instead.
+    With --text, --summary or --json the numbers are printed instead, with --pages each team has a page.
     """
-    if as_text and as_json:
-        raise click.UsageError("give --text or --json, not both")
-    if file is None and not (as_text or as_json):
+    if as_text + as_summary + as_json > 1:
+        raise click.UsageError("give one of --text, --summary and --json")
+    if file is None and pages is None and not (as_text or as_summary or as_json):
         file = _PAGE
+    registry = None if now is None else load(now)
+    text = None if now is None else (Path(now).read_text(encoding="utf-8-sig"), now)
+    asked = Asked(
+        PeriodOptions(**options), _parse_retentions(retention), text, registry, cost_per_retry, time_per_retry_ms, console
+    )  # fmt: skip
     with ThreadPoolExecutor(1) as beside:
-        drawing = None if file is None else beside.submit(_warm_up)
-        answers = _compute_answers(now, retention, (cost_per_retry, time_per_retry_ms), PeriodOptions(**options))
+        drawing = None if file is None and pages is None else beside.submit(_warm_up)
+        answers, by_team = _compute_answers(asked, is_by_team=pages is not None)
     if as_json:
         say_json(answers)
-    if as_text:
-        from retry.analytics.text_report import format_report
+    if as_text or as_summary:
+        from retry.analytics.text_report import format_report, format_summary
 
-        say_lines(format_report(answers))
-    if drawing is not None and file is not None:
+        say_lines(format_report(answers) if as_text else format_summary(answers))
+    if drawing is not None:
         drawing.result()
-        from retry.analytics.html.render import render_report
+        for path in _write_pages(answers, by_team, file, pages):
+            say(str(path.absolute()), err=as_json or as_summary)
 
+
+def _write_pages(answers: Answers, by_team: Mapping[str, Answers], file: Path | None, pages: Path | None) -> Iterator[Path]:
+    """Write what was asked for; returns the page, and the one that leads to those of all teams."""
+    from retry.analytics.html.render import render_pages, render_report
+
+    if file is not None:
         write_file(file, render_report(answers))
-        say(str(file.absolute()), err=as_json)
+        yield file
+    if pages is not None:
+        try:
+            pages.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.ClickException(f"{pages} cannot be made: {error.strerror}; name another folder") from None
+        for name, rendered in render_pages(answers, by_team):
+            write_file(pages / name, rendered)
+        yield pages / "index.html"
 
 
 def _warm_up() -> None:
@@ -81,52 +119,22 @@ def _warm_up() -> None:
     warm_up()
 
 
-def _compute_answers(
-    now: str | None, retention: Sequence[str], told: tuple[float | None, int | None], options: PeriodOptions
-) -> dict[str, Any]:
-    from retry.analytics.advice.forecast import forecast_week
-    from retry.analytics.advice.policy_rewrite import list_advice
-    from retry.analytics.advice.replay import plan_delays
-    from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
-
-    retentions = _parse_retentions(retention)
-    registry = None if now is None else load(now)
-    text = None if now is None else Path(now).read_text(encoding="utf-8-sig")
-    with decisions_and_before("retry-report", options) as (spark, decisions, before):
+def _compute_answers(asked: Asked, *, is_by_team: bool) -> tuple[Answers, dict[str, Answers]]:
+    """Answer about all letters; and about those of each team alone, where that is asked."""
+    with decisions_and_before("retry-report", asked.options) as (recorded, decisions, before):
         from retry.analytics.decisions import configured_to_ask
-        from retry.analytics.findings import findings
+        from retry.analytics.findings import select_team
 
-        if options.data is None:
-            retentions = _retentions_on_kafka(decisions) | retentions
-        # What is asked at the same time leaves the session as it found it: set up for questions, until both are done.
-        with configured_to_ask(decisions, *filter(None, [before])), ThreadPoolExecutor(1) as beside:
-            counting = beside.submit(counts_of, decisions)
-            answers = findings(spark, decisions, retentions, before)
-            counts = counting.result()
-    kinds, is_cause = count_by_kind(counts), causes(counts)
-    advice = advice_by_kind(kinds, None if registry is None else plan_delays(registry, kinds, is_cause))
-    totals = answers["totals"]
-    per_retry = PerRetry(totals["bytes"] / totals["retries"] if totals["retries"] else 0.0, *told)
-    costs = {
-        name: None if each is None else {"per_retry": each, **{of: totals[of] * each for of in ("retries", "wasted")}}
-        for name, each in (("cost", per_retry.cost), ("consumer_ms", per_retry.consumer_ms))
-    }
-    file = None if text is None or now is None else (text, now)
-    actions = choose_actions(list_advice(advice, is_cause), per_retry=per_retry, file=file)
-    about = {"about": _describe_report(options), **costs, "actions": actions}
-    period = answers["period"]
-    forecast = forecast_week(kinds, period["since_ms"], period["until_ms"])
-    return answers | about | {"worth": worth(kinds, advice), "saving": saving(advice), "forecast": forecast}
-
-
-def _describe_report(options: PeriodOptions) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    from retry.kafka.topics import build_topic_names
-
-    app_id = from_environment().app_id
-    source = build_topic_names(app_id).outcomes if options.data is None else options.data
-    return {"app": app_id, "source": source, "settle_ms": options.settle_ms, "version": version("dead-letter-retry")}
+        if asked.options.data is None:
+            asked = asked._replace(retentions={**_retentions_on_kafka(decisions), **asked.retentions})
+        whole = answer_questions(asked, decisions, before)
+        with configured_to_ask(decisions):
+            days = {"days_missing": list_days_missing(recorded, **whole["period"])}
+        by_team = {
+            team: answer_questions(asked, select_team(decisions, team), before and select_team(before, team)) | days
+            for team in (row["team"] for row in (whole["teams"] if is_by_team else ()))
+        }  # fmt: skip
+    return whole | days, by_team
 
 
 def _parse_retentions(options: Sequence[str]) -> dict[str, int]:

@@ -21,6 +21,7 @@ from tests.support.events import Kind
 from tests.support.ingesting import Ingesting
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, QUIET, Tail, read
+from tests.support.report_schema import faults_of
 
 pytest.importorskip("pyspark")
 
@@ -96,6 +97,7 @@ def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSessi
 
 def test_the_curves_lie_within_their_bounds(played: Path, spark: SparkSession) -> None:
     report = _asked("report", *_of(played))
+    assert faults_of(report) == []
     rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     for kind in KINDS:
         left = 1.0

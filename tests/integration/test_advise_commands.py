@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from retry.analytics.advice.evidence import survival
 from retry.analytics.spark_session import session
 from tests.support import sets
 from tests.support.events import KINDS, START_MS, Events, Kind, events
+from tests.support.report_schema import faults_of
 
 # Each command takes Spark many seconds to plan; tests/acceptance/test_analytics.py has one of each.
 pytestmark = pytest.mark.slow
@@ -69,8 +71,28 @@ def test_the_report_counts_what_is_true(report: dict, truth: Events) -> None:
     assert totals["bytes"] == sum(row["bytes"] for row in truth.sent)
 
 
+def test_the_report_is_as_its_schema_says(report: dict) -> None:
+    assert faults_of(report) == []
+
+
+def test_the_summary_has_ten_lines_at_most_and_each_team_has_a_page_that_links_to_the_console(folder: Path) -> None:
+    pages, console = folder / "pages", "https://retry.example.com"
+    since = ("--since", str(START_MS + 4 * DAY_MS))
+    asked = ("analytics", "report", "--data", str(folder), *since, "--pages", str(pages), "--summary", "--console", console)
+    lines = _run(*asked).stdout.splitlines()
+    assert 6 <= len(lines) <= 10
+    assert any(line.startswith("To do: Stop retrying com.acme.Invalid in billing: ") for line in lines)
+    assert any(line.startswith("Of the ") and " of the period before: " in line for line in lines)
+    assert len(list(pages.iterdir())) == len(KINDS) + 2
+    links = re.findall('<a href="([^"]*)"', (pages / "index.html").read_text())
+    assert {*links} == {path.name for path in pages.iterdir()} - {"index.html"}
+    page = (pages / "all.html").read_text()
+    assert f'<a href="{console}/failures/' in page and "What became of the actions of the" in page
+
+
 def test_every_question_has_an_answer_and_the_chances_hold_the_truth(report: dict) -> None:
-    known = {"acted", "changed", "near_retention", "not_counted", "storms"}
+    known = {"acted", "changed", "days_missing", "followed_up", "near_retention", "not_counted", "storms", "unsampled"}
+    known |= {"forecast", "unwatched"}
     assert {name for name, answer in report.items() if answer == []} <= known
     rows = {(row["team"], row["attempt"]): row for row in report["incidence_by_attempt"]}
     missed = 0

@@ -19,11 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from retry.analytics import datasets, schemas
-from retry.analytics.decisions import FOR_FEW_ROWS, configured_to_ask, decisions
-from retry.analytics.findings import findings
+from retry.analytics.decisions import FOR_FEW_ROWS, Decisions, configured_to_ask, decisions
+from retry.analytics.findings import findings, select_team
 from retry.analytics.questions import policies
 from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import PARKED, Watched
+from retry.cli.analytics_options import list_days_missing
 from tests.support import attempts as model
 from tests.support import sets
 from tests.support.decisions import attempt, frame, park
@@ -108,6 +109,55 @@ def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
     assert sum(row["letters"] for row in answers["changed"]) == answers["totals"]["letters"]
     assert sum(row["letters_before"] for row in answers["changed"]) == before.histories.count()
     assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 2, "retries": 2, "positions": 2}
+
+
+@pytest.mark.parametrize("count", [3, 210])
+def test_a_letter_of_another_time_does_not_stretch_the_period(spark: SparkSession, count: int, tmp_path: Path) -> None:
+    found, year_ms = events(count, seed=6), 366 * DAY_MS
+    usual = findings(spark, _decide(spark, found, tmp_path / "usual"))
+    assert usual["odd"] == {"letters": 0, "first_ms": None}
+    odd = found.letters[0]["id"]
+    early = [
+        row | {name: row[name] - 12 * year_ms for name in ("first_failed_ms", "failed_ms")} if row["id"] == odd else row
+        for row in found.letters
+    ]  # fmt: skip
+    answers = findings(spark, _decide(spark, replace(found, letters=early), tmp_path / "odd"))
+    first_ms = found.letters[0]["first_failed_ms"] - 12 * year_ms
+    assert answers["odd"] == {"letters": 1, "first_ms": first_ms}
+    assert answers["totals"]["letters"] == count
+    others_ms = min(row["first_failed_ms"] for row in found.letters if row["id"] != odd)
+    assert answers["period"] == {"since_ms": others_ms, "until_ms": usual["period"]["until_ms"]}
+    assert min(row["at_ms"] for row in answers["fingerprints_over_time"]) >= others_ms
+    assert [row["team"] for row in answers["storms"]] == [row["team"] for row in usual["storms"]]
+
+
+def test_the_answers_of_one_team_are_those_of_its_letters_alone(
+    spark: SparkSession, lived: Events, data: Path, tmp_path: Path
+) -> None:
+    recorded = datasets.from_parquet(spark, str(data))
+    made = decisions(recorded.select_period(SINCE_MS), settle_ms=SETTLE_MS, since_ms=SINCE_MS)
+    whole = findings(spark, made)
+    assert sum(row["letters"] for row in whole["teams"]) == whole["totals"]["letters"]
+    for row in whole["teams"]:
+        own = findings(spark, select_team(made, row["team"]))
+        assert {name: row[name] for name in own["totals"]} == own["totals"]
+        assert {each["team"] for name in ("comparison", "waste", "fingerprints") for each in own[name]} == {row["team"]}
+    assert list_days_missing(recorded, START_MS, START_MS + DAY_MS) == []
+    assert list_days_missing(recorded, START_MS - 2 * DAY_MS, START_MS) == [
+        str(datetime.fromtimestamp((START_MS - n * DAY_MS) / 1_000, UTC).date()) for n in (2, 1)
+    ]  # fmt: skip
+
+
+def test_retries_of_groups_that_were_never_sampled_are_named(spark: SparkSession, lived: Events, tmp_path: Path) -> None:
+    silent = replace(lived, positions=[row for row in lived.positions if row["group"] != "search-service"])
+    answers = findings(spark, _decide(spark, silent, tmp_path))
+    assert {(row["team"], row["target"]) for row in answers["unsampled"]} == {("search", "search.retry")}
+    assert answers["unsampled"][0]["retries"] >= answers["assumed"] > 0
+
+
+def _decide(spark: SparkSession, lived: Events, folder: Path) -> Decisions:
+    sets.write(spark, lived, folder)
+    return decisions(datasets.from_parquet(spark, str(folder)).select_period(), settle_ms=SETTLE_MS)
 
 
 def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_noted_them_or_not(

@@ -48,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 def report(spark: SparkSession, broker: LocalBroker, *retry_topics: str, outcomes: str = "app-outcomes") -> Answers:
     options = spark_kafka_options.options(broker.bootstrap_servers, {})
     answers = findings(spark, decisions(datasets.from_kafka(spark, options, outcomes, retry_topics).select_period(), settle_ms=0))
-    return answers | {"saving": {"retries": 0}}
+    return answers | {"saving": {"retries": 0}, "actions": [], "days_missing": []}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_the_text_has_a_line_for_each_policy_and_their_sum_in_a_hundred_columns(
     assert ["shop", "shop/orders", "5", "2", "1", "0", "0", "2", "2", "5"] in [each[:10] for each in words]
     assert ["all", "8", "3", "2", "0", "0", "3", "3", "6"] in words
     assert ["shop", "shop/orders", "max_attempts", "1"] in words
-    assert text[-1] == "records not counted: 1 retry-attempt is no number, 4 unreadable, 1 version 2"
+    assert text[-1] == "Records not counted: 1 retry-attempt is no number, 4 unreadable, 1 version 2."
 
 
 def _create(broker: LocalBroker) -> None:

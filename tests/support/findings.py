@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from retry.analytics.advice.actions import PerRetry, choose_actions, follow_up
 from retry.analytics.advice.evidence import Cell, Evidence, Kind
 from retry.analytics.advice.policy_rewrite import Advised
-from retry.analytics.advice.summary import PerRetry, advice_by_kind, choose_actions, saving, worth
+from retry.analytics.advice.summary import advice_by_kind, saving, worth
 from retry.analytics.questions import recovery
 
 Rows = list[dict[str, Any]]
@@ -35,12 +36,30 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
     policies = [(team, f"{team}/{called.get('topic', 'x.DLT')}") for team in dict.fromkeys(team for team, _ in kinds)]
     topic = called.get("topic", "x.DLT")
     top = _fingerprints(list(kinds), topic)
+    actions = choose_actions(
+        [Advised(kind.team, str(kind.exception), (topic,), False, each) for kind, each in advice.items()],
+        per_retry=PerRetry(900, 0.002, 150), period_ms=UNTIL_MS - SINCE_MS,
+    )  # fmt: skip
     return {
-        "about": {"app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3"},
-        "actions": choose_actions(
-            [Advised(kind.team, str(kind.exception), (topic,), False, each) for kind, each in advice.items()],
-            per_retry=PerRetry(900, 0.002, 150),
-        ),
+        "about": {
+            "app": "retry", "source": called.get("topic", "retry-outcomes"), "settle_ms": 600_000, "version": "1.2.3",
+            "file": None,
+        },
+        "actions": [row | {"console": f"https://console.example/failures/{n:016x}"} for n, row in enumerate(actions)],
+        "followed_up": follow_up(actions[:3], {
+            Kind(kind.team, kind.exception, (topic,)): each for n, (kind, each) in enumerate(evidence.items()) if n != 1
+        }),
+        "forecast": [
+            {"team": team, "letters": 9_100.4, "letters_low": 4_100.2, "letters_high": 16_003.3, "recovered": 6_200.1,
+             "recovered_low": 2_900.7, "recovered_high": 11_400.9, "episodes": 12, "weeks": 4.5}
+            for team in (None, *dict.fromkeys(team for team, _ in kinds))
+        ],
+        "unwatched": [{"team": policies[0][0], "topic": topic, "retries": 77}],
+        "unsampled": [{"team": t, "policy": p, "target": topic, "retries": 31 + n} for n, (t, p) in enumerate(policies)],
+        "odd": {"letters": 2, "first_ms": 1_390_000_000_000},
+        "days_missing": ["2026-11-07", "2026-11-08"],
+        "teams": [{"team": t} | _totals() for t, _ in policies],
+        "totals_before": {name: value * 0.9 if name.startswith("recovery") else value + 11 for name, value in _totals().items()},
         "period": {"since_ms": SINCE_MS, "until_ms": UNTIL_MS},
         "before": {"since_ms": 2 * SINCE_MS - UNTIL_MS, "until_ms": SINCE_MS},
         "cost": {"per_retry": 0.002, "retries": 29.48, "wasted": 9.1},
@@ -59,7 +78,7 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
         "saving": saving(advice),
         "incidence_by_attempt": _by_attempt(policies),
         "incidence_by_time": _by_time(policies),
-        "time_to_recovery": _times(policies, 3_000),
+        "time_to_recovery": _times(policies, 3_000, "recovered"),
         "waste": [{"team": t, "exception": e, "retries": 900, "wasted": 300, "bytes": 9, "wasted_bytes": 3} for t, e in kinds],
         "comparison": [
             {"team": t, "policy": p, "letters": 900, "recovered": 700, "parked": 180, "expired": 9, "discarded": 3, "unknown": 11,
@@ -77,7 +96,7 @@ def findings(names: Mapping[str, str] | None = None) -> dict[str, Any]:
             {**{name: row[name] for name in ("team", "exception", "fingerprint")}, "failures": chance.randint(1, 40),
              "at_ms": SINCE_MS + n * _HOUR_MS, "until_ms": SINCE_MS + (n + 1) * _HOUR_MS} for row in top for n in range(36)
         ],
-        "lateness": _times(policies, 20),
+        "lateness": _times(policies, 20, "measured"),
         "storms": [
             {"team": policies[0][0], "minute_ms": SINCE_MS + 20 * _HOUR_MS, "sent": 900, "median": 31, "times": 29.0,
              "minutes": 140},
@@ -116,7 +135,7 @@ def _totals() -> dict[str, Any]:
         "wasted": 16_400,
     }
     times = {"p50_ms": 14_000, "p90_ms": 95_000, "p99_ms": 700_000, "max_ms": 900_000}
-    bounds = {"recovery": 0.69, "recovery_low": 0.68, "recovery_high": 0.7}
+    bounds = {"recovery": 0.69, "recovery_low": 0.68, "recovery_high": 0.7, "episodes": 38}
     return {**counts, **times, **bounds, "bytes": 28_000_000, "wasted_bytes": 14_000_000}
 
 
@@ -141,9 +160,12 @@ def _by_time(policies: list[tuple[str, str]]) -> Rows:
     return recovery.build_time_curves(rows, "team")
 
 
-def _times(policies: list[tuple[str, str]], base_ms: int) -> Rows:
+_PERCENTILES = (("p50", 1), ("p90", 7), ("p99", 40), ("max", 50))
+
+
+def _times(policies: list[tuple[str, str]], base_ms: int, of: str) -> Rows:
     return [
-        {"team": t, "policy": p, "p50_ms": base_ms * n, "p90_ms": base_ms * n * 7, "p99_ms": base_ms * n * 40}
+        {"team": t, "policy": p, of: 9 * n, **{f"{name}_ms": base_ms * n * times for name, times in _PERCENTILES}}
         for n, (t, p) in enumerate(policies, 1)
     ]
 

@@ -8,7 +8,8 @@
 | `choose_attempts` | how many attempts and which delays are worth it; or how much is missing to say so |
 | `forecast` | what the next week brings, if letters come and recover as they did |
 | `compare` | two policy files on the same failures; and what older letters advise, tried on newer ones |
-| `summary` | the advice in rows and in words, and what saves most |
+| `summary` | the advice in rows and in words |
+| `actions` | what saves most, a sentence and a rule each; and what became of it a period later |
 | `policy_rewrite` | the policy file with a rule for each advice |
 | `plan` | what a policy file has for letters of one kind |
 | `replay` | the chance of a retry, and what another policy file would have made of the same failures |

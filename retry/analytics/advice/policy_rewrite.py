@@ -14,7 +14,7 @@ import glob
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
@@ -97,6 +97,29 @@ def difference(text: str, name: str, advised: Iterable[Advised]) -> list[str]:
     """Return a unified diff of the policy file and the one with the rules, none where they are equal; raises as `add_rules`."""
     changed, _ = add_rules(text, name, advised)
     return list(difflib.unified_diff(text.splitlines(), changed.splitlines(), name, name, lineterm="", n=2))
+
+
+def amended_section(text: str, name: str, advised: Advised) -> list[str]:
+    """Return the lines of the topics that the rules of an advice change, as they stand in the new file: YAML by itself, and in
+    the file it takes the place of what was there. None where the file stays as it is; raises as `add_rules`."""
+    changed, added = add_rules(text, name, [advised])
+    if not added:
+        return []
+    before, after = (_yaml(each).load(each)["teams"][advised.team]["topics"] for each in (text, changed))
+    rows, found = changed.splitlines(), list[str]()
+    for index in (n for n, (one, other) in enumerate(zip(before, after, strict=True)) if one != other):
+        found += _list_lines_of(rows, *after.lc.item(index))
+    # What is written within brackets over several lines cannot be taken out of them.
+    is_whole = _yaml("").load("\n".join(found)) == [each for one, each in zip(before, after, strict=True) if one != each]
+    return found if is_whole else rows
+
+
+def _list_lines_of(rows: Sequence[str], first: int, column: int) -> Iterator[str]:
+    """List the lines of an item: those that follow its first, up to one that stands as far out as the dash before it."""
+    until = first + 1
+    while until < len(rows) and (not rows[until].strip() or len(rows[until]) - len(rows[until].lstrip()) >= column):
+        until += 1
+    return iter("\n".join(rows[first:until]).rstrip().split("\n"))
 
 
 def is_writable(advised: Advised) -> bool:

@@ -10,7 +10,7 @@ from retry.clock import iso
 from retry.printable import escape_unprintable
 
 _NONE = "–"
-_NAME_CHARS_MAX = 160
+_NAME_CHARS_MAX, _TIMES = 160, 10
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
 
 
@@ -83,6 +83,31 @@ def duration(ms: float | None) -> str:
         return _NONE
     unit, unit_ms = next((each for each in _UNITS_MS if abs(ms) >= each[1]), _UNITS_MS[-1])
     return f"{_short(ms / unit_ms)} {unit}"
+
+
+def change(now: float | None, before: float | None) -> str:
+    """How much more or less something is than it was before; nothing where one of them is not known, or there was none.
+
+    >>> change(120, 100), change(99, 100), change(100, 100), change(3, 0), change(5_000, 100)
+    ('+20 %', '-1 %', 'the same', '', '50 times as much')
+    """
+    if now is None or not before:
+        return ""
+    ratio = now / before
+    if ratio >= _TIMES:
+        return f"{_short(ratio)} times as much"
+    return f"{(ratio - 1) * 100:+.0f} %" if abs(ratio - 1) >= 0.005 else "the same"
+
+
+def points(now: float | None, before: float | None) -> str:
+    """How many points of a hundred one part is more or less than another.
+
+    >>> points(0.7, 0.65), points(0.5, 0.5), points(None, 0.5)
+    ('+5 points', 'the same', '')
+    """
+    if now is None or before is None:
+        return ""
+    return f"{(now - before) * 100:+.2g} points" if abs(now - before) >= 0.0005 else "the same"
 
 
 def money(amount: float | None) -> str:

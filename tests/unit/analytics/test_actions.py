@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 pytest.importorskip("ruamel.yaml")
 
 from ruamel.yaml import YAML
 
+from retry.analytics.advice.actions import PerRetry, choose_actions, follow_up
 from retry.analytics.advice.choose_attempts import Advice, choose
-from retry.analytics.advice.evidence import Cell, Evidence
-from retry.analytics.advice.policy_rewrite import Advised
-from retry.analytics.advice.summary import PerRetry, choose_actions
+from retry.analytics.advice.evidence import Cell, Evidence, Kind
+from retry.analytics.advice.policy_rewrite import Advised, add_rules, amended_section
 from retry.analytics.statistics import gamma_quantile
+
+Counted = Mapping[int, tuple[int, int]]
 
 
 def advised(
@@ -76,15 +80,92 @@ teams:
 """
 
 
-def test_with_the_policy_file_an_action_is_a_difference_of_it() -> None:
+def test_with_the_policy_file_an_action_has_the_topic_as_it_stands_there_afterwards() -> None:
     (action,) = choose_actions([advised(1_000, "a.Timeout", a1=120_000, a2=120_000)], file=(FILE, "policies.yaml"))
     delays = "max_attempts: 3, attempt: 1..2, backoff: {kind: constant, delay: 2m}"
-    assert action["diff"] == [
-        "--- policies.yaml", "+++ policies.yaml", "@@ -5,4 +5,6 @@", "         retry_to: orders.retry", "         rules:",
-        f"+          - {{exception: 'a.Timeout', {delays}, jitter: proportional}}",
-        "+          - {exception: 'a.Timeout', max_attempts: 3}",
-        "           - {exception: '*Timeout', max_attempts: 6}", "           - {message: 'no stock', park: true}",
+    assert action["section"] == [
+        "      - dead_letters: orders.DLT   # ours", "        retry_to: orders.retry", "        rules:",
+        f"          - {{exception: 'a.Timeout', {delays}, jitter: proportional}}",
+        "          - {exception: 'a.Timeout', max_attempts: 3}",
+        "          - {exception: '*Timeout', max_attempts: 6}", "          - {message: 'no stock', park: true}",
     ]  # fmt: skip
     others = advised(1_000)._replace(topics=("others.DLT",))
-    assert [each["diff"] for each in choose_actions([others], file=(FILE, "p"))] == [[]]
-    assert [each["diff"] for each in choose_actions([others])] == [[]]
+    assert [each["section"] for each in choose_actions([others], file=(FILE, "p"))] == [[]]
+    assert [each["section"] for each in choose_actions([others])] == [[]]
+
+
+@pytest.mark.parametrize("more", [
+    "      - {dead_letters: b.DLT, retry_to: b}\n",
+    "\n      # b\n      - dead_letters: b.DLT\n        retry_to: b\n  other:\n    topics: [{dead_letters: c.DLT, retry_to: c}]\n",
+    "  other:\n    topics: [\n      {dead_letters: c.DLT, retry_to: c}]\n",
+])  # fmt: skip
+@pytest.mark.parametrize(
+    ("team", "topics"), [("shop", ("orders.DLT",)), ("shop", ("orders.DLT", "b.DLT")), ("other", ("c.DLT",))]
+)
+def test_what_is_copied_is_yaml_and_in_the_place_of_the_topic_it_is_the_new_file(
+    more: str, team: str, topics: tuple[str, ...]
+) -> None:
+    text, one = FILE + more, advised(1_000)._replace(team=team, topics=topics)
+    new, added = add_rules(text, "p", [one])
+    section = amended_section(text, "p", one)
+    assert bool(section) == bool(added)
+    if section:
+        copied = "\n".join(section)
+        assert all(line in new.splitlines() for line in section)
+        assert len(topics) > 1 or copied in new
+        made = YAML(typ="safe").load(copied)
+        wanted = YAML(typ="safe").load(new)
+        changed = [each for each in wanted["teams"][team]["topics"] if each.get("rules") and each["dead_letters"] in topics]
+        assert made in (changed, wanted)
+
+
+def test_an_action_is_a_sentence() -> None:
+    never = Evidence.from_cells([Cell(n, 1_000, 0, 731) for n in range(1, 7)])
+    (stop,) = choose_actions([Advised("alpha", "com.a.Never", ("a.DLT",), False, choose(never))], period_ms=7 * 86_400_000)
+    assert stop["sentence"] == (
+        "Stop retrying com.a.Never in alpha: 731 letters, none ever recovered; saves 3,655 retries a week"
+    )
+    (fewer,) = choose_actions([advised(1_000, kept=0.992, a2=120_000)], period_ms=14 * 86_400_000)
+    assert fewer["sentence"] == (
+        "Retry a.B in shop only 3 times, not 8 and wait 2m before attempt 2: costs at most 4 of 500 recoveries;"
+        " saves 500 retries a week"
+    )
+    (wait,) = choose_actions([advised(40, verdict="delays", kept=1.0, a1=120_000, a2=120_000)], period_ms=86_400_000)
+    assert wait["sentence"] == (
+        "Wait 2m before attempts 1 to 2 of a.B in shop: of 900 letters, those that waited so long recovered more often;"
+        " would have saved 40 retries in 1 d"
+    )
+    two = choose_actions([advised(1_000), advised(900)._replace(topics=("b.DLT", "c.DLT"))])
+    assert [each["sentence"].partition(" only")[0] for each in two] == [
+        "Retry a.B in shop (orders.DLT)", "Retry a.B in shop (b.DLT and 1 more)",
+    ]  # fmt: skip
+    (odd,) = choose_actions([advised(1_000)._replace(team="\x1b[2J\u202e")])
+    assert odd["sentence"].isprintable()
+
+
+SINCE = {"done": {1: (0, 900), 2: (0, 3)}, "part": {1: (0, 900), 2: (0, 500)}, "open": {1: (0, 900), 2: (0, 899), 3: (0, 899)}}
+
+
+@pytest.mark.parametrize(("state", "cells", "retries"), [
+    ("done", SINCE["done"], 3), ("part", SINCE["part"], 500), ("open", SINCE["open"], 1_798), ("unknown", {1: (7, 0)}, 0),
+])  # fmt: skip
+def test_an_action_was_done_where_letters_since_got_no_more_attempts(state: str, cells: Counted, retries: int) -> None:
+    evidence = Evidence.from_cells([Cell(1, 1_000, 0, 1_500), Cell(2, 1_000, 0, 1_500)])
+    then = choose_actions([Advised("shop", "a.B", ("orders.DLT", "b.DLT"), False, choose(evidence))])
+    since = Evidence.from_cells([Cell(n, 1_000, *counts) for n, counts in cells.items()])
+    elsewhere = Evidence.from_cells([Cell(n, 1_000, 0, 5_000) for n in range(1, 9)])
+    places = {Kind("shop", "a.B", ("orders.DLT",), ("x",)): since, Kind("shop", "a.B", ("other.DLT",)): elsewhere,
+              Kind("shop", "a.C", ("orders.DLT",)): elsewhere}  # fmt: skip
+    (row,) = follow_up(then, places)
+    assert (row["state"], row["letters"], row["retries"]) == (state, since.letters, retries)
+    assert row["sentence"] == then[0]["sentence"] and row["became"]
+    (none,) = follow_up(then, {kind: each for kind, each in places.items() if each is elsewhere})
+    assert (none["state"], none["letters"]) == ("gone", 0)
+
+
+@pytest.mark.parametrize(("delay_ms", "state"), [(110_000, "done"), (10_000, "open")])
+def test_another_delay_was_taken_where_letters_since_wait_about_so_long(delay_ms: int, state: str) -> None:
+    then = choose_actions([advised(9, verdict="delays", kept=1.0, a1=120_000)])
+    since = Evidence.from_cells([Cell(1, delay_ms, 40, 60)])
+    (row,) = follow_up(then, {Kind("shop", "a.B", ("orders.DLT",)): since})
+    assert (row["state"], row["retries"]) == (state, 0 if state == "done" else 100)

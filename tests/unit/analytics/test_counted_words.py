@@ -30,7 +30,7 @@ def test_tables_sentences_of_advice_and_what_was_tried_have_the_word_that_goes_w
     told = "\n".join(_told(number))
     assert slips(told) == []
     assert told.count(f"{number} {'letter' if number == 1 else 'letters'}") >= 2
-    assert f"{number} {'recovered retry counts' if number == 1 else 'recovered retries count'} as consumed" in told
+    assert f"Of {number} {'recovered retry nobody says' if number == 1 else 'recovered retries nobody says'}" in told
     assert f"{number} more whose end is known {'is' if number == 1 else 'are'} needed" in told
 
 
