@@ -1,4 +1,4 @@
-"""What happened to one original record, drawn as a line from its first failure over each retry to now and to what is next.
+"""Draws one original record as a line from its first failure over each retry to now and to what is next.
 
 It is SVG without style or script, with its places in parts of its width, so that it fits any screen. What is drawn stands in the
 list below it, under the same numbers, and in one sentence for whoever does not see it.
