@@ -54,19 +54,19 @@ class Episode(NamedTuple):
     ends: tuple[Ends, ...]
     longest_ms: int = 0
 
-    def at(self, attempt: int) -> Ends:
+    def ends_of(self, attempt: int) -> Ends:
         return self.ends[attempt - 1] if attempt <= len(self.ends) else Ends()
 
     @property
     def letters(self) -> int:
         """Letters whose first retry has ended."""
-        return self.at(1).ended
+        return self.ends_of(1).ended
 
     def merge(self, other: Episode) -> Episode:
         last = max(len(self.ends), len(other.ends))
         return self._replace(
             start_ms=min(self.start_ms, other.start_ms), end_ms=max(self.end_ms, other.end_ms),
-            ends=tuple(self.at(n).add(other.at(n)) for n in range(1, last + 1)),
+            ends=tuple(self.ends_of(n).add(other.ends_of(n)) for n in range(1, last + 1)),
             longest_ms=max(self.longest_ms, other.longest_ms),
         )  # fmt: skip
 
@@ -115,7 +115,7 @@ def sum_counts(counts: Iterable[Counts]) -> Sums:
 
 
 def count_effective_of_sums(*sums: float) -> float:
-    """As `count_effective`, of the fields of `Sums`."""
+    """Count them as `count_effective` does, of the fields of `Sums`."""
     each = Sums(*sums)  # type: ignore[arg-type]
     if not each.letters:
         return 0.0
@@ -170,8 +170,8 @@ def end_alike(counts_by_attempt: Iterable[Sequence[Counts]]) -> bool:
 
 
 def _dispersion(counts: Sequence[Counts]) -> tuple[float, int, float]:
-    """Of one attempt: variance between episodes against that of independent letters, degrees of freedom, and how many letters
-    share an episode with one, itself included; zeros where that is not known."""
+    """Compare the variance between episodes with that of independent letters, at one attempt; with it the degrees of freedom, and
+    how many letters share an episode with one, itself included. Zeros where that is not known."""
     known = [(events, letters) for events, letters in counts if letters]
     events, letters = sum(e for e, _ in known), sum(n for _, n in known)
     if len(known) < 2 or letters < _LETTERS_LEAST or not 0 < events < letters:

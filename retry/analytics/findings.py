@@ -108,7 +108,7 @@ def _answer_questions(
         "incidence_by_time": lambda: _curves(
             recovery.build_time_curves, recovery.count_by_time(histories, settled_ms, "team"), teams()
         ),
-        "unwatched": lambda: _largest(recovery.unwatched(attempts, settled_ms), "retries", "team", "topic"),
+        "unwatched": lambda: _largest(recovery.count_unwatched(attempts, settled_ms), "retries", "team", "topic"),
         "retries_over_time": lambda: _busiest(minutes, decisions, [*teams()]),
         "near_retention": lambda: _near_retention(spark, decisions, retentions or {}),
     }

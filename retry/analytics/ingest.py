@@ -110,7 +110,7 @@ class Ingest:
         seen, groups_batch = self._list_new_batches(datasets.POSITIONS, before.positions_batch, added)
         watched = dict(before.watched or {})
         for day, place in (each.split(" ", 1) for each in seen or ()):
-            each = schemas.Watched.parse(place)
+            each = schemas.Watched.from_text(place)
             watched[each] = min(date.fromisoformat(day), watched.get(each, date.max))
         if seen is None or before.watched is None:
             watched = schemas.first_days(datasets.read_dated_set(self._spark, self._data, datasets.POSITIONS))

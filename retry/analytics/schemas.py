@@ -141,7 +141,7 @@ _FOLDER = "horizon"
 class Watched(NamedTuple):
     """A consumer group of which samples tell what it has committed on a topic; no topic's name has a space.
 
-    >>> Watched.parse(str(Watched("of two words", "orders"))).group
+    >>> Watched.from_text(str(Watched("of two words", "orders"))).group
     'of two words'
     """
 
@@ -152,7 +152,7 @@ class Watched(NamedTuple):
         return f"{self.topic} {self.group}"
 
     @classmethod
-    def parse(cls, text: str) -> Watched:
+    def from_text(cls, text: str) -> Watched:
         topic, _, group = text.partition(" ")
         return cls(group, topic)
 
@@ -181,7 +181,9 @@ def read_horizon(spark: SparkSession, data: str) -> Horizon:
         return Horizon()
     found = Horizon(*(noted[name] for name in Horizon._fields))
     watched = found.watched
-    return found if watched is None else found._replace(watched={Watched.parse(str(each)): day for each, day in watched.items()})
+    if watched is None:
+        return found
+    return found._replace(watched={Watched.from_text(str(each)): day for each, day in watched.items()})
 
 
 def write_horizon(spark: SparkSession, data: str, horizon: Horizon) -> None:

@@ -108,7 +108,7 @@ def under_way(start_ms: int, since_ms: int, letters: int, ages_ms: Sequence[int]
 def evidence(found: Sequence[Episode], ages_ms: Sequence[int] = AGES_MS) -> Evidence:
     cells = []
     for attempt, (before_ms, age_ms) in enumerate(pairwise((0, *ages_ms)), 1):
-        recovered, failed, unknown, _ = map(sum, zip(*(each.at(attempt) for each in found), strict=True))
+        recovered, failed, unknown, _ = map(sum, zip(*(each.ends_of(attempt) for each in found), strict=True))
         if recovered + failed + unknown:
             cells.append(Cell(attempt, age_ms - before_ms, recovered, failed, unknown, age_ms))
     return Evidence.from_cells(cells, found)

@@ -136,7 +136,7 @@ def choose(
     if not evidence.episodes:
         return _choose(prospect, keep, enough, comparisons, None)
     grounds = Grounds(evidence, coverage or Coverage.from_episodes(evidence.episodes))
-    naive, base = _choose(prospect, keep, enough, comparisons, None), grounds.describe()
+    naive, base = _choose(prospect, keep, enough, comparisons, None), grounds.describe_base()
     if naive.verdict in ("keep", "unknown"):
         return replace(naive, base=base)
     if doubt := grounds.find_doubt():
@@ -145,7 +145,8 @@ def choose(
     if change := grounds.find_change((naive if found.verdict == "keep" else found).attempts, keep):
         return _refuse(prospect, base, change)
     if found.verdict == "keep":
-        return _refuse(prospect, base, f"letters that fail together recover together, and {grounds.count()} tell too little")
+        together = "letters that fail together recover together"
+        return _refuse(prospect, base, f"{together}, and {grounds.describe_number()} tell too little")
     return replace(found, base=base)
 
 

@@ -96,7 +96,7 @@ class Evidence:
     def hazard(self, attempt: int) -> Chance:
         """How likely this attempt recovers, whatever its delay."""
         if self.episodes:
-            return share_of([(each.at(attempt).recovered, each.at(attempt).ended) for each in self.episodes])
+            return share_of([(each.ends_of(attempt).recovered, each.ends_of(attempt).ended) for each in self.episodes])
         return chance(self.count_recovered(attempt), self.count_ended(attempt))
 
 

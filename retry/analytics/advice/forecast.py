@@ -45,7 +45,7 @@ def _forecast_row(episodes: Sequence[Episode], days: int, until_ms: int) -> dict
     for each in episodes:
         day = (until_ms - each.start_ms) // _DAY_MS
         if 0 <= day < days:
-            letters[day] += each.at(1).ended + each.at(1).unknown
+            letters[day] += each.ends_of(1).ended + each.ends_of(1).unknown
             recovered[day] += sum(ends.recovered for ends in each.ends)
     sums = {"letters": forecast_sum(letters), "recovered": forecast_sum(recovered)}
     named = {
@@ -56,7 +56,7 @@ def _forecast_row(episodes: Sequence[Episode], days: int, until_ms: int) -> dict
 
 
 def forecast_sum(days: Iterable[int]) -> Chance:
-    """What seven more days bring together of which these brought so much each; the interval is that of the week, not of the mean.
+    """Forecast what seven more days bring together, of what each day brought; the interval is the week's, not that of the mean.
 
     >>> [round(each) for each in forecast_sum([100] * 30)]
     [649, 700, 753]

@@ -25,7 +25,7 @@ from functools import cached_property
 from retry.analytics.advice.evidence import Evidence
 from retry.analytics.episodes import ENOUGH_EPISODES, Episode, correlation_high, end_alike, merge_episodes
 from retry.analytics.html.format import duration, noun
-from retry.analytics.statistics import Counts, binomial_tail
+from retry.analytics.statistics import Counts, binomial_tail, more_often
 
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 _SLOT_HOURS = 3
@@ -38,6 +38,8 @@ _OVERDUE_MOST = 0.01
 # The normal deviate that 1 % lie above.
 _FAILS_MORE = 2.33
 _PENDING_MOST = 0.1
+# That the newest letters need more attempts is believed where chance explains it this seldom.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Grounds:
             found[attempt] = 1 + (size - 1) * correlation
         return found
 
-    def describe(self) -> str:
+    def describe_base(self) -> str:
         """Say in a few words what the advice rests on."""
         episodes = len(self.episodes)
         if not episodes:
@@ -107,9 +109,9 @@ class Grounds:
         if episodes >= ENOUGH_EPISODES and not self.are_outages:
             days = max(1, round((self.episodes[-1].end_ms - self.episodes[0].start_ms) / _DAY_MS))
             return f"{self.evidence.letters:,} letters in {days} {noun(days, 'day')}, each of which counts"
-        return f"{self.count()} seen, the longest {duration(self.longest_ms)}"
+        return f"{self.describe_number()} seen, the longest {duration(self.longest_ms)}"
 
-    def count(self) -> str:
+    def describe_number(self) -> str:
         """Say how many episodes there are: outages, or parts of a time in which letters failed without a pause."""
         episodes = len(self.episodes)
         is_cut = len({each.run_ms for each in self.episodes}) < episodes
@@ -124,7 +126,7 @@ class Grounds:
                 " their consumer group has passed them"
             )
         if (seen := len(self.episodes)) < ENOUGH_EPISODES:
-            return f"only {self.count()} {noun(seen, 'was', 'were')} seen, and {ENOUGH_EPISODES} are needed"
+            return f"only {self.describe_number()} {noun(seen, 'was', 'were')} seen, and {ENOUGH_EPISODES} are needed"
         return self.coverage.describe_gap()
 
     def kept_beyond(self, age_ms: float) -> float:
@@ -139,8 +141,8 @@ class Grounds:
         newest = 1
         while newest <= len(self.episodes) / 2:
             new, old = self.episodes[-newest:], self.episodes[:-newest]
-            late, recovered = (sum(_recovered(each, n) for each in new) for n in (attempts, 0))
-            if late and binomial_tail(late, recovered, 1 - keep) < 0.05:
+            late, late_old = ((_sum_recovered(of, attempts), _sum_recovered(of, 0)) for of in (new, old))
+            if late[0] and min(binomial_tail(*late, 1 - keep), more_often(late, late_old)) < _LEVEL:
                 return "the newest letters need more attempts than older ones did"
             if _fails_more(new, old, attempts):
                 return "the newest letters fail more often than older ones did: an outage may be under way"
@@ -148,25 +150,26 @@ class Grounds:
         return ""
 
     def _counts(self, episodes: Sequence[Episode]) -> list[list[Counts]]:
-        return [
-            [(each.at(n).recovered, each.at(n).ended) for each in episodes] for n in range(1, self.evidence.attempts + 1)
-        ]  # fmt: skip
+        ends = [[each.ends_of(n) for each in episodes] for n in range(1, self.evidence.attempts + 1)]
+        return [[(each.recovered, each.ended) for each in of_attempt] for of_attempt in ends]
 
     def _count_overdue(self) -> int:
         """Count the overdue retries of attempts of which they are more than 1 %."""
-        ends = [[each.at(n) for each in self.evidence.episodes] for n in range(1, self.evidence.attempts + 1)]
+        ends = [[each.ends_of(n) for each in self.evidence.episodes] for n in range(1, self.evidence.attempts + 1)]
         sums = [(sum(each.overdue for each in of_attempt), sum(each.ended for each in of_attempt)) for of_attempt in ends]
         return sum(overdue for overdue, ended in sums if overdue > _OVERDUE_MOST * (overdue + ended))
 
 
-def _recovered(episode: Episode, after: int) -> int:
-    return sum(each.recovered for each in episode.ends[after:])
+def _sum_recovered(episodes: Iterable[Episode], after: int) -> int:
+    """Count what recovered by later attempts than this."""
+    return sum(ends.recovered for each in episodes for ends in each.ends[after:])
 
 
 def _fails_more(new: Sequence[Episode], old: Sequence[Episode], attempts: int) -> bool:
     """Whether more of the newest letters have failed up to an attempt than of nearly all older ones, and wait for their end."""
     (failed, ended), (failed_old, ended_old) = _sum_failed(new, attempts), _sum_failed(old, attempts)
-    waiting = failed - sum(_recovered(each, attempts) + each.ends[-1].failed for each in new if len(each.ends) > attempts)
+    given_up = sum(each.ends[-1].failed for each in new if len(each.ends) > attempts)
+    waiting = failed - _sum_recovered(new, attempts) - given_up
     if not (ended and ended_old) or waiting <= _PENDING_MOST * ended:
         return False
     share, both = failed / ended, (failed + failed_old) / (ended + ended_old)
@@ -176,5 +179,5 @@ def _fails_more(new: Sequence[Episode], old: Sequence[Episode], attempts: int) -
 
 
 def _sum_failed(episodes: Sequence[Episode], attempts: int) -> Counts:
-    failed = sum(each.at(attempts).failed for each in episodes)
-    return failed, failed + sum(each.at(n).recovered for each in episodes for n in range(1, attempts + 1))
+    failed = sum(each.ends_of(attempts).failed for each in episodes)
+    return failed, failed + sum(each.ends_of(n).recovered for each in episodes for n in range(1, attempts + 1))

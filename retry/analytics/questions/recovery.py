@@ -209,7 +209,7 @@ def is_overdue(settled_ms: int) -> Column:
     return (F.col("fate") == "pending") & F.col("passed_ms").isNull() & (sent_ms <= settled_ms - _HOUR_MS)
 
 
-def unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
+def count_unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
     """Retries of which nobody can know whether they recovered: `team`, `topic` that they were sent to, and how many `retries`."""
     overdue = attempts.where(is_overdue(settled_ms)).groupBy("team", F.col("target").alias("topic"))
     return overdue.agg(F.count("*").alias("retries"))
