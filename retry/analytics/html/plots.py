@@ -67,7 +67,7 @@ def incidence_by_attempt(panels: Panels, colors: Colors) -> list[str]:
         start = [] if any(row["attempt"] == 0 for row in rows) else [_NOTHING | {"attempt": 0}]
         drawn.append((name, [*start, *rows]))
     most = max(row["attempt"] for _, rows in panels for row in rows)
-    axis = alt.Axis(tickMinStep=1, tickCount=min(most, 8), format="d")
+    axis = alt.Axis(tickMinStep=1, tickCount=max(1, min(most, 8)), format="d")
     scale = alt.Scale(domain=[0, max(1, most)])
     return _draw_curves(drawn, colors, alt.X("attempt:Q", title="after attempt", axis=axis, scale=scale))
 
@@ -107,7 +107,7 @@ def ranges(rows: Rows, colors: Colors, title: str) -> str:
         {"kind": row["kind"], "team": row["team"], "of 100": f"{p} of 100", "ms": max(1, row[f"p{p}_ms"])}
         for row in rows for p in (50, 90, 99) if row[f"p{p}_ms"] is not None
     ]  # fmt: skip
-    color = _color_teams(colors)
+    color = _color_teams(colors, rows)
     x = alt.X("ms:Q", title=title, **_times(point["ms"] for point in points))
     by_kind: dict[tuple[str, str], list[float]] = {}
     for point in points:
@@ -126,7 +126,7 @@ def ranges(rows: Rows, colors: Colors, title: str) -> str:
 def comparison(rows: Rows, colors: Colors) -> str:
     """Part that recovered of what ended, with its bounds: `kind`, `team`, `recovery`, `recovery_low`, `recovery_high`."""
     x = alt.X("recovery:Q", title="recovered of what ended", axis=_percent(), scale=alt.Scale(domain=[0, 1]))
-    color = _color_teams(colors)
+    color = _color_teams(colors, rows)
     spans = _make_chart(rows).mark_rule(strokeWidth=5, opacity=0.35).encode(
         x=alt.X("recovery_low:Q"), x2="recovery_high:Q", y=_build_kind_axis(rows), color=color
     )  # fmt: skip
@@ -142,7 +142,7 @@ def fingerprints(rows: Rows, colors: Colors) -> str:
             # No gradient in the legend: it would need an id, and two pictures may lie in one page.
             opacity=alt.Opacity("failures:Q", title="failures", scale=alt.Scale(type="sqrt", range=[0.2, 1]),
                                 legend=alt.Legend(orient="top", type="symbol")),
-            color=_color_teams(colors),
+            color=_color_teams(colors, rows),
         ).properties(width=_WIDTH - 250, height=alt.Step(22))
     )  # fmt: skip
 
@@ -198,8 +198,9 @@ def _build_kind_axis(rows: Rows) -> alt.Y:
     return alt.Y("kind:N", title=None, sort=_list_values(rows, "kind"), axis=alt.Axis(labelLimit=275))
 
 
-def _color_teams(colors: Colors) -> alt.Color:
-    return alt.Color("team:N", title=None, scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=None)
+def _color_teams(colors: Colors, rows: Rows) -> alt.Color:
+    shown = {**colors, **{team: UNKNOWN for team in _list_values(rows, "team") if team not in colors}}
+    return alt.Color("team:N", title=None, scale=alt.Scale(domain=list(shown), range=list(shown.values())), legend=None)
 
 
 def _legend() -> alt.Legend:
