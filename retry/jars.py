@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 from retry.distribution import describe_extra
@@ -88,9 +89,12 @@ def jars(name: str) -> list[Path]:
     """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
 
     Raises:
-      JarsUnavailable: PySpark is missing, the registry did not answer, or a file is not the pinned one.
+      JarsUnavailable: PySpark is missing, the registry did not answer, a file is not the pinned one, or Kafka's source is of
+        another Spark than PySpark.
       JavaUnavailable: see `retry.jars`.
     """
+    if name == "spark" and importlib.util.find_spec("pyspark"):
+        demand_same_spark(version("pyspark"))
     pinned = _pins(name)
     folder = cache_dir() / f"{name}-{_ROOTS[name][2]}"
     if not folder.is_dir():
@@ -100,6 +104,17 @@ def jars(name: str) -> list[Path]:
         shutil.rmtree(folder)
         raise JarsUnavailable(f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again")
     return [folder / f for f in sorted(pinned)]
+
+
+def demand_same_spark(installed: str) -> None:
+    """Look whether the pinned source of Kafka is made for a version of PySpark; raises JarsUnavailable where it is not."""
+    pinned = _ROOTS["spark"][2]
+    if installed.split(".")[:2] != pinned.split(".")[:2]:
+        raise JarsUnavailable(
+            f"PySpark is {installed}, and the pinned source that reads Kafka is of Spark {pinned}: pip install "
+            f"'pyspark=={pinned}', or read Kafka by spark-submit with --packages as docs/how-to/analytics.md shows; "
+            "a folder is read with --data"
+        )
 
 
 def _pins(name: str) -> dict[str, str]:

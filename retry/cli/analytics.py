@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LARGE_BYTES = 64 << 20
 
 _MEMORY = click.option(
-    "--memory", default="2g", show_default=True, help="Memory of the local Java process. With spark-submit, set it there."
+    "--memory", default="1200m", show_default=True, help="Memory of the local Java process. With spark-submit, set it there."
 )
 _RETRY_TOPIC = click.option(
     "--retry-topic", multiple=True, help="Read retries from this topic, not from those that the letters name."

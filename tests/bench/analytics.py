@@ -1,6 +1,6 @@
 """`python -m tests.bench.analytics`: generated events → Parquet → attempts; how long it takes, and in how much memory.
 
-    python -m tests.bench.analytics [--events N] [--memory 2g] [--keep DIR [--quick]]
+    python -m tests.bench.analytics [--events N] [--memory 1200m] [--keep DIR [--quick]]
 
 | step | what is done |
 | --- | --- |
@@ -276,7 +276,7 @@ def _resident_mb(field: str = "VmHWM", pid: int = 0) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.analytics")
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--memory", default="2g", help="of the Java process")
+    parser.add_argument("--memory", default="1200m", help="of the Java process")
     parser.add_argument("--keep", metavar="DIR", help="leave the sets in this folder")
     parser.add_argument("--quick", action="store_true", help="ask the sets that --keep left for so many events")
     return parser.parse_args()

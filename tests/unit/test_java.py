@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from retry import jars
 from retry.__main__ import main
-from retry.errors import JavaUnavailable
+from retry.errors import JarsUnavailable, JavaUnavailable
 
 pytestmark = pytest.mark.usefixtures("no_java_home")
 
@@ -75,3 +75,9 @@ def test_commands_that_need_java_say_that_there_is_none(command: str, tmp_path: 
     done = CliRunner().invoke(main, command.format(tmp_path).split())
     assert (done.exit_code, done.output.count("\n")) == (1, 1), done.output
     assert "no `java` on the PATH" in done.output
+
+
+def test_kafka_is_read_with_the_source_of_the_same_spark_or_not_at_all() -> None:
+    jars.demand_same_spark("4.0.2")
+    with pytest.raises(JarsUnavailable, match=r"pip install 'pyspark==4\.0\.0'"):
+        jars.demand_same_spark("4.1.0")
