@@ -36,7 +36,7 @@ def write_project(tree: Path, to: Path) -> None:
         part = file.relative_to(tree)
         copy = to / NAME / (part.relative_to("retry") if part.parts[0] == "retry" else part)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(rename_imports(file.read_text(encoding="utf-8")), encoding="utf-8")
+        copy.write_text(renamelist_imports(file.read_text(encoding="utf-8")), encoding="utf-8")
     (to / NAME / "py.typed").touch()
     project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     bounds = {re.split(r"[\s<>=!~;\[]", line)[0]: line for line in project["dependencies"]}
@@ -50,7 +50,7 @@ def write_project(tree: Path, to: Path) -> None:
     )
 
 
-def rename_imports(text: str) -> str:
+def renamelist_imports(text: str) -> str:
     """The text of a module, which imports the service's modules under their names in this wheel."""
     return _NAMED.sub(lambda found: found["before"] + (NAME if found["name"] == "retry" else f"{NAME}.backoff"), text)
 
@@ -65,12 +65,12 @@ def find_modules(tree: Path, names: tuple[str, ...]) -> dict[str, Path]:
         if name in found or name.partition(".")[0] not in ("retry", "backoff") or not file.is_file():
             continue
         found[name] = file
-        left += [name.rpartition(".")[0] or name, *_imports(ast.parse(file.read_text(encoding="utf-8")))]
+        left += [name.rpartition(".")[0] or name, *list_imports(ast.parse(file.read_text(encoding="utf-8")))]
     return found
 
 
-def _imports(node: ast.AST) -> Iterator[str]:
-    """What is imported when a module runs, or in one of its functions; a name may be one in a module, and no module."""
+def list_imports(node: ast.AST) -> Iterator[str]:
+    """List what is imported when a module runs, or in one of its functions; a name may be one in a module, and no module."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             continue
@@ -78,4 +78,4 @@ def _imports(node: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             yield from (str(child.module), *(f"{child.module}.{alias.name}" for alias in child.names))
-        yield from _imports(child)
+        yield from list_imports(child)

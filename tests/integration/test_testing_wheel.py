@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -42,8 +43,8 @@ def test_what_the_wheel_needs_is_what_its_modules_import() -> None:
     modules = testing_wheel.find_modules(ROOT, testing_wheel.IMPORTED)
     assert {"retry.testing.kafka.log", "backoff.parse"} <= modules.keys()
     assert not [name for name in modules if name.startswith(("retry.cli", "retry.worker", "retry.console", "retry.analytics"))]
-    text = "".join(file.read_text() for file in modules.values())
-    imported = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)) - sys.stdlib_module_names - {"backoff", "retry"}
+    names = {name for file in modules.values() for name in testing_wheel.list_imports(ast.parse(file.read_text()))}
+    imported = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"backoff", "retry"}
     named = {"confluent-kafka": "confluent_kafka", "google-re2": "re2", "pyyaml": "yaml"}
     # uvicorn reads HTTP with httptools, and zoneinfo finds in tzdata what the machine has not.
     assert {named.get(each, each) for each in testing_wheel.NEEDED} - {"httptools", "tzdata"} == imported

