@@ -146,7 +146,7 @@ def count_each(counts: Counts) -> dict[Kind, Evidence]:
     episodes: dict[Kind, list[Episode]] = {}
     for row in counts.episodes:
         ends = (*[Ends()] * (row["attempt"] - 1), Ends(*(row[name] for name in Ends._fields)))
-        episode = Episode(*(row[name] for name in ("run_ms", "block", "start_ms", "end_ms")), ends, row["longest_ms"])
+        episode = Episode(row["run_ms"], row["block"], row["start_ms"], row["end_ms"], ends, row["longest_ms"])
         episodes.setdefault(_kind_of(row), []).append(episode)
     return {kind: Evidence.from_cells(each, episodes.get(kind, ())) for kind, each in cells.items()}
 

@@ -118,11 +118,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "rights": _rights,
     "settings": _settings,
     "commands_run": lambda: command_docs.section(
-        "worker", "api", "scheduler", "console", "mcp", "notifications", "topics", "acls", "policies", "broker"
+        "worker", "api", "scheduler", "console", "mcp", "notifications", "broker"
     ),
+    "commands_keep": lambda: command_docs.section("topics", "acls", "policies", "doctor", "context", "completion"),
     "commands_act": lambda: command_docs.section("pause", "resume", "pauses", "reschedule"),
     "commands_letters": lambda: command_docs.section("act", "actions", "audit", "erase", "keys"),
-    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate", "doctor", "context", "completion"),
+    "commands_attach": lambda: command_docs.section("discover", "try", "size", "migrate"),
     "commands_look": lambda: command_docs.section("inspect", "letters", "failures", "explain", "tasks", "verify"),
     "commands_analytics": lambda: command_docs.section("analytics"),
     "logs": lambda: _table_of(logs),

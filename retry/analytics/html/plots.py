@@ -178,7 +178,7 @@ def _draw_curves(panels: Panels, colors: Colors, x: alt.X) -> list[str]:
     return _draw_panels(alt.layer(bands, line, dots), drawn, colors)
 
 
-def _draw_panels(chart: alt.LayerChart, panels: Panels, colors: Colors) -> list[str]:
+def _draw_panels(chart: alt.LayerChart | alt.FacetChart, panels: Panels, colors: Colors) -> list[str]:
     """Draw one small chart for each panel, in the colour of its team. It is described once: that takes longer than drawing."""
     spec = chart.properties(
         data=alt.InlineData(values=[]), width=_PANEL_WIDTH, height=_PANEL_HEIGHT, autosize=alt.AutoSizeParams(type="fit")
@@ -242,7 +242,7 @@ def _times(times_ms: Iterable[float], most: int = 100) -> dict[str, Any]:
     return {"scale": alt.Scale(type="log", domain=[low / 1.1, high * 1.1], nice=False), "axis": axis}
 
 
-def _svg(chart: alt.Chart | alt.LayerChart) -> str:
+def _svg(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
     return _draw(chart.to_dict(), UNKNOWN)
 
 
