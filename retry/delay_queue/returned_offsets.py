@@ -1,7 +1,7 @@
 """Which parked letters have been returned: bitmaps of offsets, as changelog records of shard 0.
 
-Key: 0x12 | topic, 16 bytes | partition, 4 bytes big-endian | block, 4 bytes big-endian, of 8,192 offsets each Value: version, 1
-byte | one bit for each offset of the block, the lowest bit of the first byte first
+Key: 0x12 | topic, 16 bytes | partition, 4 bytes big-endian | block, 4 bytes big-endian, of 8,192 offsets each
+Value: version, 1 byte | one bit for each offset of the block, the lowest bit of the first byte first
 
 A topic is named by a hash of its id, so that one made anew begins empty. One shard has all, since a changelog may grow.
 """
