@@ -184,8 +184,8 @@ def _write(alive: DataFrame, data: str) -> None:
     ):
         dated = laid_out(frame.withColumn("day", day(when_ms)))
         dated.repartition(*folders).write.partitionBy(*folders).parquet(f"{data}/{name}")
-    groups = schemas.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
-    schemas.write_horizon(alive.sparkSession, data, schemas.Horizon(_UNTIL_MS, groups=groups))
+    watched = schemas.first_days(datasets.read_dated_set(alive.sparkSession, data, datasets.POSITIONS))
+    schemas.write_horizon(alive.sparkSession, data, schemas.Horizon(_UNTIL_MS, watched=watched))
 
 
 def _letters(alive: DataFrame) -> DataFrame:

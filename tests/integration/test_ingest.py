@@ -185,7 +185,7 @@ def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: In
     assert {folder.name for folder in (ingesting.data / "letters").glob("day=2026-06-01/*")} >= {"team=billing"}
     there = datasets.from_kafka(spark, spark_kafka_options.options(ingesting.servers, {}), ingesting.outcomes)
     assert [frame.count() for frame in there[:3]] == [frame.count() for frame in found[:3]]
-    assert there.groups == found.groups == noted.groups
+    assert there.watched == found.watched == noted.watched
     of_day = found.letters.where(decode.day("taken_ms") == "2026-06-01").count()
     shutil.rmtree(ingesting.data / "letters" / "day=2026-06-01")
     assert job.run() == nothing

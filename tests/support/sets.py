@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from retry.analytics import schemas
 from retry.analytics.decode import day
-from retry.analytics.schemas import LETTER, POSITION, SENT, laid_out
+from retry.analytics.schemas import LETTER, POSITION, SENT, Watched, laid_out
 from tests.support.events import Events, rows
 
 
@@ -23,7 +23,7 @@ def write(spark: SparkSession, found: Events, folder: Path) -> None:
         made = laid_out(spark.createDataFrame(list(rows(each, schema.names)), schema).withColumn("day", day(when_ms)))
         folders = ["day", *({"team"} & set(schema.names))]
         made.repartition(*folders).write.partitionBy(*folders).parquet(str(folder / name))
-    groups: dict[str, date] = {}
+    watched: dict[Watched, date] = {}
     for row in sorted(found.positions, key=lambda row: row["at_ms"]):
-        groups.setdefault(row["group"], datetime.fromtimestamp(row["at_ms"] / 1_000, UTC).date())
-    schemas.write_horizon(spark, str(folder), schemas.Horizon(found.until_ms, groups=groups))
+        watched.setdefault(Watched(row["group"], row["topic"]), datetime.fromtimestamp(row["at_ms"] / 1_000, UTC).date())
+    schemas.write_horizon(spark, str(folder), schemas.Horizon(found.until_ms, watched=watched))

@@ -219,7 +219,7 @@ def _when(times: Sequence[float], column: str = "at_ms", ticks: int = 8) -> alt.
 
 def _build_count_axis(most: int | None = None) -> alt.Axis:
     if most is None or most > _FEW:
-        return alt.Axis(tickMinStep=1, format=",d")
+        return alt.Axis(tickMinStep=1, format=",d", labelSeparation=6)
     # There would be halves, which are written as the same whole number twice.
     return alt.Axis(values=list(range(most + 1)), format=",d")
 
