@@ -197,7 +197,7 @@ def render_page(
         "live": live, "is_event": False, "part_fault": "", "sees_all": viewer is not None and viewer.scope() is None,
         "again": str(request.url.replace(scheme="", netloc="")) if request.method == "GET" else "",
         "ramps": console.list_ramps(viewer.sight()) if viewer else None,
-        "hides": partial(masks.hides, console.registry(), viewer.sight()) if viewer else None,
+        "hides": (lambda part, teams: masks.hides(console.registry(), viewer.sight(), part, teams)) if viewer else None,
         "nav": console.nav if viewer else [], "path": request.url.path, "now_ms": console.clock_ms(),
     }  # fmt: skip
     return HTMLResponse(console.templates.get_template(template).render(**{**shared, **context}), status)

@@ -95,3 +95,10 @@ def test_the_page_of_a_letter_has_the_line_and_its_numbers_in_the_list() -> None
     assert '<svg class="lifeline" role="img" aria-label="It failed; after 0 s it was parked; after 0 s now."' in html
     assert re.findall(r'<b class="stop ([\w-]+)">(\d)</b>', html) == [("failed", "1"), ("parked", "2")]
     assert "style=" not in html.partition('class="lifeline"')[2].partition("</svg>")[0]
+
+
+def test_the_page_lists_what_is_not_drawn_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = FakeReplica([letter()], [group()])
+    monkeypatch.setattr(replica, "lineage", lambda *_: EVENTS)
+    html = served(replica).browser().get("/letters/parked/0/1").text
+    assert re.findall(r'<li>(?:<b class="stop [\w-]+">(\d)</b> )?<span', html) == ["1", "", "2", "3", "4"]

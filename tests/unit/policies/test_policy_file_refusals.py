@@ -171,7 +171,7 @@ TAILS = [
     ('        group: "a\\tb"\n', 8, f"{TOPIC}.group", "not the name of a consumer group"),
     ("        group: " + "g" * 250 + "\n", 8, f"{TOPIC}.group", "length <= 249"),
     ("        group: [shop]\n", 8, f"{TOPIC}.group", "expected `str`"),
-    ("        rules:\n        - {exception: x, group: shop}\n", 9, f"{TOPIC}.rules[0].group", "no such key"),
+    ("        rules:\n        - {exception: x, group: ' '}\n", 9, f"{TOPIC}.rules[0].group", "not the name of a consumer group"),
     ("  fin:\n    group: 7\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.group", "expected `str`"),
     ("        retry_to: other\n", 8, f"{TOPIC}.retry_to", "is given twice"),
     ("  fin:\n    rate: 5\n    topics: [{dead_letters: x, retry_to: y}]\n", 9, "teams.fin.rate", "5 is not a rate"),
