@@ -36,7 +36,7 @@ def write_project(tree: Path, to: Path) -> None:
         part = file.relative_to(tree)
         copy = to / NAME / (part.relative_to("retry") if part.parts[0] == "retry" else part)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(renamelist_imports(file.read_text(encoding="utf-8")), encoding="utf-8")
+        copy.write_text(rename_imports(file.read_text(encoding="utf-8")), encoding="utf-8")
     (to / NAME / "py.typed").touch()
     project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     bounds = {re.split(r"[\s<>=!~;\[]", line)[0]: line for line in project["dependencies"]}
@@ -50,7 +50,7 @@ def write_project(tree: Path, to: Path) -> None:
     )
 
 
-def renamelist_imports(text: str) -> str:
+def rename_imports(text: str) -> str:
     """The text of a module, which imports the service's modules under their names in this wheel."""
     return _NAMED.sub(lambda found: found["before"] + (NAME if found["name"] == "retry" else f"{NAME}.backoff"), text)
 

@@ -186,6 +186,9 @@ async def _read(response: aiohttp.ClientResponse, now_ms: int) -> Answer:
 
 def _word(error: Exception) -> str:
     """Name an error in a word that tells nothing of what lies behind a refused address."""
+    # A receiver that asks for another certificate may reset the handshake in place of an alert.
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionResetError):
+        return "reset"
     return next((word for kind, word in _WORDS if isinstance(error, kind)), "bad_answer")
 
 

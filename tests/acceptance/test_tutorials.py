@@ -17,8 +17,6 @@ from tests.support.pages import ROOT, blocks, printed_as_shown
 from tests.support.process import await_that
 
 pytestmark = pytest.mark.check
-
-pytestmark = pytest.mark.check
 TUTORIALS = ROOT / "docs" / "tutorial"
 # Broker, worker, API and receiver, as the pages name them.
 PORTS = ("9092", "8080", "8081", "8090")

@@ -57,7 +57,7 @@ def test_each_fault_is_told_with_what_mends_it(deploy: Deploy) -> None:
 
 
 def test_without_brokers_and_without_a_policy_file_it_says_what_it_can(deploy: Deploy) -> None:
-    deployment = deploy({})
+    deployment = deploy({"orders": 1})
     done = deployment.command("doctor", RETRY_POLICIES="", RETRY_BOOTSTRAP_SERVERS="127.0.0.1:1")
     assert (done.returncode, "no broker answered at 127.0.0.1:1" in done.stderr) == (2, True), done.stderr
     assert "wrong  policy file: RETRY_POLICIES is not set" in done.stdout

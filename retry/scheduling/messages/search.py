@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest, nsmallest
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.envelopes import Entry
@@ -18,7 +18,9 @@ from retry.record import Headers, encode_base64
 from retry.scheduling.messages import schedule_request as names
 from retry.scheduling.messages.entry_source import TEAM
 from retry.settings import Settings
-from retry.worker.shards.shard import Shard
+
+if TYPE_CHECKING:
+    from retry.worker.shards.shard import Shard
 
 # A schedule as the REST API shows it: the fields of the Go scheduler, of what waits and of what was sent.
 

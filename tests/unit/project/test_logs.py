@@ -140,6 +140,13 @@ def test_errors_of_two_kinds_under_one_sentence_are_both_told() -> None:
     assert find(make_record("goes on", level=logging.INFO)) is None
 
 
+def test_sentences_of_frameworks_repeat_whatever_durations_they_measured() -> None:
+    find = build_logging("text", "info")["filters"]["repeated"]["()"]()._find_key
+    one, other, elsewhere = (make_record("Timer %s is overlapping (interval=%r runtime=%r)", name, 1.0, took_s)
+                             for name, took_s in (("sweep", 5.00564978599), ("sweep", 5.0175), ("health", 5.0175)))  # fmt: skip
+    assert find(one) == find(other) != find(elsewhere)
+
+
 def test_what_ends_the_process_is_kept_back_where_it_is_told_in_a_line() -> None:
     record = logging.LogRecord("mode", logging.ERROR, "", 1, "crashed", (), (None, BrokersUnreachable("a:1", "b"), None))
     assert not ToldAtTheEnd().filter(record)
