@@ -95,7 +95,7 @@ def largest_sums(histories: DataFrame, most: int) -> DataFrame:
     summed = _join_blocks(sums(grouped, F.grouping_id().alias("_id")), sum_blocks(histories, _ABOUT.values(), *_COLUMNS))
     summed = summed.withColumn("of", of).drop("_id")
     by = {name: Window.partitionBy("of").orderBy(F.desc(name), *_COLUMNS) for name in ("letters", "recovered", "wasted")}
-    ranks = {f"_{name}": F.row_number().over(window) for name, window in by.items()}
+    ranks = {f"_by_{name}": F.row_number().over(window) for name, window in by.items()}
     return summed.withColumns(ranks).where(F.least(*ranks) <= most).drop(*ranks)
 
 
