@@ -16,9 +16,12 @@ from mcp.client.stdio import stdio_client
 
 from tests.acceptance.test_acted_letters import numbers
 from tests.acceptance.test_console_acts import GRANTED, live
-from tests.acceptance.test_returned_letters import back, parking
+from tests.acceptance.test_returned_letters import MADE, TWICE, back
 from tests.conftest import Deploy
 from tests.support.asked_console import AskedConsole
+from tests.support.incident import GATEWAY, spring
+from tests.support.letters import Sender
+from tests.support.reading import Tail
 
 pytestmark = pytest.mark.check
 
@@ -39,7 +42,13 @@ def ask(console: AskedConsole, who: str, folder: Path, steps: Any) -> Any:
 
 
 def test_an_assistant_finds_what_failed_and_retries_it_with_the_rights_of_its_user(deploy: Deploy, tmp_path: Path) -> None:
-    deployment, worker, _ = parking(deploy, 5)
+    deployment = deploy({"orders": 2}, shards=2, defaults=TWICE)
+    (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)
+    for n in range(5):
+        sender.send(topic, b"%d" % n, b'{"n": %d}' % n, [*spring(topic, GATEWAY, "no answer", n), *MADE])
+    sender.finish()
+    worker = deployment.worker().start().await_ready()
+    Tail(deployment.bootstrap_servers, [deployment.parked]).await_seen(5)
     console = AskedConsole(deployment, GRANTED).start()
 
     async def retry(client: Client) -> dict[str, Any]:
