@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from retry.clock import wall_ms
-from retry.http_client.client import secret_of, sign_body
+from retry.http_client.signatures import read_key, sign_body
 from retry.kafka import topics
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
@@ -75,7 +75,7 @@ def test_2_1_2_2_2_3_2_5_a_timer_is_made_called_in_time_retried_and_told_of(prep
         assert prompt.calls[0].at_ms >= made_at_ms + 1_000
         assert (call.method, call.path, call.body) == ("POST", "/hook?a=b", b'{"order": 17}')
         assert (call.headers["x-own"], call.headers["content-type"]) == ("1", "application/json")
-        proof = sign_body([secret_of(SECRET)], timer_id, int(call.headers["webhook-timestamp"]), call.body)
+        proof = sign_body([read_key(SECRET)], timer_id, int(call.headers["webhook-timestamp"]), call.body)
         assert {name: call.headers[name] for name in proof} == proof
         await_that("it is delivered", lambda: api.state(timer_id).get("state") == "delivered")
         assert api.state(timer_id)["last_call"]["status"] == 200

@@ -23,7 +23,7 @@ from retry.console.notifications.events import Event
 from retry.console.notifications.rule_file import Target
 from retry.console.notifications.targets import Senders
 from retry.errors import NotificationFailed, SettingsInvalid
-from retry.http_client.client import sign_body
+from retry.http_client.signatures import SharedKey, sign_body
 from retry.settings import Settings
 from tests.support.ports import free_port
 
@@ -156,7 +156,7 @@ def test_a_webhook_is_signed_and_goes_only_where_it_may(receiver: Receiver, tmp_
     tell(tmp_path, address, is_webhook=True, webhook_secrets=secrets, webhook_allow="127.0.0.0/8")
     ((_, headers, body),) = receiver.calls
     assert headers["webhook-id"] == "new_failure/f00d"
-    made = sign_body([b"k" * 32], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+    made = sign_body([SharedKey(b"k" * 32)], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
     assert headers["webhook-signature"] == made["webhook-signature"]
     assert json.loads(body)["data"]["link"] == LINK
 

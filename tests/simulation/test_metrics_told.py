@@ -43,9 +43,11 @@ def test_a_worker_exports_what_is_declared_and_nothing_else(world: World) -> Non
     metrics, shards = process.engine.metrics, process.shards
     settings, names = Settings(app_id=APP), topics.build_topic_names(APP)
     unused: Any = None
-    composition._webhooks(settings, names, metrics)
+    context: Any = SimpleNamespace(
+        settings=settings, admin=unused, metrics=metrics, traces=None, partitions={names.outcomes: 4}
+    )  # fmt: skip
+    composition._webhooks(context, names)
     composition._watch_backlog(BacklogGauges(shards.list_open_shards, dict.fromkeys), metrics)
-    context: Any = SimpleNamespace(settings=settings, admin=unused, metrics=metrics, partitions={names.outcomes: 4})
     composition._watch_lag(context, dict, unused)
     metrics.watch_each("retry_letters_unread", dict)
     page = exported(metrics.render_metrics().decode())

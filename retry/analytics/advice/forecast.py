@@ -59,7 +59,7 @@ def forecast_sum(days: Iterable[int]) -> Chance:
     """Forecast what seven more days bring together, of what each day brought; the interval is the week's, not that of the mean.
 
     >>> [round(each) for each in forecast_sum([100] * 30)]
-    [649, 700, 753]
+    [641, 700, 761]
     """
     seen = [*days]
     mean = sum(seen) / len(seen)
