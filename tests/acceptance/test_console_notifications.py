@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from retry import clock
-from retry.http_client.client import sign_body
+from retry.http_client.signatures import SharedKey, sign_body
 from tests.acceptance.test_acted_letters import waiting
 from tests.acceptance.test_console_acts import GRANTED
 from tests.conftest import Deploy
@@ -169,5 +169,5 @@ def test_each_event_is_told_once_by_two_consoles_one_of_which_is_killed(deploy: 
     assert again == ({refused: 2} if refused else {})
     for path, headers, body in receiver.calls:
         if path == "/bot":
-            made = sign_body([SECRET], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+            made = sign_body([SharedKey(SECRET)], headers["webhook-id"], int(headers["webhook-timestamp"]), body)
             assert headers["webhook-signature"] == made["webhook-signature"]
