@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -66,9 +67,10 @@ def _format_names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:
 def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
     for each in describe_quality(findings):
         yield ""
-        yield each
+        yield from textwrap.wrap(each, _COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
+_COLUMNS = 100
 _LINES_MAX = 10
 _STATES = {
     "done": "done", "part": "done in part", "open": "not done", "gone": "of which none was retried since",
