@@ -25,7 +25,7 @@ def format_report(findings: Mapping[str, Any]) -> Iterator[str]:
     retries, wasted = f"{count(totals['retries'])} {noun(totals['retries'], 'retry', 'retries')}", totals["wasted"]
     yield f"{count(wasted)} of {retries} {noun(wasted, 'was', 'were')} sent for letters that parked in the end"
     for row in findings["actions"]:
-        yield f"To do: {row['sentence']}"
+        yield from _wrap_sentence(f"To do: {row['sentence']}")
     if saving["retries"] > 0:
         yield f"{count(saving['retries'])} of {count(saving['of'])} can be left out: see `retry analytics advise`"
     yield ""
@@ -67,7 +67,11 @@ def _format_names(row: Mapping[str, Any], *columns: str) -> tuple[str, ...]:
 def _notes(findings: Mapping[str, Any]) -> Iterator[str]:
     for each in describe_quality(findings):
         yield ""
-        yield from textwrap.wrap(each, _COLUMNS, break_long_words=False, break_on_hyphens=False)
+        yield from _wrap_sentence(each)
+
+
+def _wrap_sentence(text: str) -> list[str]:
+    return textwrap.wrap(text, _COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 _COLUMNS = 100
