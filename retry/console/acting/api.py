@@ -205,7 +205,7 @@ def get_letter(request: Request) -> Response:
     shown = api_answers.describe_letter(row, masked)
     if given.get("explain") in ("1", "true"):
         found = demand(console.replica.payloads.find_letter(viewer.scope(), name), "letter")
-        shown["explained"] = explain_letter(console, row, found)
+        shown["explained"] = explain_letter(console, row, found, has_message=MESSAGE not in masked.others)
     if given.get("reveal") in ("1", "true"):
         if not viewer.may_reveal(row.team):
             raise HTTPException(HTTPStatus.FORBIDDEN, "this takes the right to reveal payloads of this team")

@@ -48,7 +48,7 @@ from retry.telemetry.outcomes import DISCARD
 _AHEAD_MAX = 100
 
 
-def explain_letter(console: Console, row: LetterRow, found: FoundLetter, *, has_message: bool = True) -> dict[str, list[str]]:
+def explain_letter(console: Console, row: LetterRow, found: FoundLetter, *, has_message: bool) -> dict[str, list[str]]:
     """Explain a letter in sentences, by section; empty if it is of no dead-letter topic, or the brokers do not answer.
 
     Args:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from retry.console.notifications.events import Candidate, Happenings
 from retry.console.notifications.rule_file import NEW_FAILURE, Rule
+from retry.console.web import letter as letter_page
 from retry.console.web.masks import mask_json
 from retry.console.web.rights import Role, Viewer
 from retry.errors import PolicyFileInvalid
@@ -155,6 +156,13 @@ def test_masked_headers_are_shown_by_their_length(masking: ActingConsole, kafka:
         "X-Customer-Card", "copied", "kafka_dlt-exception-message", "kafka_dlt-exception-stacktrace"
     }  # fmt: skip
     assert told["masked"] == ["header.x-customer-*", "key", "message"]
+
+
+def test_an_explanation_has_no_message_that_is_masked(masking: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_page, "_explain", lambda *given: {"what failed": [MESSAGE] if given[-1] else []})
+    for viewer, told in ((VIC, []), (AMY, [MESSAGE])):
+        answer = masking.ask(viewer, "GET", f"/api/letters/{NAME}?explain=1").json()
+        assert answer["explained"] == {"what failed": told}
 
 
 def test_a_stack_alone_may_be_masked(masking: ActingConsole, kafka: Kafka) -> None:
