@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from retry.cli.analytics_options import Counts, PeriodOptions, causes, count_by_kind, count_each, counts_of
+from retry.operations.letter_filter.syntax import quote_text
 from retry.settings import from_environment
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def answer_questions(asked: Asked, decisions: Decisions, before: Decisions | Non
     spark = decisions.attempts.sparkSession
     # What is asked at the same time leaves the session as it found it: set up for questions, until both are done.
     with configured_to_ask(decisions, *([] if before is None else [before])), ThreadPoolExecutor(1) as beside:
-        counting = [beside.submit(counts_of, each) for each in filter(None, (decisions, before))]
+        counting = beside.submit(counts_of, decisions)
+        counting_before = None if before is None else beside.submit(counts_of, before)
         found = findings(spark, decisions, asked.retentions, before)
-        counts, counts_before = (*(each.result() for each in counting), Counts([], []))[:2]
+        counts, counts_before = counting.result(), counting_before.result() if counting_before else Counts([], [])
     kinds, is_cause = count_by_kind(counts), causes(counts)
     advice = advice_by_kind(kinds, None if asked.registry is None else plan_delays(asked.registry, kinds, is_cause))
     totals, period = found["totals"], found["period"]
@@ -98,9 +100,5 @@ def link_group(console: str, action: Mapping[str, Any], fingerprints: list[Answe
     same = [row for row in fingerprints if (row["team"], row["exception"]) == (action["team"], action["exception"])]
     if len(same) == 1 and same[0]["fingerprint"]:
         return f"{console}/failures/{quote(same[0]['fingerprint'], safe='')}"
-    terms = " ".join(f'{name}:"{_escape(action[name])}"' for name in ("team", "exception"))
+    terms = " ".join(f"{name}:{quote_text(action[name])}" for name in ("team", "exception"))
     return f"{console}/failures?{urlencode({'q': terms})}"
-
-
-def _escape(text: str) -> str:
-    return "".join(f"\\{each}" if each in '\\"*' else each for each in text)

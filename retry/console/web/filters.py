@@ -15,7 +15,7 @@ from retry.console.web import masks
 from retry.console.web.rights import EVERY_TEAM, Role, Viewer
 from retry.operations.letter_filter.fields import EXAMPLES, STATES
 from retry.operations.letter_filter.parse import parse
-from retry.operations.letter_filter.syntax import Filter
+from retry.operations.letter_filter.syntax import Filter, quote_text
 from retry.policies.registry import Registry
 
 _LAST = re.compile(r'(?:^|[\s(])(-?)([^\s()":=]*)(?:(:)("?)([^\s()"]*))?$')
@@ -51,7 +51,7 @@ def completions(text: str, names: Names) -> list[str]:
         fields = (each for each in EXAMPLES if each.startswith(field) and each not in OF_PAYLOAD)
         return [f"{before}{each}:" for each in fields][:COMPLETIONS_MAX]
     fitting = _fitting(_values(field, names), begun)
-    return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else _quote_value(value)}" for value in fitting]
+    return [f"{before}{field}:{value if _PLAIN.fullmatch(value) else quote_text(value)}" for value in fitting]
 
 
 def _values(field: str, names: Names) -> Iterable[str]:
@@ -71,17 +71,13 @@ def _fitting(values: Iterable[str], begun: str) -> list[str]:
     return sorted(held, key=lambda value: (not value.lower().startswith(wanted), value))[:COMPLETIONS_MAX]
 
 
-def _quote_value(value: str) -> str:
-    return '"' + re.sub(r'(["\\*])', r"\\\1", value) + '"'
-
-
 def exactly(field: str, value: str) -> str:
     """The term that asks for exactly this value.
 
     >>> print(exactly("topic", "a.DLT"), exactly("message", 'not "so" *'))
     topic:a.DLT message:"not \\"so\\" \\*"
     """
-    return f"{field}:{value if value and _PLAIN.fullmatch(value) else _quote_value(value)}"
+    return f"{field}:{value if value and _PLAIN.fullmatch(value) else quote_text(value)}"
 
 
 def list_teams_to_save_for(viewer: Viewer) -> list[str]:

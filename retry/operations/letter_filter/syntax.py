@@ -14,6 +14,15 @@ _QUOTED = frozenset('"()')
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "*": "\\*"})
 
 
+def quote_text(*parts: str) -> str:
+    """Quote a text so that a filter takes it as it is; between several parts anything may stand.
+
+    >>> print(quote_text('not "so" *'), quote_text("a", "b"))
+    "not \\"so\\" \\*" "a*b"
+    """
+    return '"' + "*".join(part.translate(_ESCAPES) for part in parts) + '"'
+
+
 @dataclass(frozen=True, slots=True)
 class Glob:
     """A pattern with `*`, as the texts before, between and behind the stars; a single part where there is no star.
@@ -52,7 +61,7 @@ class Glob:
         bare = text.isprintable() and not any(char.isspace() or char in _QUOTED or char == "*" for char in text)
         if bare and len("*".join(self.parts)):
             return "*".join(self.parts)
-        return '"' + "*".join(part.translate(_ESCAPES) for part in self.parts) + '"'
+        return quote_text(*self.parts)
 
 
 def glob(parts: Sequence[str]) -> Glob:
