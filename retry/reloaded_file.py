@@ -17,16 +17,15 @@ _Parsed = TypeVar("_Parsed")
 _READ_EVERY_S = 5.0
 
 
-class ReloadedFile(Generic[_Parsed]):
-    """A file that a setting names, read again while the process runs, so that what it holds changes without a restart.
+class Reloaded(Generic[_Parsed]):
+    """What files hold, read again while the process runs, so that it changes without a restart.
 
-    `parse` raises SettingsInvalid where its text cannot be used, and so does the first reading; later such a file changes
-    nothing, and is logged once.
+    `read` raises SettingsInvalid where they cannot be used, and so does the first reading; later such files change nothing, and
+    are logged once.
     """
 
-    def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:
-        self._setting, self._path, self._parse = setting, path, parse
-        self._held, self._last_error = self._read(), ""
+    def __init__(self, read: Callable[[], _Parsed]) -> None:
+        self._read, self._held, self._last_error = read, read(), ""
         self._reading = clock.Interval(_READ_EVERY_S)
 
     def current(self) -> _Parsed:
@@ -45,7 +44,15 @@ class ReloadedFile(Generic[_Parsed]):
         self.current()
         return self._last_error
 
-    def _read(self) -> _Parsed:
+
+class ReloadedFile(Reloaded[_Parsed]):
+    """A file that a setting names; `parse` raises SettingsInvalid where its text cannot be used."""
+
+    def __init__(self, setting: str, path: Path, parse: Callable[[str], _Parsed]) -> None:
+        self._setting, self._path, self._parse = setting, path, parse
+        super().__init__(self._read_file)
+
+    def _read_file(self) -> _Parsed:
         try:
             return self._parse(self._path.read_text())
         except OSError as error:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from retry import clock
 from retry.errors import SettingsInvalid
-
-log = logging.getLogger(__name__)
+from retry.reloaded_file import Reloaded
 
 SETTING = "RETRY_WEBHOOK_CERTIFICATES"
-_LOOK_EVERY_S = 5.0
 
 
 class _Shown(NamedTuple):
@@ -36,35 +33,25 @@ class ClientCertificates:
     """
 
     def __init__(self, folder: Path | None = None, authorities: Path | None = None) -> None:
-        self._folder, self._authorities = folder, authorities
+        self._authorities = authorities
         self._plain, self._shown = ssl.create_default_context(cafile=authorities), dict[str, _Shown]()
-        self._looking, self._last_error = clock.Interval(_LOOK_EVERY_S), ""
-        self._read_folder()
+        self._reloaded = None if folder is None else Reloaded(partial(self._read_folder, folder))
 
     def find_context(self, team: str) -> ssl.SSLContext:
         """Find how the next connection of a team is made."""
-        if self._folder is not None and self._looking.is_due():
-            try:
-                self._read_folder()
-                self._last_error = ""
-            except SettingsInvalid as error:
-                if str(error) != self._last_error:
-                    self._last_error = str(error)
-                    log.warning("%s; what was read before stays in use", error)
-        shown = self._shown.get(team)
+        shown = None if self._reloaded is None else self._reloaded.current().get(team)
         return shown.context if shown else self._plain
 
-    def _read_folder(self) -> None:
-        if self._folder is None:
-            return
+    def _read_folder(self, folder: Path) -> dict[str, _Shown]:
         try:
-            teams = sorted(each.stem for each in self._folder.iterdir() if each.suffix == ".crt")
+            teams = sorted(each.stem for each in folder.iterdir() if each.suffix == ".crt")
         except OSError as error:
-            raise SettingsInvalid(SETTING, f"{self._folder} cannot be read: {error.strerror}") from None
-        self._shown = {team: self._load(team) for team in teams}
+            raise SettingsInvalid(SETTING, f"{folder} cannot be read: {error.strerror}") from None
+        self._shown = {team: self._load(folder, team) for team in teams}
+        return self._shown
 
-    def _load(self, team: str) -> _Shown:
-        certificate, key = (self._folder / f"{team}{suffix}" for suffix in (".crt", ".key"))  # type: ignore[operator]
+    def _load(self, folder: Path, team: str) -> _Shown:
+        certificate, key = (folder / f"{team}{suffix}" for suffix in (".crt", ".key"))
         try:
             seen = tuple(number for path in (certificate, key) for number in _stamp(path.stat()))
             if (before := self._shown.get(team)) and before.seen == seen:
