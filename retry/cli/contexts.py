@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 
 from retry.cli.output import say, write_file
 from retry.errors import SettingsInvalid
+from retry.policies.yaml_document import suggest_word
 from retry.settings import config_dir, find_unknown_setting, set_variables
 
 _NAME = "RETRY_CONTEXT"
@@ -69,8 +69,8 @@ def find_current(path: Path) -> str | None:
 def check_name(path: Path, contexts: dict[str, dict[str, str]], name: str) -> str:
     if name in contexts:
         return name
-    near = "".join(f"; did you mean {each}?" for each in get_close_matches(name, contexts, 1))
-    raise SettingsInvalid(str(path), f"has no context {name!r}, only {', '.join(contexts) or 'none'}{near}")
+    known = ", ".join(contexts) or "none"
+    raise SettingsInvalid(str(path), f"has no context {name!r}, only {known}{suggest_word(name, contexts)}")
 
 
 @click.group()

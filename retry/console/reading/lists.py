@@ -66,12 +66,19 @@ def list_named_entries(
     return build_page(rows, found, file_id=file_id, question=question, limit=limit, count=count)
 
 
+def _find_audit_place(
+    page: str, file_id: str, scope: Scope, after: str | None, wanted: Mapping[str, str]
+) -> tuple[str, tuple[int, int]]:
+    """Find what a page of the audit asks, and behind which row it begins, newest first."""
+    question = f"{page} {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
+    return question, letters.decode_cursor(file_id, question, after) or (1 << 62, 0)
+
+
 def load_audit_page(
     connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
 ) -> Page[AuditRow]:
     """Return one page of the audit, newest first; see `Replica.list_audit_rows`."""
-    question = f"audit {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
-    position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
+    question, position = _find_audit_place("audit", file_id, scope, after, wanted)
     condition, parameters = select_audit(wanted, scope)
     rows = connection.execute(
         f"SELECT id, {AUDIT_COLUMNS} FROM audit WHERE (at_ms, id) < (?, ?){condition} ORDER BY at_ms DESC, id DESC LIMIT ?",
@@ -178,8 +185,7 @@ def load_audited_actions(
     connection: sqlite3.Connection, file_id: str, scope: Scope, after: str | None, limit: int, wanted: Mapping[str, str]
 ) -> Page[AuditedAction]:
     """Return one page of the audit, newest first; see `Replica.list_audited_actions`."""
-    question = f"audited {sorted(wanted.items())} {sorted(scope) if scope is not None else None}"
-    position = letters.decode_cursor(file_id, question, after) or ((1 << 62), 0)
+    question, position = _find_audit_place("audited", file_id, scope, after, wanted)
     condition, parameters = select_audit(wanted, scope)
     heads = f"FROM audit a WHERE {_IS_HEAD.format(condition)}{condition}"
     rows = connection.execute(
