@@ -57,11 +57,6 @@ class Episode(NamedTuple):
     def ends_of(self, attempt: int) -> Ends:
         return self.ends[attempt - 1] if attempt <= len(self.ends) else Ends()
 
-    @property
-    def letters(self) -> int:
-        """Letters whose first retry has ended."""
-        return self.ends_of(1).ended
-
     def merge(self, other: Episode) -> Episode:
         last = max(len(self.ends), len(other.ends))
         return self._replace(
@@ -78,16 +73,6 @@ def merge_episodes(episodes: Iterable[Episode], blocks: int = 1) -> tuple[Episod
         place = each.run_ms, each.block // blocks
         merged[place] = merged[place].merge(each) if place in merged else each
     return tuple(merged.values())
-
-
-def count_equal(sizes: Iterable[float]) -> float:
-    """Count how many episodes of one size tell as much: few, where some have most of the letters.
-
-    >>> count_equal([100, 100]), count_equal([1_000, 1, 1]) < 1.01
-    (2.0, True)
-    """
-    known = [each for each in sizes if each]
-    return sum(known) ** 2 / sum(each * each for each in known) if known else 0.0
 
 
 def count_effective(counts: Sequence[Counts]) -> float:

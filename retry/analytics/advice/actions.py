@@ -65,7 +65,7 @@ def choose_actions(
             "section": [] if file is None else amended_section(*file, each),
             "retries": advice.saved, **(per_retry or PerRetry()).scale_to(advice.saved), "letters": advice.letters,
             "recoveries": advice.recoveries_now, "recoveries_at_risk": advice.recoveries_at_risk, "confidence": CONFIDENCE,
-            "base": getattr(advice, "base", ""),
+            "base": advice.base,
         })  # fmt: skip
     return made
 
@@ -134,7 +134,7 @@ def follow_up(actions: Iterable[Mapping[str, Any]], evidence: Mapping[Kind, Evid
         letters = sum(each.letters for each in met)
         beyond = _list_beyond(action, every)
         retries = sum(cell.letters for cell in beyond)
-        state = _judge(action, every) if letters else "gone"
+        state = _judge(action, every, beyond) if letters else "gone"
         row = {"team": action["team"], "exception": action["exception"], "sentence": action["sentence"]}
         made.append(row | {
             "state": state, "letters": letters, "retries": retries, "became": _describe_state(state, letters, retries),
@@ -161,8 +161,7 @@ def _is_near(one_ms: int, other_ms: int) -> bool:
     return longer <= _NEAR * shorter
 
 
-def _judge(action: Mapping[str, Any], every: Sequence[Cell]) -> str:
-    beyond = _list_beyond(action, every)
+def _judge(action: Mapping[str, Any], every: Sequence[Cell], beyond: Sequence[Cell]) -> str:
     if action["verdict"] == "fewer":
         came = sum(cell.failed for cell in every if cell.attempt == action["attempts"])
         more = sum(cell.letters for cell in beyond if cell.attempt == action["attempts"] + 1)

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from retry.analytics.advice.evidence import Evidence
-from retry.analytics.episodes import ENOUGH_EPISODES, Episode, correlation_high, end_alike, merge_episodes
+from retry.analytics.episodes import ENOUGH_EPISODES, Ends, Episode, correlation_high, end_alike, merge_episodes
 from retry.analytics.html.format import duration, noun
 from retry.analytics.statistics import Counts, binomial_tail, more_often
 
@@ -149,13 +149,16 @@ class Grounds:
             newest *= 2
         return ""
 
+    def _list_ends(self, episodes: Sequence[Episode]) -> list[list[Ends]]:
+        """List by attempt how its retries ended in each episode."""
+        return [[each.ends_of(n) for each in episodes] for n in range(1, self.evidence.attempts + 1)]
+
     def _counts(self, episodes: Sequence[Episode]) -> list[list[Counts]]:
-        ends = [[each.ends_of(n) for each in episodes] for n in range(1, self.evidence.attempts + 1)]
-        return [[(each.recovered, each.ended) for each in of_attempt] for of_attempt in ends]
+        return [[(each.recovered, each.ended) for each in of_attempt] for of_attempt in self._list_ends(episodes)]
 
     def _count_overdue(self) -> int:
         """Count the overdue retries of attempts of which they are more than 1 %."""
-        ends = [[each.ends_of(n) for each in self.evidence.episodes] for n in range(1, self.evidence.attempts + 1)]
+        ends = self._list_ends(self.evidence.episodes)
         sums = [(sum(each.overdue for each in of_attempt), sum(each.ended for each in of_attempt)) for of_attempt in ends]
         return sum(overdue for overdue, ended in sums if overdue > _OVERDUE_MOST * (overdue + ended))
 

@@ -28,9 +28,14 @@ class Panel(NamedTuple):
     svg: Markup
 
 
+def label_team(team: str | None) -> str:
+    """Shorten a team's name as pictures, and the numbers of colours, have it."""
+    return words.format_name(team, _LABEL_CHARS_MAX)
+
+
 def number_teams(findings: Row) -> dict[str, int]:
     """Number the colours of the teams with most letters, in the order of their names: so they keep them from week to week."""
-    largest = [_label(row, "team") for row in findings["teams"][: len(PALETTE)]]
+    largest = [label_team(row["team"]) for row in findings["teams"][: len(PALETTE)]]
     return {team: n for n, team in enumerate(sorted(dict.fromkeys(largest)))}
 
 

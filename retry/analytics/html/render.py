@@ -17,13 +17,12 @@ from backoff import duration_text
 from retry.analytics.advice.choose_attempts import merge_delays
 from retry.analytics.html import format as words
 from retry.analytics.html import plots
-from retry.analytics.html.pictures import PALETTE, draw_pictures, number_teams
+from retry.analytics.html.pictures import PALETTE, draw_pictures, label_team, number_teams
 from retry.analytics.quality import describe_quality
 from retry.printable import escape_unprintable
 
 Findings = Mapping[str, Any]
 _READABLE_CHARS_MAX, _DIGITS = 24, 12
-_LABEL_CHARS_MAX = 40
 
 
 def render_report(findings: Findings, *, whole: Findings | None = None) -> str:
@@ -69,7 +68,7 @@ def _render(name: str, numbers: Mapping[str, int], findings: Findings, **more: A
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
     def number(team: str) -> str:
-        return str(numbers.get(words.format_name(team, _LABEL_CHARS_MAX), ""))
+        return str(numbers.get(label_team(team), ""))
 
     made = {"style": Markup(style), "style_digest": digest, "number_of": number}  # noqa: S704 - our own file
     told = {"quality": describe_quality(findings)}

@@ -154,17 +154,13 @@ def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:
     `delay_ms` and `age_ms` (from the first failure to the retry; both are medians of those that are within 41 % of each other),
     `recovered`, `failed`, `unknown`, `bytes`, and `is_cause`: whether the exception was the root cause of every one.
     """
-    age_ms = F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
-    has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
-    has_recovered = F.col("fate") == "recovered"
     return (
-        attempts.where("not returned").withColumns({"age_ms": age_ms, "policy": F.col("first_policy")})
+        attempts.where("not returned").withColumns({"age_ms": _age_ms(), "policy": F.col("first_policy")})
         .groupBy(*_STRATUM, "attempt", _bin("delay_ms").alias("delay_bin"), _bin("age_ms").alias("age_bin"))
         .agg(
             F.percentile_approx("delay_ms", 0.5, _PERCENTILE_ACCURACY).alias("delay_ms"),
-            F.percentile_approx("age_ms", 0.5, _PERCENTILE_ACCURACY).alias("age_ms"),
-            F.count_if(has_recovered).alias("recovered"), F.count_if(has_failed).alias("failed"),
-            F.count_if(~(has_recovered | has_failed)).alias("unknown"), F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
+            F.percentile_approx("age_ms", 0.5, _PERCENTILE_ACCURACY).alias("age_ms"), *_count_ends(settled_ms),
+            F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
             F.bool_and(F.coalesce(F.col("exception") == F.col("cause"), F.lit(False))).alias("is_cause"),
         )
         .drop("delay_bin", "age_bin")
@@ -178,17 +174,14 @@ def episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
     Reads what `cells` does, and `passed_ms`, `sent_ms`. Gives `team`, `exception`, `topic`, `policy`, `run_ms`, `block`,
     `attempt`, `start_ms`, `end_ms`, `recovered`, `failed`, `unknown`, `overdue`, `longest_ms` as in `Episode` and `Ends`.
     """
-    has_failed = (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
-    has_recovered = F.col("fate") == "recovered"
     sums = ("recovered", "failed", "unknown", "overdue")
     by_quarter = (
         attempts.where("not returned").withColumn("policy", F.col("first_policy"))
         .groupBy(*_STRATUM, "attempt", F.floor(F.col("first_failed_ms") / _BUCKET_MS).alias("bucket"))
         .agg(
             F.min("first_failed_ms").alias("start_ms"), F.max("first_failed_ms").alias("end_ms"),
-            F.count_if(has_recovered).alias("recovered"), F.count_if(has_failed).alias("failed"),
-            F.count_if(~(has_recovered | has_failed)).alias("unknown"), F.count_if(is_overdue(settled_ms)).alias("overdue"),
-            F.max(F.when(has_recovered, F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0)))).alias("longest_ms"),
+            *_count_ends(settled_ms), F.count_if(is_overdue(settled_ms)).alias("overdue"),
+            F.max(F.when(F.col("fate") == "recovered", _age_ms())).alias("longest_ms"),
         )
     )  # fmt: skip
     of_kind = Window.partitionBy("team", "exception").orderBy("bucket")
@@ -201,6 +194,18 @@ def episodes(attempts: DataFrame, settled_ms: int) -> DataFrame:
         F.min("start_ms").alias("start_ms"), F.max("end_ms").alias("end_ms"), *[F.sum(each).alias(each) for each in sums],
         F.coalesce(F.max("longest_ms"), F.lit(0)).alias("longest_ms"),
     )  # fmt: skip
+
+
+def _age_ms() -> Column:
+    """Compute the time from the first failure to the retry."""
+    return F.greatest(F.col("due_ms") - F.col("first_failed_ms"), F.lit(0))
+
+
+def _count_ends(settled_ms: int) -> list[Column]:
+    """Count retries that `recovered`, `failed` by then, or have no known end: what failed later is not counted as failed."""
+    has_recovered, has_failed = F.col("fate") == "recovered", (F.col("fate") == "failed") & (F.col("ended_ms") <= settled_ms)
+    ends = {"recovered": has_recovered, "failed": has_failed, "unknown": ~(has_recovered | has_failed)}
+    return [F.count_if(is_so).alias(name) for name, is_so in ends.items()]
 
 
 def is_overdue(settled_ms: int) -> Column:
