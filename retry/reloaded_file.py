@@ -18,7 +18,7 @@ _READ_EVERY_S = 5.0
 
 
 class Reloaded(Generic[_Parsed]):
-    """What files hold, read again while the process runs, so that it changes without a restart.
+    """Content of files that is read again while the process runs, so that a change needs no restart.
 
     `read` raises SettingsInvalid where they cannot be used, and so does the first reading; later such files change nothing, and
     are logged once.
