@@ -29,6 +29,8 @@ MISFIRES = (ONCE, SKIP, ALL)
 # So late a run may be without anything being wrong; a plan whose `late_ms` is less would miss runs for ever.
 LATE_MS_MIN = 1_000
 _HOUR_MS = 3_600_000
+# When the run of a plan that is paused is due: at the end of the year 9999, which no clock reaches.
+PAUSED_MS = END_MS - 1
 
 Run = tuple[int, int]
 

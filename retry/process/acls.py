@@ -107,7 +107,9 @@ _OTHERS = (
     Need(COMMANDS, TOPIC, "targets", DESCRIBE_CONFIGS, "verify, erase"),
     Need(COMMANDS, TOPIC, "dead letters", READ, "inspect --topic, try, explain, verify"),
     Need(COMMANDS, TOPIC, "dead letters", DESCRIBE_CONFIGS, "verify"),
-    Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks samples --send"),
+    Need(COMMANDS, TOPIC, "task definitions", READ, "tasks pause, tasks resume"),
+    Need(COMMANDS, TOPIC, "task definitions", WRITE, "tasks pause, tasks resume, tasks samples --send"),
+    Need(COMMANDS, TOPIC, "task outputs", WRITE, "tasks backfill"),
     Need(COMMANDS, GROUP, "intake group", DESCRIBE, "explain, verify, topics check, topics reread"),
     Need(COMMANDS, GROUP, "table group", DESCRIBE, "act, erase; explain does not know whether a worker runs"),
     Need(COMMANDS, TOPIC, "audit", READ, "audit, actions members, actions undo, erase"),
@@ -210,6 +212,7 @@ def resolve_names(app_id: str, registry: Registry) -> NamesOfTopics:
         "teams' parking topics": registry.parking(),
         "origins": set().union(*(route.origins for route in registry.list_routes())),
         "task definitions": registry.tasks.topics if registry.tasks else (),
+        "task outputs": registry.tasks.allowed if registry.tasks else (),
         "consumer groups": registry.list_group_topics(),
     }
     prefixes = {f"{part} writers": f"{app_id}-{part}-" for part in ("intake", "sweep", "control", "migrate")}

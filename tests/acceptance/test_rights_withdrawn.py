@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,8 @@ _PROBES: dict[tuple[str, str], tuple[str, ...]] = {
     ("audit", "write"): ("actions", "hold", "{action}"),
     ("audit", "describe-configs"): ("erase", "--key", "k"),
     ("discarded", "read"): ("topics", "check"),
+    ("task definitions", "read"): ("tasks", "pause", "acme/hourly"),
+    ("task outputs", "write"): ("tasks", "backfill", "acme/hourly", "--from", "1d", "--yes"),
     ("task definitions", "write"): ("tasks", "samples", "--output-topic", "{runs}", "--send", "{definitions}"),
 }  # fmt: skip
 _VERIFY = ("verify",)
@@ -62,14 +65,18 @@ def protected(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _take_in_letter(protected: Protected, secured: SecuredBroker) -> None:
-    """Have a worker take in a letter: a right to read a topic is not missed while the topic is empty."""
+    """Have a worker take in a letter and a task: a right to read a topic is not missed while the topic is empty."""
     servers = secured.inner.bootstrap_servers
     sender = Sender(servers)
     sender.send(protected.orders, None, b"something to do")
+    hourly = {"frequency": {"unit": "HOURS", "time": 1}, "config": {"outputTopic": protected.runs}}
+    sender.send(protected.definitions, b'{"customerId": "acme", "taskName": "hourly"}', json.dumps(hourly).encode())
     sender.finish()
     worker = protected.deployment.worker("worker with").start(*WORKER, **protected.environ("worker"))
     positions = topics.build_topic_names(protected.app_id).positions
     await_that("it is noted how far letters are taken in", lambda: read(servers, [positions], COMMITTED), _SAID_S)
+    listed = lambda: protected.run("commands", "tasks", "list")  # noqa: E731
+    await_that("the task waits", lambda: "acme/hourly" in listed(), _SAID_S)
     worker.kill()
 
 

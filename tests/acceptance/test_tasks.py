@@ -81,6 +81,50 @@ def test_0_10_a_task_is_listed_and_shown_by_its_name(deploy: Deploy) -> None:
         assert f"no task {name} waits" in refused.stderr
 
 
+def test_a_task_is_paused_resumed_and_backfilled_by_its_name(deploy: Deploy) -> None:
+    tasks = Tasks(deploy({"one": 1}, shards=2))
+    deployment = tasks.deployment
+    worker = deployment.worker().start().await_ready()
+    name, task = "acme/often", ("acme", "often")
+    began_ms = tasks.define(task, milliseconds(500), data="its own")
+    await_that("it runs", at_least(tasks, 2, task))
+    assert deployment.command("tasks", "resume", name).returncode == 3
+
+    assert deployment.command("tasks", "pause", name).returncode == 0
+    listed = lambda: json.loads(deployment.command("tasks", "list", "--json").stdout)  # noqa: E731
+    await_that("it is paused", lambda: listed()["next_run"] is None)
+    made = len(tasks.runs()[task])
+    assert deployment.command("tasks", "list").stdout.startswith("paused ")
+    again = deployment.command("tasks", "pause", name)
+    assert again.returncode == 3 and "paused already" in again.stderr
+    shown = json.loads(deployment.command("tasks", "show", name).stdout)
+    assert shown["definition"]["data"] == {"is": "its own"} and shown["every_ms"] == 500
+    # Another task shows that time goes on, and that workers do.
+    other = ("acme", "other")
+    tasks.define(other, milliseconds(500), output=1)
+    await_that("the other one runs", at_least(tasks, 3, other))
+    assert len(tasks.runs()[task]) == made
+
+    asked = ("tasks", "backfill", name, "--from", str(began_ms + 500), "--to", str(began_ms + 1_500))
+    counted = deployment.command(*asked)
+    assert "3 runs of acme/often" in counted.stdout and len(tasks.sent(0)) == made
+    assert deployment.command(*asked, "--yes").returncode == 0
+    backfilled = tasks.sent(0)[made:]
+    assert [int(record.header("task-due-ms")) for record in backfilled] == [began_ms + n * 500 for n in (1, 2, 3)]
+    assert all(record.header("task-backfill") == "true" and b"its own" in (record.value or b"") for record in backfilled)
+    late = deployment.command("tasks", "backfill", name, "--from", "1h", "--to", "2100-01-01")
+    assert late.returncode == 2 and "later than now" in late.stderr
+
+    assert deployment.command("tasks", "resume", name).returncode == 0
+    await_that("it goes on", lambda: len(tasks.sent(0)) >= made + 3 + 2)
+    runs = [record for record in tasks.sent(0) if record.header("task-run")]
+    assert all(int(r.header("task-due-ms")) == began_ms + 500 * int(r.header("task-run")) for r in runs)
+    # Numbers go on where the rhythm does, and leave out those of the pause.
+    between = [int(r.header("task-run")) for r in runs[made - 1 : made + 1]]
+    assert between[1] > between[0] + 1
+    worker.terminate()
+
+
 def test_0_5_0_6_all_six_units(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=2))
     worker = tasks.deployment.worker().start().await_ready()

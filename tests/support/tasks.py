@@ -76,6 +76,10 @@ class Tasks:
             found[key["customerId"], key["taskName"]].append(run)
         return found
 
+    def sent(self, output: int) -> list[Record]:
+        """All that lies in an output topic, runs that were backfilled among them."""
+        return read(self.deployment.bootstrap_servers, [self.outputs[output]], COMMITTED)
+
     def waiting(self) -> dict[str, tuple[int, Named]]:
         """Due time and entry of every task that waits in the changelog, by the task's name."""
         found: dict[bytes, bytes | None] = {}

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from backoff.recurrence import PAUSED_MS
 from retry.console.acting import other_entries, standing_actions
 from retry.console.acting.action_pages import reason
 from retry.console.acting.other_entries import OtherScheduler
@@ -176,7 +177,8 @@ def _describe_schedule(row: LetterRow) -> dict[str, Any]:
 
 def _render_schedules(request: Request, kind: str, place: str, rows: _Counted, others: list[OtherScheduler]) -> Response:
     given, viewer = query_of(request), viewer_of(request)
-    show = partial(render_page, request, "named.html", kind=kind, place=place, given=given, several=bool(others))
+    shown: dict[str, Any] = {"kind": kind, "place": place, "given": given, "several": bool(others)}
+    show = partial(render_page, request, "named.html", paused_s=PAUSED_MS // 1_000, **shown)
     try:
         query = parse_query({"sort-by": "epoch asc" if place == "live" else "", **_convert_fields(given)})
     except QueryInvalid as wrong:

@@ -13,6 +13,7 @@ own, but for these, with which everything can be said in Avro, too:
 | `schedule.start`, `schedule.end` | a time in ISO 8601, by the clocks of the zone where it has no offset |
 | `schedule.jitter` | a duration, like 30s: each run is later by up to that |
 | `schedule.misfire`, `schedule.late`, `schedule.catchUp` | as the policy file has them, for this task |
+| `schedule.paused` | `true` or `false`: while it is true no run is made |
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     misfire: str | None = None
     late_ms: int | None = None
     catch_up_max: int | None = None
+    is_paused: bool = False
 
 
 def parse_key_names(key: Mapping[str, Any]) -> tuple[str, str]:
@@ -178,11 +180,17 @@ def _count(text: str, path: str) -> int:
     return int(text)
 
 
+def _flag(text: str, path: str) -> bool:
+    if text not in ("true", "false"):
+        raise PolicyInvalid(path, f"{quote_value(text)} is neither true nor false")
+    return text == "true"
+
+
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "schedule.cron": ("cron", _as_is), "schedule.timeZone": ("zone", _as_is),
     "schedule.start": ("start_ms", _as_is), "schedule.end": ("end_ms", _as_is), "schedule.jitter": ("jitter_ms", duration_ms),
     "schedule.misfire": ("misfire", _misfire), "schedule.late": ("late_ms", _late_ms),
-    "schedule.catchUp": ("catch_up_max", _count),
+    "schedule.catchUp": ("catch_up_max", _count), "schedule.paused": ("is_paused", _flag),
 }  # fmt: skip
 
 

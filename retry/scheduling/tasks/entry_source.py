@@ -3,6 +3,7 @@
 | record | what it comes to |
 | --- | --- |
 | a definition | an entry for the first run, with the plan for all others; in the place of what was there under its name |
+| one that is paused | an entry that is never due, in the place of what was there under its name |
 | one whose runs are all over | a cancel |
 | a null | a cancel |
 | what cannot be read, or must not be | an entry for the parking topic, with the reason; what was there under its name stays |
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from backoff.recurrence import find_first_run
+from backoff.recurrence import PAUSED_MS, find_first_run
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import LIKELY_MS, Letter, read
 from retry.delay_queue import entry_keys, envelopes
@@ -82,6 +83,9 @@ class TasksSource:
             plan = self._plan(task, began_ms, name)
             if run := find_first_run(plan, began_ms):
                 due_at_ms, plan = run[0], msgspec.structs.replace(plan, run=run[1])
+                if task.is_paused:
+                    # Whoever sends this one by hand gets one run, and none after it.
+                    due_at_ms, plan = PAUSED_MS, msgspec.structs.replace(plan, end_ms=began_ms)
                 lane = entry_keys.named_lane(TEAM, record.topic, task.output_topic)
                 version = self._place.versions.next_version(message, now_ms)
                 entry_key = entry_keys.named_key(due_at_ms, name, version, stem, record.offset, lane)

@@ -107,6 +107,18 @@ class Reader:
         """Decode the mapping of a definition of this `form`, or any with AUTO; raises TaskInvalid, SchemaUnavailable."""
         return self._mapping(payload, form, DEFINITION_SCHEMA)
 
+    def encode_definition(self, former: bytes, value: dict[str, Any]) -> bytes:
+        """Encode a definition in the form and by the schema of a former one; raises TaskInvalid, SchemaUnavailable."""
+        form = form_of(former)
+        schema = package_schema(DEFINITION_SCHEMA) if form == AVRO else None
+        if form == CONFLUENT:
+            schema = self._fetch_schema(int.from_bytes(former[1:_ID_END], "big"))
+        frame = former[:_ID_END] if form == CONFLUENT else b""
+        try:
+            return frame + (orjson.dumps(value) if schema is None else encode_avro(value, schema))
+        except Exception as error:  # values that a schema does not take make it raise nearly anything
+            raise TaskInvalid("bad_task", f"its schema does not take it: {error!r:.200}") from error
+
     def _mapping(self, payload: bytes, form: str, own: tuple[str, ...]) -> dict[str, Any]:
         actual = form_of(payload)
         if form not in (AUTO, actual):

@@ -66,6 +66,10 @@ class Definitions:
         except (TaskInvalid, SchemaUnavailable):
             return None
 
+    def encode(self, task: Task, definition: dict[str, Any]) -> bytes:
+        """Encode a definition in the form and by the schema of the task's own; raises TaskInvalid, SchemaUnavailable."""
+        return self._reader.encode_definition(task.entry.value or b"", definition)
+
     def shard(self, task: Task, shards: int) -> int:
         """Find the partition of the changelog in which the entry waits."""
         key = msgspec.json.encode(definition.parse_key_names(self._reader.decode_key(task.entry.key or b"")))

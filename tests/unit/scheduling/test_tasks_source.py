@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from backoff.recurrence import PAUSED_MS
 from retry.delay_queue import entry_keys, envelope_codec, envelopes
 from retry.errors import SchemaUnavailable
 from retry.intake.batch import BatchResult
@@ -246,3 +247,20 @@ def test_the_same_record_always_comes_to_the_same_row():
     jitter = {"schedule.jitter": "900ms"}
     assert result(task(SECOND, jitter)).entries == result(task(SECOND, jitter)).entries
     assert 0 <= entry_keys.due_at_ms(one(task(SECOND, jitter))[0]) - (NOW_MS + 500) <= 900
+
+
+@pytest.mark.parametrize("configurations", [{}, {"schedule.start": "2026-01-01"}, {"schedule.end": "2100-01-01"}])
+def test_a_paused_definition_is_never_due_and_takes_the_place_of_what_was_there(configurations):
+    running, _, shard = one(task(SECOND, configurations))
+    paused, entry, same_shard = one(task(SECOND, {**configurations, "schedule.paused": "true"}, offset=8))
+    assert entry_keys.due_at_ms(paused) == PAUSED_MS and entry_keys.due_at_ms(running) < PAUSED_MS
+    assert shard == same_shard
+    # Whoever sends it by hand gets this run, and no other one.
+    assert envelopes.find_next_run(entry.plan, NOW_MS + 1, NOW_MS + 1) is None
+    resumed, _, _ = one(task(SECOND, {**configurations, "schedule.paused": "false"}))
+    assert entry_keys.due_at_ms(resumed) == entry_keys.due_at_ms(running)
+
+
+def test_a_paused_definition_whose_end_is_over_is_deleted():
+    over = {"schedule.end": "2020-01-01", "schedule.paused": "true"}
+    assert result(task(SECOND, over)).decided == {("tasks", "cancel"): 1}
