@@ -68,8 +68,8 @@ def main(ctx: click.Context, bootstrap_servers: str | None, config: Path | None,
 main.add_commands({
     "Attach": [discover, try_letters, inspect, policies, size, migrate],
     "Run": [worker, api, scheduler, console, mcp, broker],
-    "Look": [letters, failures, explain, pauses, tasks, audit, verify],
-    "Act": [act, actions, pause, resume, reschedule, erase],
+    "Look": [letters, failures, explain, pauses, audit, verify],
+    "Act": [act, actions, pause, resume, reschedule, tasks, erase],
     "Analyse": [analytics],
     "Keep": [doctor, topics, acls, keys, notifications, context, completion],
 })

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import asdict
 
-from retry.cli.inspect import inspect
+from retry.__main__ import main
 from retry.dead_letters import dead_letter
 from retry.intake import attempts
 from retry.kafka.offset_ranges import Span
@@ -60,7 +60,7 @@ def line(*headers: tuple[str, bytes | None], **fields: Any) -> str:
 
 def run(text: str | bytes, *args: str) -> Result:
     runner = CliRunner(env={"RETRY_POLICIES": None})
-    return runner.invoke(inspect, ["-", "--now", str(NOW_MS), *args], input=text)
+    return runner.invoke(main, ["inspect", "-", "--now", str(NOW_MS), *args], input=text)
 
 
 def rows(text: str | bytes, *args: str) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def test_payloads_and_other_headers_are_never_printed() -> None:
 
 @pytest.mark.parametrize("args", [[], ["-", "--topic", "t"], ["-", "--partition", "1"], ["-", "--from-offset", "1"]])
 def test_what_cannot_be_meant_is_refused(args: list[str]) -> None:
-    assert CliRunner().invoke(inspect, args).exit_code == 2
+    assert CliRunner().invoke(main, ["inspect", *args]).exit_code == 2
 
 
 def test_a_policy_file_with_a_mistake_is_named() -> None:

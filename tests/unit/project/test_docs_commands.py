@@ -43,7 +43,8 @@ def parse_only(group: click.Command, words: list[str], parent: click.Context | N
     Raises:
       click.UsageError: no such command, no such option, an argument too many or too few.
     """
-    context = click.Context(group, info_name=group.name, parent=parent)
+    # With its own settings, of which options that ask for help are remembered by each command that is parsed.
+    context = click.Context(group, info_name=group.name, parent=parent, **group.context_settings)
     if isinstance(group, click.Group) and words and (command := group.get_command(context, words[0])):
         parse_only(command, words[1:], context)
         return
