@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+DEMO   := $(VENV)/.demo
 SETUP  := $(VENV)/.installed
 SEEDS  ?= 10000
 TIMERS ?= 10000
@@ -11,19 +12,26 @@ TIMERS ?= 10000
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(SETUP)  ## virtual environment from the hash-locked requirements, jars of the local broker and of Spark's Kafka source, Spark's classes
+setup: $(SETUP)  ## virtual environment from hash-locked requirements, jars of the local broker and of Spark's Kafka source, Spark's classes
 
-$(SETUP): requirements.lock pyproject.toml retry/jars.lock
+# What the service and its demo need, and nothing that tests alone do.
+$(DEMO): release/analytics.lock release/demo.lock pyproject.toml retry/jars.lock
 	@echo '== 1 of 4: an environment of Python in $(VENV)'
 	$(PYTHON) -m venv $(VENV)
-	@echo '== 2 of 4: packages, each with its hash: 1.2 GB on disk, of which PySpark has 470 MB; some minutes'
-	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
+	@echo '== 2 of 4: packages, each with its hash: 0.7 GB on disk, of which PySpark has 470 MB; a minute or two'
+	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --no-binary=pyspark -r release/analytics.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --only-binary=:all: -r release/demo.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q backoff retry
 	@echo '== 3 of 4: 110 MB of jars, of the local broker and of Spark, once for this user; a minute without a word'
 	$(BIN)/python -m retry.jars
 	@echo "== 4 of 4: Spark's classes are read once, so that reports begin sooner: half a minute"
 	-$(BIN)/python -m retry analytics prepare
+	touch $@
+
+$(SETUP): requirements.lock $(DEMO)
+	@echo '== and packages of tests: 0.4 GB on disk'
+	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --no-binary=pyspark -r requirements.lock
 	touch $@
 
 # Without Go the tests of the chart skip, and without npm those with KafkaJS and in a browser; where CI is set they fail. The tag
@@ -65,7 +73,7 @@ $(RELEASE)/.installed: release/tools.lock
 	$(@D)/bin/python -m pip install --quiet --require-hashes --only-binary=:all: -r release/tools.lock
 	touch $@
 
-demo: setup  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
+demo: $(DEMO)  ## the whole service on a real local broker: letters fail, wait, come back; tasks, timers, schedules; a report
 	$(BIN)/python -m examples.demo
 
 # Most tests wait most of the time: for sessions to end, clocks, brokers. The long ones come first.
@@ -181,6 +189,7 @@ lock:  ## renew requirements.lock, and in release/ the locks of images and of wh
 	$(PART) $(RUNS) -o release/retry.lock pyproject.toml
 	$(PART) $(RUNS) --extra analytics -o release/analytics.lock pyproject.toml
 	$(PART) -o release/build.lock release/build.in
+	$(PART) -o release/demo.lock release/demo.in
 	$(LOCK) -o release/tools.lock release/tools.in
 	$(LOCK) --no-annotate -o release/moto.lock release/moto.in
 
