@@ -33,6 +33,7 @@ MEMBERS_MAX = 2_000_000
 # Of which it is told how many letters each has.
 ORDERS_MAX = 1_000
 GROUPED_BY = ("team", "topic", "target", "exception", "reason", "age")
+_TARGET = GROUPED_BY.index("target")
 # Since the first failure, in milliseconds: whoever looks wants to know whether these are of now, of today or of last month.
 _AGES_MS = (3_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 _AGES = ("under 1h", "1h to 1d", "1d to 7d", "7d to 30d", "over 30d")
@@ -57,7 +58,8 @@ class Chosen:
       resting: places of the members that rest, and `parking` the names of their topics, by the hash of their ids.
       sources: of these, numbers for where they failed: equal ones for letters with the same coordinates.
       refused: letters that are meant and are no members, by why.
-      groups: by team, topic, target, exception, reason and age, how many members there are of each.
+      groups: by team, topic, target, exception, reason and age, how many there are of each; parked ones are in their target.
+      targets: how many members are sent to each topic, as far as that is known, where they are not redirected.
       ordered: members of topics whose policy keeps the letters of one key in order.
       orders: of these, how many have which record key of which topic; None stands for keys beyond `ORDERS_MAX`, and unknown ones.
     """
@@ -71,6 +73,7 @@ class Chosen:
         self.parking: dict[str, str] = {}
         self.refused: Counter[str] = Counter()
         self.groups: dict[str, Counter[str]] = {name: Counter() for name in GROUPED_BY}
+        self.targets: Counter[str] = Counter()
         self.examples: list[Example] = []
 
     @property
@@ -83,7 +86,7 @@ class Chosen:
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(Example(key, envelope))
         self.keys[shard].append(key)
-        self.count_in(letter, key)
+        self.count_in(letter, key, letter.target)
 
     def add_foreseen(self, rows: ForeseenRows) -> None:
         """Further letters that wait, of which the source knew what becomes of them."""
@@ -91,20 +94,27 @@ class Chosen:
             self.keys[shard].append(key)
         for names, letters in rows.groups.items():
             self._count_names(names, letters)
+            self._count_target(names[_TARGET], letters)
         for order, letters in rows.orders.items():
             self._count_order(order, letters)
         self.refused += rows.refused
 
-    def count_in(self, letter: FoundLetter, key: bytes) -> None:
+    def count_in(self, letter: FoundLetter, key: bytes, target: str | None) -> None:
         """Count another member by what it has in common with others.
 
         Args:
           key: of its entry; of a letter that rests, of the entry that it would be; empty where only a worker can tell.
+          target: where it is sent; None where only a worker can tell.
         """
+        self._count_target(target, 1)
         if key[:1] == _ORDERED:
             self._count_order((letter.topic or "", letter.key), 1)
         age = describe_age(letter.first_failed_ms, self._now_ms)
         self._count_names((letter.team, letter.topic, letter.target, letter.failure.exception, letter.reason, age), 1)
+
+    def _count_target(self, target: str | None, letters: int) -> None:
+        if target:
+            self.targets[target] += letters
 
     def _count_order(self, order: tuple[str, bytes | None], letters: int) -> None:
         self.ordered += letters
@@ -202,7 +212,8 @@ def choose_resting(
             continue
         chosen.resting.append(place.encode())
         chosen.sources.append(hash(letter.source or letter.place))
-        chosen.count_in(letter, b"" if result is None else result.key)
+        key, target = (b"", None) if result is None else (result.key, result.entry.destination)
+        chosen.count_in(letter, key, target)
         refuse_too_many(chosen)
         if len(examples) < EXAMPLES_MAX:
             unpatched = _find_unpatched(letter, returns, state, now_ms)

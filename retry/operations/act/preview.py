@@ -129,7 +129,7 @@ class Preview(NamedTuple):
 
     def with_ramp(self, ramp: Ramp | None, groups: Mapping[str, set[str]]) -> Preview:
         """Add a ramp, and note the targets that no group reads; `groups` has by consumer group the topics that it reads."""
-        targets = {self.request.action.target or ""} if self.request.action.target else set(self.chosen.groups["target"])
+        targets = {self.request.action.target} if self.request.action.target else set(self.chosen.targets)
         silent = sorted(targets.difference(*groups.values()))
         request = self.request._replace(action=msgspec.structs.replace(self.request.action, ramp=ramp))
         return self._replace(request=request, silent=silent)
@@ -257,7 +257,7 @@ def _estimate_limits(found: Preview, registry: Registry) -> Iterator[Estimate]:
     action, groups = found.request.action, found.chosen.groups
     if action.kind not in (RETRY, REDIRECT):
         return
-    targets: Mapping[str, int] = {action.target: found.chosen.count} if action.target else groups["target"]
+    targets: Mapping[str, int] = {action.target: found.chosen.count} if action.target else found.chosen.targets
     for target, count in targets.items():
         if (limit := registry.target_limits.get(target)) is not None:
             yield _make_estimate(f"target {target}", count, [limit])

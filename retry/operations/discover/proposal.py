@@ -29,7 +29,7 @@ class ProposedTopic(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       retry_to: a topic, or `origin`, with which `allowed_targets` says where letters may go.
       origins: topics from which records may be fetched that letters only point to.
-      group: who reads the retries, where letters do not say.
+      group: who reads the retries.
       create: whether the topic `retry_to` is not there yet.
       lasting: classes of exceptions whose letters no retry mends, for a rule that parks them.
       questions: those about the topic, and about where its letters should go.
@@ -129,7 +129,7 @@ def _to_fetch_from(topic: FoundTopic, origins: list[str], allowed: list[str]) ->
 
 
 def _find_reader_group(topic: FoundTopic, readers: Mapping[str, list[str]]) -> str | None:
-    """Return the only group that reads the topics in `readers`; None where letters name groups, or there is not just one."""
+    """Return the only group that reads the topics in `readers`; None where there is not just one, or letters name another one."""
     groups = {group for of in readers.values() for group in of}
-    (group,) = groups if len(groups) == 1 and not topic.groups else (None,)
+    (group,) = groups if len(groups) == 1 and groups.issuperset(topic.groups) else (None,)
     return group if group and group.strip() and group.isprintable() and len(group) <= _GROUP_CHARS_MAX else None

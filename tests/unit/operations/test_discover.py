@@ -82,7 +82,10 @@ def test_a_topic_is_found_by_name_and_by_letters_and_goes_back_to_where_its_lett
     assert topic and (topic.found_by, topic.attached) == ("name and letters", True)
     assert topic.families == {"spring-kafka": 2, "unknown": 1} and topic.groups == {"shop-service": 2}
     assert topic.exceptions == {"com.acme.Refused": 2}
+    # Whose offsets say of each retry what became of it, so that ramps and reports need not go by silence.
+    assert one(topic).group == "shop-service" and one(topic).found.groups.keys() == {"shop-service"}
     registry, text = written([topic])
+    assert registry.list_group_topics() == {"shop-service": {"shop.orders"}}
     route = registry.route("shop.orders.DLT")
     assert (route.team, route.default_plan.retry_to, route.allowed_targets) == ("shop", "origin", {"shop.orders"})
     assert "com.acme.Refused 2" in text and "written by spring-kafka 2, unknown 1 of 3 looked at, group shop-service 2" in text

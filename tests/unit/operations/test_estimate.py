@@ -28,7 +28,7 @@ targets: {loans.retry: {rate: 5/s}}
 def found(count: int, team: str = "shop", target: str = "orders.retry", kind: str = "retry", **more: Any) -> Preview:
     chosen = Chosen(NOW_MS)
     chosen.keys = [[b"k"] * count, []]
-    chosen.groups["team"][team], chosen.groups["target"][target] = count, count
+    chosen.groups["team"][team], chosen.targets[target] = count, count
     action = Action(kind, "ann", 0, [], 0, target=more.get("to"), ramp=more.get("ramp"))
     return Preview(renew_action(action, more.get("due", DueTimes())), chosen, NOW_MS, [], more.get("silent", ()))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from retry.dead_letters import retry_headers as names
+from retry.delay_queue.ramp_records import Ramp
 from retry.delay_queue.returned_offsets import ParkedPlace
 from retry.delivery import returned_letter
 from retry.delivery.letter_changes import ActedLetter, Refusal
@@ -51,6 +52,16 @@ def shown(kind: str, **more: object) -> ExampleChange:
     (example,) = choose.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
     assert chosen.count == 1
     return preview._return_example(Request(asked.id, asked.action), example, NOW_MS)
+
+
+def test_a_ramp_of_what_is_parked_is_judged_by_who_reads_where_it_is_sent() -> None:
+    rest, asked = Rest(), state("retry")
+    chosen = Chosen(NOW_MS)
+    choose.choose_resting(rest, lambda _: True, returns(), asked, NOW_MS, chosen)  # type: ignore[arg-type]
+    assert chosen.targets == {"orders.retry": 1} and chosen.groups["target"] == {"orders.parked": 1}
+    found, ramp = preview.Preview(Request(asked.id, asked.action), chosen, NOW_MS, []), Ramp(0.9, [1], 10_000, 120_000)
+    assert found.with_ramp(ramp, {"order-service": {"orders.retry"}}).silent == []
+    assert found.with_ramp(ramp, {"audit": {"orders.parked"}}).silent == ["orders.retry"]
 
 
 def edited(edit: Edit, rests: Rest, policies: str = POLICIES) -> EditedParkedLetter | Refusal:

@@ -29,7 +29,7 @@ def chosen_of(keys: list[bytes | None], topic: str = "orders.DLT", *, ordered: b
         letter: Any = SimpleNamespace(
             team="shop", topic=topic, target="orders.retry", failure=failure, reason=None, first_failed_ms=None, key=key
         )
-        chosen.count_in(letter, lane)
+        chosen.count_in(letter, lane, letter.target)
         chosen.keys[0].append(lane)
     return chosen
 
