@@ -18,7 +18,7 @@ setup: $(SETUP)  ## virtual environment from hash-locked requirements, jars of t
 $(DEMO): release/analytics.lock release/demo.lock pyproject.toml retry/jars.lock
 	@echo '== 1 of 4: an environment of Python in $(VENV)'
 	$(PYTHON) -m venv $(VENV)
-	@echo '== 2 of 4: packages, each with its hash: 0.7 GB on disk, of which PySpark has 470 MB; a minute or two'
+	@echo '== 2 of 4: packages, each with its hash: 0.8 GB on disk, of which PySpark has 470 MB; a minute or two'
 	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --no-binary=pyspark -r release/analytics.lock
 	$(BIN)/python -m pip install --quiet --require-hashes --only-binary=:all: -r release/demo.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .

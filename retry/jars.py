@@ -1,13 +1,16 @@
 """Java and jars of the local broker and of Spark: one is found, the others are fetched once, checked by hash, kept in a cache.
 
 Resolved by Ivy, whose jar PySpark brings along, so that Java and Python are all that a machine needs.
-`retry/jars.lock` pins every file: `<set> <sha256> <file name> <group in Maven>` a line.
+`retry/jars.lock` pins every file: `<set> <sha256> <file name> <group in Maven>` a line. Spark's source for Kafka must be of
+the same version as Spark. Of another one than is pinned, hashes are noted when it is fetched, in lines like these, and hold
+from then on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import re
 import shutil
 import subprocess
@@ -19,6 +22,8 @@ from pathlib import Path
 from retry.distribution import describe_extra
 from retry.errors import JarsUnavailable, JavaUnavailable, RetryError
 from retry.settings import cache_dir, java_home
+
+log = logging.getLogger(__name__)
 
 # The Java that the local broker, Ivy and Spark run on: found, or else one sentence that says which to install.
 
@@ -89,62 +94,70 @@ def jars(name: str) -> list[Path]:
     """The jars of `name`, a key of `_ROOTS`; fetched and checked first where they are not in the cache yet.
 
     Raises:
-      JarsUnavailable: PySpark is missing, the registry did not answer, a file is not the pinned one, or Kafka's source is of
-        another Spark than PySpark.
+      JarsUnavailable: PySpark is missing, the registry did not answer or has no such version, or a file is not the pinned one.
       JavaUnavailable: see `retry.jars`.
     """
-    if name == "spark" and importlib.util.find_spec("pyspark"):
-        demand_same_spark(version("pyspark"))
-    pinned = _pins(name)
-    folder = cache_dir() / f"{name}-{_ROOTS[name][2]}"
+    root = choose_root(name, version("pyspark") if importlib.util.find_spec("pyspark") else "")
+    folder = cache_dir() / f"{name}-{root[2]}"
     if not folder.is_dir():
-        _fetch(name, folder)
+        _fetch(name, root, folder)
+    pinned = _read_hashes(_LOCK if root == _ROOTS[name] else folder / _LOCK.name, name)
     wrong = sorted(f for f, sha in pinned.items() if not (folder / f).is_file() or _sha256(folder / f) != sha)
-    if wrong:
+    if wrong or not pinned:
         shutil.rmtree(folder)
         raise JarsUnavailable(f"not the pinned files: {', '.join(wrong[:5])}; the cache {folder} was emptied, try again")
     return [folder / f for f in sorted(pinned)]
 
 
-def demand_same_spark(installed: str) -> None:
-    """Look whether the pinned source of Kafka is made for a version of PySpark; raises JarsUnavailable where it is not."""
-    pinned = _ROOTS["spark"][2]
-    if installed.split(".")[:2] != pinned.split(".")[:2]:
-        raise JarsUnavailable(
-            f"PySpark is {installed}, and the pinned source that reads Kafka is of Spark {pinned}: pip install "
-            f"'pyspark=={pinned}', or read Kafka by spark-submit with --packages as docs/how-to/analytics.md shows; "
-            "a folder is read with --data"
-        )
+def choose_root(name: str, spark: str) -> tuple[str, str, str]:
+    """Group, artifact and version of which the jars of `name` are resolved; Kafka's source is of the Spark that is installed."""
+    group, artifact, pinned = _ROOTS[name]
+    if name != "spark" or not spark or spark.split(".")[:2] == pinned.split(".")[:2]:
+        return _ROOTS[name]
+    return group, artifact, spark
 
 
-def _pins(name: str) -> dict[str, str]:
-    rows = (line.split() for line in _LOCK.read_text().splitlines() if line)
+def _read_hashes(lock: Path, name: str) -> dict[str, str]:
+    rows = (line.split() for line in lock.read_text().splitlines() if line) if lock.is_file() else ()
     return {file: sha for group, sha, file, _ in rows if group == name}
 
 
-def _fetch(name: str, folder: Path) -> None:
+def _fetch(name: str, root: tuple[str, str, str], folder: Path) -> None:
     """Fetch into a folder of its own and rename it at the end: a cache that exists is a cache that is whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / "jars"
         for _ in range(_TRIES):
-            done = subprocess.run(_ivy(name, target), capture_output=True, text=True, check=False)  # noqa: S603
+            done = subprocess.run(_ivy(root, target), capture_output=True, text=True, check=False)  # noqa: S603
             if done.returncode == 0 and target.is_dir():
                 break
         else:
-            raise JarsUnavailable(f"could not fetch {':'.join(_ROOTS[name])}: {done.stdout[-2000:]}{done.stderr[-500:]}")
+            tried = _ROOTS[name][2]
+            instead = "" if root == _ROOTS[name] else f"; what is tried is Spark {tried}: pip install 'pyspark=={tried}'"
+            raise JarsUnavailable(f"could not fetch {':'.join(root)}{instead}: {done.stdout[-2000:]}{done.stderr[-500:]}")
+        if root != _ROOTS[name]:
+            _note_hashes(name, target)
+            log.warning(
+                "PySpark is %s, which is not tried; its source for Kafka was fetched, and no hashes are known to hold it "
+                "against; what is tried is Spark %s", root[2], _ROOTS[name][2],
+            )  # fmt: skip
         if not folder.is_dir():
             target.rename(folder)
 
 
-def _ivy(name: str, target: Path) -> list[str]:
+def _note_hashes(name: str, folder: Path) -> None:
+    files = sorted(file for file in folder.iterdir() if file.suffix == ".jar")
+    (folder / _LOCK.name).write_text("".join(f"{name} {_sha256(file)} {file.name} -\n" for file in files))
+
+
+def _ivy(root: tuple[str, str, str], target: Path) -> list[str]:
     java, spark = find_java(), importlib.util.find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise JarsUnavailable(f"PySpark is not installed; {describe_extra('analytics')}")
     ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"))
     kinds = ["-types", "jar", "bundle", "-confs", "default"]
     cache = ["-cache", str(cache_dir() / "ivy")]
-    return [java, "-jar", str(ivy), "-dependency", *_ROOTS[name], *kinds, *cache,
+    return [java, "-jar", str(ivy), "-dependency", *root, *kinds, *cache,
             "-retrieve", f"{target}/[artifact]-[revision].[ext]"]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,37 @@ def test_commands_that_need_java_say_that_there_is_none(command: str, tmp_path: 
     assert "no `java` on the PATH" in done.output
 
 
-def test_kafka_is_read_with_the_source_of_the_same_spark_or_not_at_all() -> None:
-    jars.demand_same_spark("4.0.2")
-    with pytest.raises(JarsUnavailable, match=r"pip install 'pyspark==4\.0\.0'"):
-        jars.demand_same_spark("4.1.0")
+def test_kafka_is_read_with_the_source_of_the_spark_that_is_installed() -> None:
+    pinned = jars.choose_root("spark", "")
+    assert jars.choose_root("spark", "4.0.2") == pinned and pinned[2] == "4.0.0"
+    assert jars.choose_root("spark", "4.2.0") == (*pinned[:2], "4.2.0")
+    assert jars.choose_root("broker", "4.2.0") == jars.choose_root("broker", "4.0.0")
+
+
+@pytest.fixture
+def another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache, and an Ivy that brings two files of Spark 4.2.0 and fails for every other version."""
+    program = "import pathlib, sys; t = pathlib.Path(sys.argv[1]); t.mkdir(); [(t / f).write_text(f) for f in ('a.jar', 'b.jar')]"
+    programs = {"4.2.0": program}
+    monkeypatch.setattr(jars, "_ivy", lambda root, target: [sys.executable, "-c", programs.get(root[2], "1/0"), target])
+    monkeypatch.setattr(jars, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(jars, "version", lambda _name: "4.2.0")
+    return tmp_path
+
+
+def test_hashes_of_another_spark_are_noted_and_hold_from_then_on(another_spark: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = jars.jars("spark")
+    assert [file.name for file in found] == ["a.jar", "b.jar"] and "PySpark is 4.2.0, which is not tried" in caplog.text
+    caplog.clear()
+    assert jars.jars("spark") == found and not caplog.text
+    found[1].write_text("another")
+    with pytest.raises(JarsUnavailable, match=r"not the pinned files: b\.jar"):
+        jars.jars("spark")
+    assert jars.jars("spark") == found and another_spark in found[0].parents
+
+
+@pytest.mark.usefixtures("another_spark")
+def test_a_spark_whose_source_nobody_has_says_which_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "version", lambda _name: "4.9.0")
+    with pytest.raises(JarsUnavailable, match=r"what is tried is Spark 4\.0\.0: pip install 'pyspark==4\.0\.0'"):
+        jars.jars("spark")
