@@ -48,6 +48,7 @@ def test_two_clicks_edit_a_letter_that_waits_and_have_it_retried(opened: Open, i
     open_letter(page, query)
     page.get_by_role("button", name="Edit and retry").click()
     area = page.get_by_label("Value, as JSON")
+    expect(area).to_be_focused()
     typed = area.input_value()
     assert '\n  "amount": ' in typed
     area.fill(re.sub(r'"amount": \d+', '"amount": oops', typed))
@@ -73,6 +74,7 @@ def test_a_letter_that_is_parked_is_edited_without_scripts(browser: Browser, inc
     open_letter(page, f"exception:{DECLINED} state:parked")
     page.get_by_role("button", name="Edit and retry").click()
     area = page.get_by_label("Value, as JSON")
+    expect(area).to_be_focused()
     typed = area.input_value()
     area.fill(typed.replace("Jane Doe", "Jane <b>"))
     page.get_by_role("button", name="Check").click()

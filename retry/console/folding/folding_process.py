@@ -162,7 +162,9 @@ class FoldingProcess:
         if report.file_id and report.file_id == self._corrupt:
             report = replace(report, file_id="")
         self._show(report.file_id or "")
-        self._pace.note_lag(report.lag_records)
+        # One that tells only that brokers were heard of tells nothing of the pace.
+        if report.places != before.places:
+            self._pace.note_lag(report.lag_records)
         with self._told:
             self.report = report
             # One that was started again counts from nothing.

@@ -8,6 +8,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from retry import clock
 from retry.console.folding import folds as all_folds
 from retry.console.folding.folds import Folds, Sources
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 _RECORDS_MAX, _WAIT_S = 2_000, 0.25
 _READING = {"fetch.message.max.bytes": 256 << 10, "fetch.max.bytes": 4 << 20, "queued.max.messages.kbytes": 4 << 10}
 _LOOK_EVERY_S, _TOPICS_EVERY_S, _AGAIN_S, _AGAIN_MAX_S = 0.5, 30.0, 1.0, 60.0
-_SETTLE_EVERY_S = 2.0
+_SETTLE_EVERY_S, _HEARD_EVERY_S = 2.0, 1.0
 _LOOKS_MAX = 1_000
 # Who is so far behind reads on for a while before readers see it; less, and pages would be behind for longer than they say.
 _BULK_RECORDS_MIN, _BULK_S = 10_000, 2.0
@@ -51,6 +53,7 @@ class Follower:
         self._as_of_ms: int | None = None
         self._trouble, self._fault = "", ""
         self._generation = 0
+        self._shown, self._telling = Report(), clock.Interval(_HEARD_EVERY_S, at_once=True)
         self._retention_ms: dict[str, int] = {}
         self._age_ms_max = 0
 
@@ -94,8 +97,12 @@ class Follower:
         self._file.close()
 
     def _pause(self, seconds: float) -> None:
-        self._tell(self.build_report())
+        self._tell_progress()
         self._closing.wait(seconds)
+
+    def _tell_progress(self) -> None:
+        self._shown = self.build_report()
+        self._tell(self._shown)
 
     def _follow(self) -> None:
         admin = client_config.admin(self._settings)
@@ -103,7 +110,7 @@ class Follower:
         self._retention_ms = found.retention_ms()
         if self._file.is_corrupt:
             # Nobody is to look at it any more.
-            self._tell(self.build_report())
+            self._tell_progress()
             self._file.discard()
         self._age_ms_max = topics.table_age_ms_max(found.described[self._own.changelog])
         connection = self._file.open(found.identity(topics.cluster_id(admin), TOPIC), self._age_ms_max)
@@ -140,12 +147,13 @@ class Follower:
     def _read(self, reader: KafkaPartitionReader, folds: Folds, found: Sources, admin: AdminClient) -> None:
         looking, looking_for_topics = clock.Interval(_LOOK_EVERY_S), clock.Interval(_TOPICS_EVERY_S, at_once=True)
         settling = clock.Interval(_SETTLE_EVERY_S)
+        self._shown = self.build_report()
         while not (self._closing.is_set() or self._file.is_corrupt):
             if self._count_behind() >= _BULK_RECORDS_MIN:
                 self._project_in_bulk(reader, folds)
             else:
-                self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
-            self._tell(self.build_report())
+                self._project_messages(self._read_batch(reader), folds)
+            self._tell_progress()
             if not self._file.is_live and self._has_all(self._ends):
                 self._finish_rebuild(folds)
             if self._file.is_live and settling.is_due():
@@ -160,18 +168,26 @@ class Follower:
         deadline = clock.Deadline(_BULK_S)
         with folds.in_bulk():
             while self._count_behind() and not (deadline.has_passed() or self._closing.is_set() or self._file.is_corrupt):
-                self._project_messages(reader.read(_RECORDS_MAX, _WAIT_S), folds)
+                self._project_messages(self._read_batch(reader), folds)
+
+    def _read_batch(self, reader: KafkaPartitionReader) -> list[Message]:
+        """Read on, and tell that brokers were heard of: a starved core takes long until it may tell what it folded of this."""
+        messages = reader.read(_RECORDS_MAX, _WAIT_S)
+        if messages:
+            self._answered_s = clock.monotonic_s()
+            if self._telling.is_due():
+                # In bulk readers do not see yet what was folded since, so nothing else is told.
+                self._tell(replace(self._shown, answered_s=self._answered_s))
+        return messages
 
     def _count_behind(self) -> int:
         return sum(max(0, end - self._positions.get(place, 0)) for place, end in self._ends.items())
 
     def _project_messages(self, messages: list[Message], folds: Folds) -> None:
-        if messages:
-            self._answered_s = clock.monotonic_s()
-            if self._is_stale():
-                log.warning("the replica was not current for too long, and may have missed deletes: it is built anew")
-                self._file.corrupt = self._file.id
-                return
+        if messages and self._is_stale():
+            log.warning("the replica was not current for too long, and may have missed deletes: it is built anew")
+            self._file.corrupt = self._file.id
+            return
         of_partition: dict[Partition, list[Message]] = {}
         next_offsets: dict[Partition, int] = {}
         for message in messages:

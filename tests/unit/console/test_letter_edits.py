@@ -57,6 +57,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
 
 def test_what_was_revealed_is_edited_and_retried_in_one_action(console: ActingConsole, kafka: Kafka) -> None:
     page = Page(console)
+    assert ('href="#value"' in page.text, page.text.count('id="value"')) == (True, 1)
     assert '{\n  &#34;amount&#34;: 1.10,\n  &#34;to&#34;: &#34;x&#34;\n}</textarea>' in page.text
     saved = page.send('{\r\n  "amount": 2.50,\r\n  "to": "x"\r\n}', reason="too little")
     assert (saved.status_code, saved.headers["location"]) == (303, f"/actions/{kafka.started[0]}")
@@ -162,6 +163,8 @@ def test_what_a_form_cannot_carry_says_so(console: ActingConsole, kafka: Kafka, 
     console.replica.payloads.records = {NAME: record(NAME, value)}
     shown = console.ask(ANN, "POST", f"/letters/{NAME}/reveal").text
     assert (told in shown, "<textarea" in shown) == (True, False)
+    # The button leads there, too.
+    assert ('href="#value"' in shown, shown.count('id="value"')) == (True, 1)
     assert console.ask(ANN, "POST", f"/letters/{NAME}/edit", {"value": "1", "do": "save"}).status_code == 409
 
 

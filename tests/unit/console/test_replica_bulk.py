@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retry import clock
 from retry.console.folding import follower as following
+from retry.console.folding.folding_process import CATCHING_UP, LIVE, FoldingProcess
 from retry.console.folding.follower import Follower
 from retry.console.folding.reports import Report
+from retry.console.rows import Freshness
 from retry.policies.registry import Registry
 from retry.settings import Settings
 from tests.support.replicas import OWN, GivenMessage, GivenReplica, entry, failure, rested
@@ -89,25 +93,59 @@ class Reader:
         return given
 
 
-@pytest.mark.parametrize(("letters", "transactions"), [(100, 1), (90, 9)])
-def test_who_is_far_behind_tells_only_what_readers_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int, transactions: int
-) -> None:
+def follow(replica: GivenReplica, letters: int, tell: Callable[[Report], None]) -> None:
+    """Fold so many letters, all of which were there at the start."""
+    closing = threading.Event()
+    follower = Follower(Settings(), Registry, replica.file, tell, closing)
+    place = OWN.changelog, 0
+    follower._positions, follower._begun, follower._ends = {place: 1}, {place: 1}, {place: letters + 1}
+    follower._read(Reader(letters, closing), replica.folds, replica.sources, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def _of_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is behind by a hundred letters reads in bulk, and asks brokers for nothing but letters."""
     monkeypatch.setattr(following, "_BULK_RECORDS_MIN", 100)
     monkeypatch.setattr(Follower, "_topics_changed", lambda *_: False)
     monkeypatch.setattr(Follower, "_refresh_ends", lambda *_: None)
     monkeypatch.setattr(Follower, "_is_stale", lambda _: False)
-    replica, closing = live(tmp_path / "one"), threading.Event()
+
+
+@pytest.mark.usefixtures("_of_a_hundred")
+@pytest.mark.parametrize(("letters", "transactions"), [(100, 1), (90, 9)])
+def test_who_is_far_behind_tells_only_what_readers_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int, transactions: int
+) -> None:
+    monkeypatch.setattr(following, "_HEARD_EVERY_S", 0.0)
+    replica = live(tmp_path / "one")
     told: list[tuple[int, int]] = []
 
     def tell(report: Report) -> None:
         told.append((sum(place.next_offset for place in report.places), len(replica.letters(limit=1_000).rows)))
 
-    follower = Follower(Settings(), Registry, replica.file, tell, closing)
-    place = OWN.changelog, 0
-    follower._positions, follower._begun, follower._ends = {place: 1}, {place: 1}, {place: letters + 1}
     before = replica.folds._batches
-    follower._read(Reader(letters, closing), replica.folds, replica.sources, None)  # type: ignore[arg-type]
+    follow(replica, letters, tell)
     assert all(folded == seen for folded, seen in told)
     assert told[-1] == (letters + 1, letters + 1)
     assert replica.folds._batches - before == transactions
+
+
+@pytest.mark.usefixtures("_of_a_hundred")
+@pytest.mark.parametrize("letters", [100, 90])
+def test_brokers_that_answer_are_not_called_silent_however_long_a_starved_core_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int
+) -> None:
+    replica, now_s, states = live(tmp_path / "one"), [0.0], list[Freshness]()
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    process = FoldingProcess(Settings(), tmp_path / "replica.sqlite", lambda _: None)
+    project = replica.folds.project_partitions
+
+    def project_slowly(*records: Any) -> None:
+        project(*records)
+        now_s[0] += 10
+        states.append(process.freshness())
+
+    monkeypatch.setattr(replica.folds, "project_partitions", project_slowly)
+    follow(replica, letters, process._accept_report)
+    assert (len(states), {each.trouble for each in states}) == (letters // 10, {""})
+    assert {each.state for each in states} <= {LIVE, CATCHING_UP}
