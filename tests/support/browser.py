@@ -21,7 +21,8 @@ _RUN_AXE = """async () => (await axe.run(document, {resultTypes: ["violations"],
   .flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"""
 # What does not fit: the page itself is to be no wider than the window, whatever scrolls inside of it.
 _OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-_WAIT_MS = 30_000.0
+# Of a starved machine.
+_WAIT_MS = 180_000.0
 
 Scheme = Literal["light", "dark"]
 WIDE, PHONE = (1280, 900), (400, 860)
