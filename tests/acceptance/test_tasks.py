@@ -122,7 +122,14 @@ def test_a_task_is_paused_resumed_and_backfilled_by_its_name(deploy: Deploy) -> 
     # Numbers go on where the rhythm does, and leave out those of the pause.
     between = [int(r.header("task-run")) for r in runs[made - 1 : made + 1]]
     assert between[1] > between[0] + 1
+
+    # What no worker has taken in yet counts, too.
     worker.terminate()
+    orders = ("pause", "resume", "resume", "pause", "pause")
+    assert [deployment.command("tasks", order, name).returncode for order in orders] == [0, 0, 3, 0, 3]
+    tasks.end(task)
+    deleted = deployment.command("tasks", "resume", name)
+    assert deleted.returncode == 3 and "was deleted by" in deleted.stderr
 
 
 def test_0_5_0_6_all_six_units(deploy: Deploy) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from backoff.recurrence import PAUSED_MS, find_first_run
+from backoff.recurrence import find_first_run
 from retry.clock import iso
 from retry.delay_queue.envelopes import DUE_MS, RUN, Entry, Recurrence
 from retry.errors import ActionRefused
@@ -19,7 +19,7 @@ from retry.settings import Settings
 
 BACKFILL = "task-backfill"
 RUNS_MAX = 10_000
-_PAUSED, _START = "schedule.paused", "schedule.start"
+PAUSED, _START = "schedule.paused", "schedule.start"
 # Of each partition of the topic of definitions.
 _SEARCHED_MAX = 2_000
 
@@ -31,29 +31,45 @@ class NewDefinition(NamedTuple):
     partition: int
 
 
+class _Current(NamedTuple):
+    """The newest definition of a task, taken in or not; a period for which it says no start begins at `start_ms`."""
+
+    value: bytes
+    fields: dict[str, Any]
+    headers: Headers
+    start_ms: int
+
+    @property
+    def configurations(self) -> dict[str, str]:
+        return dict(self.fields["config"].get("configurations") or {})
+
+    @property
+    def is_paused(self) -> bool:
+        return self.configurations.get(PAUSED) == "true"
+
+
 def pause_task(settings: Settings, definitions: Definitions, task: Task) -> NewDefinition:
     """Make the definition with which a task is paused, with a start that keeps the rhythm and the numbers of its runs.
 
-    Raises ActionRefused where it is paused already, its definition cannot be read, or a newer one is not taken in yet; and
-    TaskInvalid, SchemaUnavailable where that one cannot be written.
+    Raises ActionRefused where it is paused already, was deleted, or its definition cannot be read; TaskInvalid or
+    SchemaUnavailable where that cannot be written again.
     """
-    if is_paused(task):
+    current = _find_current(settings, definitions, task)
+    if current.is_paused:
         raise ActionRefused(f"{task.name} is paused already; nothing was done")
-    own = {_PAUSED: "true"}
-    if task.plan.every_ms:
-        own[_START] = iso(task.plan.start_ms)
-    return _replace_definition(settings, definitions, task, own)
+    frequency = current.fields.get("frequency")
+    started = {_START: iso(current.start_ms)} if frequency and "cron" not in frequency else {}
+    # A start that the definition has by itself stays.
+    return _replace_definition(definitions, task, current, {**started, **current.configurations, PAUSED: "true"})
 
 
 def resume_task(settings: Settings, definitions: Definitions, task: Task) -> NewDefinition:
     """Make the definition with which a paused task goes on: runs that were due meanwhile are not made. Raises as `pause_task`."""
-    if not is_paused(task):
+    current = _find_current(settings, definitions, task)
+    if not current.is_paused:
         raise ActionRefused(f"{task.name} is not paused; nothing was done")
-    return _replace_definition(settings, definitions, task, {})
-
-
-def is_paused(task: Task) -> bool:
-    return task.defined_at.due_at_ms == PAUSED_MS
+    left = {name: text for name, text in current.configurations.items() if name != PAUSED}
+    return _replace_definition(definitions, task, current, left)
 
 
 def plan_backfill(task: Task, from_ms: int, to_ms: int) -> list[Entry]:
@@ -83,27 +99,35 @@ def _list_times(plan: Recurrence, from_ms: int, to_ms: int) -> Iterator[int]:
         from_ms = run[0] + 1
 
 
-def _replace_definition(settings: Settings, definitions: Definitions, task: Task, own: dict[str, str]) -> NewDefinition:
-    _demand_newest(settings, task)
-    value = definitions.read(task)
-    if value is None:
-        raise ActionRefused(f"the definition of {task.name} cannot be read, as where its schema cannot be had; nothing was done")
-    config: dict[str, Any] = value["config"]
-    former = {name: text for name, text in (config.get("configurations") or {}).items() if name != _PAUSED}
-    # A start that the definition has by itself stays.
-    changed = {**value, "config": {**config, "configurations": {**own, **former}}}
+def _find_current(settings: Settings, definitions: Definitions, task: Task) -> _Current:
     where = task.defined_at
-    written = definitions.encode(task, changed)
-    return NewDefinition(Entry(where.topic, task.entry.key, written, _own_headers(task.entry), None, TEAM), where.partition)
-
-
-def _demand_newest(settings: Settings, task: Task) -> None:
-    where = task.defined_at
-    for message, _ in newest_records(settings, where.topic, lambda _partitions: _SEARCHED_MAX):
+    current = _read_definition(definitions, task.entry.value, _own_headers(task.entry), task.plan.start_ms)
+    # What no worker has taken in yet counts, too: an operator may resume what was paused a moment ago.
+    for message, headers in newest_records(settings, where.topic, lambda _partitions: _SEARCHED_MAX):
         is_later = message.partition() == where.partition and (message.offset() or 0) > where.offset
-        if is_later and message.key() == task.entry.key:
-            newer = f"{where.topic}/{where.partition}/{message.offset()}"
-            raise ActionRefused(f"{newer} is a newer definition of {task.name}, not taken in yet; ask again when a worker has")
+        if not is_later or message.key() != task.entry.key:
+            continue
+        if message.value() is None:
+            deleted = f"{where.topic}/{where.partition}/{message.offset()}"
+            raise ActionRefused(f"{task.name} was deleted by {deleted}; nothing was done")
+        # One that cannot be used is parked, and the one before it stays in force.
+        current = _read_definition(definitions, message.value(), headers, message.timestamp()[1]) or current
+    if current is None:
+        raise ActionRefused(f"the definition of {task.name} cannot be read, as where its schema cannot be had; nothing was done")
+    return current
+
+
+def _read_definition(definitions: Definitions, value: bytes | None, headers: Headers, start_ms: int) -> _Current | None:
+    fields = definitions.decode(value or b"")
+    return _Current(value or b"", fields, headers, start_ms) if fields and isinstance(fields.get("config"), dict) else None
+
+
+def _replace_definition(
+    definitions: Definitions, task: Task, current: _Current, configurations: dict[str, str]
+) -> NewDefinition:
+    fields = {**current.fields, "config": {**current.fields["config"], "configurations": configurations}}
+    where, written = task.defined_at, definitions.encode(current.value, fields)
+    return NewDefinition(Entry(where.topic, task.entry.key, written, current.headers, None, TEAM), where.partition)
 
 
 def _own_headers(entry: Entry) -> Headers:

@@ -61,14 +61,18 @@ class Definitions:
 
     def read(self, task: Task) -> dict[str, Any] | None:
         """Read the definition of a task; None where its schema is not to be had."""
+        return self.decode(task.entry.value or b"")
+
+    def decode(self, value: bytes) -> dict[str, Any] | None:
+        """Decode the value of a definition; None where it is none, or its schema is not to be had."""
         try:
-            return self._reader.definition(task.entry.value or b"")
+            return self._reader.definition(value)
         except (TaskInvalid, SchemaUnavailable):
             return None
 
-    def encode(self, task: Task, definition: dict[str, Any]) -> bytes:
-        """Encode a definition in the form and by the schema of the task's own; raises TaskInvalid, SchemaUnavailable."""
-        return self._reader.encode_definition(task.entry.value or b"", definition)
+    def encode(self, former: bytes, definition: dict[str, Any]) -> bytes:
+        """Encode a definition in the form and by the schema of a former one; raises TaskInvalid, SchemaUnavailable."""
+        return self._reader.encode_definition(former, definition)
 
     def shard(self, task: Task, shards: int) -> int:
         """Find the partition of the changelog in which the entry waits."""
