@@ -91,10 +91,15 @@ class FoldingProcess:
         report, progress = self.report, self.progress
         lag, silent_s = report.lag_records, clock.monotonic_s() - report.answered_s
         silent = silent_s > (_OLD_S if lag else _SILENT_S) and progress != _READ
-        is_old = silent or report.is_stopped or bool(self._fault)
-        is_behind = lag > 0 and (report.as_of_ms is None or clock.wall_ms() - report.as_of_ms > _BEHIND_MS)
+        age_ms = None if report.as_of_ms is None else clock.wall_ms() - report.as_of_ms
+        # Records that brokers gave before they went may still be read, beyond the ends that they told last.
+        unaware = not lag and age_ms is not None and age_ms > _SILENT_S * 1_000 + _BEHIND_MS
+        is_old = silent or unaware or report.is_stopped or bool(self._fault)
+        is_behind = lag > 0 and (age_ms is None or age_ms > _BEHIND_MS)
         state = REBUILDING if not report.file_id else OLD if is_old else CATCHING_UP if is_behind else LIVE
         trouble = report.trouble or (f"nothing was heard of brokers for {silent_s:.0f} s" if silent else "")
+        if unaware and not trouble:
+            trouble = f"brokers have not said for {(age_ms or 0) / 1_000:.0f} s where their topics end"
         remaining_ms = self._pace.remaining_ms if state == CATCHING_UP else None
         return Freshness(state, progress, report.as_of_ms, lag, "; ".join(filter(None, (self._fault, trouble))), remaining_ms)
 

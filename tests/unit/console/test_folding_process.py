@@ -98,7 +98,9 @@ def test_what_it_says_is_shown_and_a_corrupt_file_is_not_gone_on_with_even_if_it
 
 
 @pytest.mark.parametrize(("as_of_ms", "left", "state"), [
-    (None, 1, "catching_up"), (NOW_MS - 2_001, 1, "catching_up"), (NOW_MS - 2_000, 1, "live"), (NOW_MS - 60_000, 0, "live"),
+    (None, 1, "catching_up"), (NOW_MS - 2_001, 1, "catching_up"), (NOW_MS - 2_000, 1, "live"), (NOW_MS - 7_000, 0, "live"),
+    # It has all up to ends that were told long ago, however lately a record came.
+    (NOW_MS - 7_001, 0, "old"), (None, 0, "live"),
 ])  # fmt: skip
 def test_only_who_has_all_or_had_it_a_moment_ago_is_live(
     as_of_ms: int | None, left: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,14 +109,17 @@ def test_only_who_has_all_or_had_it_a_moment_ago_is_live(
     process = FoldingProcess(Settings(policies=tmp_path / "policies.yaml"), tmp_path / "replica.sqlite", lambda _: None)
     places = [Place(OWN.changelog, 0, 0, 100 - left, 100)]
     process._accept_report(Report("file", 1, as_of_ms, clock.monotonic_s(), places=places))
-    assert (process.freshness().state, process.freshness().lag_records) == (state, left)
+    found = process.freshness()
+    assert (found.state, found.lag_records) == (state, left)
+    assert found.trouble == ("brokers have not said for 7 s where their topics end" if state == "old" else "")
 
 
 @pytest.mark.parametrize(("silent_s", "left", "state"), [(4, 0, "live"), (6, 0, "old"), (6, 1, "catching_up"), (16, 1, "old")])
 def test_who_hears_nothing_of_brokers_is_not_live(silent_s: int, left: int, state: str, tmp_path: Path) -> None:
     process = FoldingProcess(Settings(policies=tmp_path / "policies.yaml"), tmp_path / "replica.sqlite", lambda _: None)
     places = [Place(OWN.changelog, 0, 0, 100 - left, 100)]
-    process._accept_report(Report("file", 1, 17, clock.monotonic_s() - silent_s, places=places))
+    as_of_ms = 17 if left else clock.wall_ms()
+    process._accept_report(Report("file", 1, as_of_ms, clock.monotonic_s() - silent_s, places=places))
     found = process.freshness()
     assert (found.state, found.trouble) == (state, f"nothing was heard of brokers for {silent_s} s" if state == "old" else "")
 
