@@ -81,7 +81,8 @@ def _make_world(count: int, draw: Callable[..., list[Outage]], ages_ms: Sequence
 
 
 def kept(truth: Sequence[Outage], attempts: int) -> float:
-    return recovered_part(truth, attempts) / recovered_part(truth)
+    whole = recovered_part(truth)
+    return recovered_part(truth, attempts) / whole if whole else 1.0
 
 
 def causes(count: int, letters: int) -> World:

@@ -48,7 +48,8 @@ def test_attempts_that_matter_are_seldom_given_up(name: str) -> None:
 def test_advice_shares_and_forecasts_are_seldom_wrong_in_any_world(name: str) -> None:
     tally = judge_histories((FALSE | SUPPORTED)[name], name, range(200))
     assert len(tally.false) <= 10, tally.false
-    assert len(tally.outside) <= 14, tally.outside
+    # Of intervals that hold in 95 %, so many miss the truth in 199 of 200 such tests.
+    assert len(tally.outside) <= 18, tally.outside
     assert len(tally.missed) <= 20, tally.missed
     assert name not in SUPPORTED or len(tally.silent) <= 40, tally.silent
 
