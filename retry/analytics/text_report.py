@@ -100,9 +100,9 @@ def format_summary(findings: Mapping[str, Any]) -> list[str]:
     unwatched, quality = findings["unwatched"], describe_quality(findings)
     if unwatched:
         lost = sum(row["retries"] for row in unwatched)
-        known = f"Of {count(lost)} {noun(lost, 'retry', 'retries')} nobody can know whether"
+        known = f"Of {count(lost)} {noun(lost, 'retry', 'retries')} nobody knows yet whether {noun(lost, 'it', 'they')} recovered"
         topic = _shorten_name(unwatched[0]["topic"])
-        tail.append(f"{known} {noun(lost, 'it', 'they')} recovered: name the group that reads {topic}")
+        tail.append(f"{known}: no sample of the group has passed {noun(lost, 'it', 'them')}; which one reads {topic}?")
     elif quality:
         more = f" (and {len(quality) - 1} more about the data)" if len(quality) > 1 else ""
         tail.append(f"Data: {quality[0]}{more}")

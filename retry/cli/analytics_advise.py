@@ -12,7 +12,7 @@ import click
 from retry.cli import analytics_options
 from retry.cli.analytics_options import JSON, PeriodOptions, causes, count_by_kind, counts_of, decisions_of, period
 from retry.cli.output import say, say_json, say_lines, write_file
-from retry.policies.policy_file import load, parse
+from retry.policies.policy_file import load_with_text, parse
 
 _FILE = click.option("--file", "now", envvar="RETRY_POLICIES", show_envvar=True, required=True, help="The policy file of now.")
 _WRITE = click.option(
@@ -126,8 +126,7 @@ def _write(new: Path | None, text: str, as_json: bool) -> None:
 
 def _read(file: str) -> str:
     """The text of a policy file that can be used."""
-    load(file)
-    return Path(file).read_text(encoding="utf-8-sig")
+    return load_with_text(file)[1]
 
 
 def _format_advice(result: dict[str, Any]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from retry.cli.analytics_options import JSON, PeriodOptions, decisions_and_befor
 from retry.cli.output import say, say_json, say_lines, write_file
 from retry.cli.policies import Duration
 from retry.errors import RetryError
-from retry.policies.policy_file import load
+from retry.policies.policy_file import load_with_text
 from retry.settings import from_environment
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def report(
         raise click.UsageError("give one of --text, --summary and --json")
     if file is None and pages is None and not (as_text or as_summary or as_json):
         file = _PAGE
-    registry = None if now is None else load(now)
-    text = None if now is None else (Path(now).read_text(encoding="utf-8-sig"), now)
+    registry, text = (None, None) if now is None else load_with_text(now)
+    named = None if now is None or text is None else (text, now)
     asked = Asked(
-        PeriodOptions(**options), _parse_retentions(retention), text, registry, cost_per_retry, time_per_retry_ms, console
+        PeriodOptions(**options), _parse_retentions(retention), named, registry, cost_per_retry, time_per_retry_ms, console
     )  # fmt: skip
     with ThreadPoolExecutor(1) as beside:
         drawing = None if file is None and pages is None else beside.submit(_warm_up)

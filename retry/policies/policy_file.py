@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -40,6 +41,11 @@ _BYTES_MAX = 1 << 20
 
 def load(path: Path | str, own: Own = NOBODYS) -> Registry:
     """Load a policy file of the deployment that has its `own` topics; raises PolicyFileInvalid."""
+    return load_with_text(path, own)[0]
+
+
+def load_with_text(path: Path | str, own: Own = NOBODYS) -> tuple[Registry, str]:
+    """Load a policy file as `load` does, and return the text that it was made of, too, each line ended by a line feed."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_BYTES_MAX + 1)
@@ -50,7 +56,7 @@ def load(path: Path | str, own: Own = NOBODYS) -> Registry:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise PolicyFileInvalid(str(path), line, "file", "is not UTF-8 text") from None
-    return parse(text, str(path), hashlib.sha256(content).hexdigest(), own)
+    return parse(text, str(path), hashlib.sha256(content).hexdigest(), own), io.StringIO(text, newline=None).read()
 
 
 def parse(text: str, name: str, digest: str = "", own: Own = NOBODYS) -> Registry:

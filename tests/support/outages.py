@@ -47,6 +47,16 @@ def draw_binomial(chance: random.Random, trials: int, part: float) -> int:
     return found
 
 
+def draw_poisson(chance: random.Random, mean: float) -> int:
+    """Draw how many events come in a time that brings so many on average; of many by the normal distribution."""
+    if mean > _EXACTLY:
+        return max(0, round(chance.gauss(mean, math.sqrt(mean))))
+    count, at = 0, chance.expovariate(1)
+    while at < mean:
+        count, at = count + 1, at + chance.expovariate(1)
+    return count
+
+
 def outage_chances(lasts_ms: float, ages_ms: Sequence[int], poison: float = 0.0) -> list[float]:
     """The chance of each attempt of letters that fail evenly over an outage; the part `poison` never recovers."""
     by_then = [min(1.0, age_ms / lasts_ms) * (1 - poison) for age_ms in (0, *ages_ms)]
@@ -108,7 +118,8 @@ def under_way(start_ms: int, since_ms: int, letters: int, ages_ms: Sequence[int]
 def evidence(found: Sequence[Episode], ages_ms: Sequence[int] = AGES_MS) -> Evidence:
     cells = []
     for attempt, (before_ms, age_ms) in enumerate(pairwise((0, *ages_ms)), 1):
-        recovered, failed, unknown, _ = map(sum, zip(*(each.ends_of(attempt) for each in found), strict=True))
+        ends = [each.ends[attempt - 1] for each in found if attempt <= len(each.ends)]
+        recovered, failed, unknown = (sum(each[n] for each in ends) for n in range(3))
         if recovered + failed + unknown:
             cells.append(Cell(attempt, age_ms - before_ms, recovered, failed, unknown, age_ms))
     return Evidence.from_cells(cells, found)

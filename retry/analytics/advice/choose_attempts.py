@@ -142,8 +142,9 @@ def choose(
     if doubt := grounds.find_doubt():
         return _refuse(prospect, base, doubt)
     found = _choose(replace(prospect, design_effects=grounds.design_effects), keep, enough, comparisons, grounds)
-    if change := grounds.find_change((naive if found.verdict == "keep" else found).attempts, keep):
-        return _refuse(prospect, base, change)
+    attempts = (naive if found.verdict == "keep" else found).attempts
+    if unlike := grounds.find_change(attempts, keep) or grounds.find_blind_spot(attempts, keep):
+        return _refuse(prospect, base, unlike)
     if found.verdict == "keep":
         together = "letters that fail together recover together"
         return _refuse(prospect, base, f"{together}, and {grounds.describe_number()} tell too little")

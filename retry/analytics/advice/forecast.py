@@ -3,7 +3,7 @@
 The unit is the day: what failed first in 24 hours, counted back from the end, days without failures included. The week is a sum
 of seven such days, which are as different from each other as they were; and their mean is not known any better than they tell.
 Of few days Student's t makes the interval wider. It is that of a gamma distribution, since sums are not below 0, and a day of an
-outage has many times the letters of the others.
+outage has many times the letters of the others. Where weeks without any letter are to be expected, it begins at 0.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from retry.analytics.statistics import Chance, Z, gamma_quantile, t_quantile
 _DAY_MS, _WEEK_DAYS = 86_400_000, 7
 _DAYS_LEAST = 2
 _TEAMS_MAX = 20
+# The part of weeks that may be below the interval, and above it.
+_SIDE = 0.025
 # Below, the lower bound is nothing that could be told from 0.
 _SHAPE_LEAST = 0.02
 
@@ -70,5 +72,7 @@ def forecast_sum(days: Iterable[int]) -> Chance:
     week = _WEEK_DAYS * mean
     variance = (_WEEK_DAYS + _WEEK_DAYS**2 / len(seen)) * spread * (t_quantile(len(seen) - 1) / Z) ** 2
     shape, scale = week**2 / variance, variance / week
-    low = gamma_quantile(shape, 0.025) * scale if shape > _SHAPE_LEAST else 0.0
-    return Chance(low, week, max(week, gamma_quantile(shape, 0.975) * scale) if math.isfinite(scale) else math.inf)
+    # Where most days bring nothing, so may all seven, of which that distribution knows nothing.
+    is_quiet = (sum(not each for each in seen) / len(seen)) ** _WEEK_DAYS > _SIDE
+    low = gamma_quantile(shape, _SIDE) * scale if shape > _SHAPE_LEAST and not is_quiet else 0.0
+    return Chance(low, week, max(week, gamma_quantile(shape, 1 - _SIDE) * scale) if math.isfinite(scale) else math.inf)

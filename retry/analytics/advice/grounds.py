@@ -6,7 +6,9 @@ history that it has
 - enough episodes: of few, an unlike one in ten would be missed;
 - each weekday and each three hours of the day: an outage of each night, or of each Sunday, is not seen on other days;
 - known ends: where failures are known and recoveries cannot be, later attempts look worse than they are;
-- newest letters that neither fail more often (an outage under way) nor recover later than older ones (a deployment).
+- newest letters that neither fail more often (an outage under way) nor recover later than older ones (a deployment);
+- letters enough that a deployment would show which came before the newest fiftieth of them, and since when half of those recover
+  that come to the first attempt given up; unless so few come there that they may be lost.
 
 Where letters of one episode end alike, a number of letters counts as fewer, see `retry.analytics.episodes`. Or else the attempts
 that stay must reach so far beyond the longest outage seen that a longer one is rare: the part of outages that are longer than
@@ -40,6 +42,10 @@ _FAILS_MORE = 2.33
 _PENDING_MOST = 0.1
 # That the newest letters need more attempts is believed where chance explains it this seldom.
 _LEVEL = 0.05
+# A deployment since which fewer letters came is nothing that a history can show.
+_NEWEST_PART = 1 / 50
+# Since it so many of the letters that come to an attempt recover by it.
+_CHANGED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,17 @@ class Grounds:
                 return "the newest letters fail more often than older ones did: an outage may be under way"
             newest *= 2
         return ""
+
+    def find_blind_spot(self, attempts: int, keep: float) -> str:
+        """Say why a change in the newest letters would go unseen where so many attempts are left; empty where it would show."""
+        failed, known = _sum_failed(self.episodes, attempts)
+        late = _CHANGED * failed
+        if late <= (1 - keep) * (known - failed + late):
+            return ""
+        needed = math.ceil(math.log(_LEVEL) / math.log1p(-late / known) / _NEWEST_PART)
+        if known >= needed:
+            return ""
+        return f"a deployment of late would not show in {known:,} {noun(known, 'letter')}, and {needed:,} are needed"
 
     def _list_ends(self, episodes: Sequence[Episode]) -> list[list[Ends]]:
         """List by attempt how its retries ended in each episode."""

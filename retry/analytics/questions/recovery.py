@@ -215,7 +215,7 @@ def is_overdue(settled_ms: int) -> Column:
 
 
 def count_unwatched(attempts: DataFrame, settled_ms: int) -> DataFrame:
-    """Retries of which nobody can know whether they recovered: `team`, `topic` that they were sent to, and how many `retries`."""
+    """Count pending retries that no sample of their group has passed yet: `team`, `topic` they were sent to, and `retries`."""
     overdue = attempts.where(is_overdue(settled_ms)).groupBy("team", F.col("target").alias("topic"))
     return overdue.agg(F.count("*").alias("retries"))
 

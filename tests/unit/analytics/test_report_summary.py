@@ -27,7 +27,9 @@ def test_the_summary_has_what_to_do_what_became_of_the_last_and_the_change_in_te
     ]  # fmt: skip
     assert "Of the 3 actions of the period before: 2 not done, 1 of which none was retried since" in lines
     assert "Forecast of next week, if nothing is changed: 9,100 letters (4,100 to 16,003, 19 of 20 weeks)" in lines
-    assert lines[-1] == "Of 77 retries nobody can know whether they recovered: name the group that reads x.DLT"
+    assert lines[-1] == (
+        "Of 77 retries nobody knows yet whether they recovered: no sample of the group has passed them; which one reads x.DLT?"
+    )
     more = format_summary(found | {"unwatched": [], "actions": found["actions"] * 3})
     assert len(more) == 10
     assert more[-1].startswith("Data: No committed offsets are known") and more[-1].endswith("(and 4 more about the data)")
