@@ -70,7 +70,7 @@ class Kafka:
         chosen = Chosen(now_ms)
         chosen.keys = [[b"k"] * self.letters]
         chosen.groups["team"].update(dict.fromkeys(self.teams, self.letters))
-        chosen.groups["target"].update({"orders.retry": self.letters})
+        chosen.targets.update({"orders.retry": self.letters})
         chosen.refused["named"] = 2
         chosen.ordered, chosen.orders = self.orders.total(), self.orders
         request = request._replace(action=msgspec.structs.replace(request.action, teams=self.teams))
