@@ -84,6 +84,7 @@ class Spring:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment, app = deployment, deployment.app_id
+        self.due_ms = wall_ms() + HOUR_MS
         self.topics = [f"{app}.orders-retry-{n}" for n in (200, 400)]
         self.groups = [f"{app}.shop-retry-{n}" for n in (200, 400)]
         deployment.create(dict.fromkeys(self.topics, (2, {})))
@@ -98,8 +99,6 @@ class Spring:
         sender.finish()
         for topic, group in zip(self.topics, self.groups, strict=True):
             commit_offsets(self.deployment.bootstrap_servers, group, [TopicPartition(topic, n, read_already) for n in (0, 1)])
-
-    due_ms = wall_ms() + HOUR_MS
 
     def migrate(self, *more: str) -> subprocess.CompletedProcess[str]:
         (target,) = self.deployment.dead_letters
