@@ -97,7 +97,7 @@ def jars(name: str) -> list[Path]:
       JarsUnavailable: PySpark is missing, the registry did not answer or has no such version, or a file is not the pinned one.
       JavaUnavailable: see `retry.jars`.
     """
-    root = choose_root(name, version("pyspark") if importlib.util.find_spec("pyspark") else "")
+    root = choose_root(name, version("pyspark") if name == "spark" and importlib.util.find_spec("pyspark") else "")
     folder = cache_dir() / f"{name}-{root[2]}"
     if not folder.is_dir():
         _fetch(name, root, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,14 @@ def test_a_spark_whose_source_nobody_has_says_which_one_is_tried(monkeypatch: py
     monkeypatch.setattr(jars, "version", lambda _name: "4.9.0")
     with pytest.raises(JarsUnavailable, match=r"what is tried is Spark 4\.0\.0: pip install 'pyspark==4\.0\.0'"):
         jars.jars("spark")
+
+
+def test_jars_of_the_broker_do_not_depend_on_which_spark_there_is(another_spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    # A PySpark that a cluster has put on the path has no metadata.
+    monkeypatch.setattr(jars, "version", version)
+    with pytest.raises(JarsUnavailable, match=r"could not fetch org\.apache\.kafka"):
+        jars.jars("broker")
+    assert not [*another_spark.iterdir()]
