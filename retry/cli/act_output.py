@@ -60,14 +60,11 @@ def wait(following: Following, action: Action, wait_ms: int) -> list[int]:
     deadline, spoken = Deadline(wait_ms / 1_000), Deadline(_PROGRESS_S)
     while (left := following.list_left(action)) and following.held is None and not deadline.has_passed():
         if following.poll_progress() and spoken.has_passed():
-            say(f"{following.tally.members:,} of {action.members:,} letters{_format_step(action, following.step)}", err=True)
+            ramp = action.ramp
+            step = "" if ramp is None else f", step {ramp.find_open_step(following.step)} of {len(ramp.steps)}"
+            say(f"{following.tally.members:,} of {action.members:,} letters{step}", err=True)
             spoken = Deadline(_PROGRESS_S)
     return left
-
-
-def _format_step(action: Action, passed: int) -> str:
-    """Say which step is open where so many have passed; once all have, the last."""
-    return "" if action.ramp is None else f", step {min(passed + 1, len(action.ramp.steps))} of {len(action.ramp.steps)}"
 
 
 def result(action_id: bytes, action: Action, following: Following, left: list[int], *, as_json: bool) -> None:

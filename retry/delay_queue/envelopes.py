@@ -200,7 +200,12 @@ _CANCELLED = encode(Entry("", None, None, [], None, ""))
 def headers_of_run(headers: list[tuple[str, bytes | None]], due_ms: int, run: int) -> list[tuple[str, bytes | None]]:
     """Return the headers with `task-run` and `task-due-ms` of this run, in the place of those of an earlier run."""
     own: list[tuple[str, bytes | None]] = [(RUN, b"%d" % run), (DUE_MS, b"%d" % due_ms)]
-    return [header for header in headers if header[0] not in (RUN, DUE_MS)] + own
+    return drop_run_headers(headers) + own
+
+
+def drop_run_headers(headers: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """Return the headers that a run has from its definition."""
+    return [header for header in headers if header[0] not in (RUN, DUE_MS)]
 
 
 def find_next_run(plan: Recurrence, due_ms: int, now_ms: int) -> Run | None:

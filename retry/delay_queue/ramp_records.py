@@ -53,6 +53,10 @@ class Ramp(msgspec.Struct, frozen=True):
     settle_ms: int
     silence_ms: int
 
+    def find_open_step(self, passed: int) -> int:
+        """Return the number, from 1, of the step that is open where so many have passed; of the last where all have."""
+        return min(passed + 1, len(self.steps))
+
 
 class Step(msgspec.Struct, frozen=True):
     """How far a ramp has come.

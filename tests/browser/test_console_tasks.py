@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -63,79 +62,104 @@ def has_come_to(page: Page, status: str) -> None:
     expect(page.locator("#live .badge").first).to_have_text(status)
 
 
-def test_twelve_tasks_take_no_more_clicks_than_they_may(opened: Open, incident: Incident, tmp_path: Path) -> None:
-    page = opened("/").page
-    operator = Operator(page)
-    fail(incident, page)
-    button: Callable[[str], Locator] = lambda name: page.get_by_role("button", name=name)  # noqa: E731
-    link: Callable[[str], Locator] = lambda name: page.get_by_role("link", name=name)  # noqa: E731
-    newest = page.locator("section", has=page.get_by_role("heading", name="What is new")).locator("a", has_text="LedgerClosed")
+def find_button(page: Page, name: str) -> Locator:
+    return page.get_by_role("button", name=name)
 
+
+def find_link(page: Page, name: str) -> Locator:
+    return page.get_by_role("link", name=name)
+
+
+def look_and_pause(operator: Operator, incident: Incident) -> None:
+    """Find what is new, read its stack, pause, and ask whose it is."""
+    page = operator.page
+    newest = page.locator("section", has=page.get_by_role("heading", name="What is new")).locator("a", has_text="LedgerClosed")
     page.goto("/")
     with operator.task("find what is new"):
         operator.see(newest)
     with operator.task("read the stack"):
         operator.click(newest)
         operator.see(page.locator(".stack-trace .own").first)
-    button("Assign to me").click()
+    find_button(page, "Assign to me").click()
     expect(page.locator(".about .facts")).to_contain_text("local")
     with operator.task("pause"):
-        operator.click(button("Pause…"))
-        operator.click(button("Pause it"))
+        operator.click(find_button(page, "Pause…"))
+        operator.click(find_button(page, "Pause it"))
         operator.see(page.locator("#live", has_text=incident.payments))
-    button("Resume").click()
+    find_button(page, "Resume").click()
     expect(page.locator("#live")).to_contain_text("Nothing is paused")
     page.goto("/")
     with operator.task("whose is it"):
         operator.see(page.locator("li", has_text=re.compile("local is on .*LedgerClosed")))
 
+
+def ramp_and_hold(operator: Operator, incident: Incident) -> None:
+    """Retry in steps, watch them, and hold them."""
+    page = operator.page
     open_failure(page, LEDGER)
     with operator.task("ramp"):
-        operator.click(link("Retry 1,005 letters"))
-        operator.click(button("Show what would happen"))
+        operator.click(find_link(page, "Retry 1,005 letters"))
+        operator.click(find_button(page, "Show what would happen"))
         type_next(operator, page.get_by_label("Type the number of letters"), "1005")
-        operator.click(button("Retry 1,005 letters"))
+        operator.click(find_button(page, "Retry 1,005 letters"))
         has_come_to(page, "running")
     page.goto("/failures")
     # Consumers read no more than this step, so that it still runs when it is to be held.
     with incident.consuming(), operator.task("watch it"):
         operator.see(page.locator("#ramps", has_text=re.compile(r"step \d of \d\. [1-9]\d* recovered, 0 failed again")))
     with operator.task("hold it"):
-        operator.click(button("Hold the retry"))
+        operator.click(find_button(page, "Hold the retry"))
         has_come_to(page, "on hold")
-    button("Cancel").click()
+    find_button(page, "Cancel").click()
     has_come_to(page, "cancelled")
 
+
+def discard_and_undo(operator: Operator) -> None:
+    """Discard letters, and bring them back."""
+    page = operator.page
     page.goto("/failures")
     with operator.task("discard junk"):
         operator.click(page.locator("tr[data-row]", has_text="TestTraffic").get_by_role("link", name="Discard"))
-        operator.click(button("Show what would happen"))
-        operator.click(button("Discard 8 letters"))
+        operator.click(find_button(page, "Show what would happen"))
+        operator.click(find_button(page, "Discard 8 letters"))
         has_come_to(page, "done")
     with operator.task("undo that"):
-        operator.click(button("Undo"))
-        operator.click(button("Undo 8 letters"))
+        operator.click(find_button(page, "Undo"))
+        operator.click(find_button(page, "Undo 8 letters"))
         has_come_to(page, "done")
 
+
+def edit_and_patch(operator: Operator) -> None:
+    """Edit one letter and have it retried, and patch all others."""
+    page = operator.page
     open_failure(page, CURRENCY)
     with operator.task("edit one and retry"):
-        operator.click(link("Open the letter"))
-        operator.click(button("Edit and retry…"))
+        operator.click(find_link(page, "Open the letter"))
+        operator.click(find_button(page, "Edit and retry…"))
         value = page.get_by_label("Value, as JSON")
         type_next(operator, value, json.dumps(json.loads(value.input_value()) | {"amount": 17}))
-        operator.click(button("Save and retry"))
+        operator.click(find_button(page, "Save and retry"))
         has_come_to(page, "done")
     open_failure(page, CURRENCY)
     with operator.task("patch a hundred"):
-        operator.click(link("Patch…"))
+        operator.click(find_link(page, "Patch…"))
         type_next(operator, page.get_by_label("JSON merge patch of each value"), '{"currency": "EUR"}')
-        operator.click(button("Show what would happen"))
-        operator.click(button("Patch 100 letters"))
+        operator.click(find_button(page, "Show what would happen"))
+        operator.click(find_button(page, "Patch 100 letters"))
         has_come_to(page, "done")
 
+
+def test_twelve_tasks_take_no_more_clicks_than_they_may(opened: Open, incident: Incident, tmp_path: Path) -> None:
+    page = opened("/").page
+    operator = Operator(page)
+    fail(incident, page)
+    look_and_pause(operator, incident)
+    ramp_and_hold(operator, incident)
+    discard_and_undo(operator)
+    edit_and_patch(operator)
     page.goto("/")
     with operator.task("what did we do last night"):
-        operator.click(link("Audit"))
+        operator.click(find_link(page, "Audit"))
         operator.see(page.locator("tr[data-row]", has_text="patched 100 letters"))
         operator.see(page.locator("tr[data-row]", has_text="paused").last)
 

@@ -142,7 +142,7 @@ class ActionOverview(NamedTuple):
     def open_step(self) -> int | None:
         """Return which step of its ramp is open, from 1; None of an action without steps."""
         ramp = self.action.ramp
-        return None if ramp is None else min(self.step.step + 1, len(ramp.steps))
+        return None if ramp is None else ramp.find_open_step(self.step.step)
 
 
 def overviews(shards: ShardRecords) -> list[ActionOverview]:

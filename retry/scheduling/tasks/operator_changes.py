@@ -9,7 +9,7 @@ import msgspec
 
 from backoff.recurrence import find_first_run
 from retry.clock import iso
-from retry.delay_queue.envelopes import DUE_MS, RUN, Entry, Recurrence
+from retry.delay_queue.envelopes import DUE_MS, Entry, Recurrence, drop_run_headers
 from retry.errors import ActionRefused
 from retry.kafka.topic_ends import newest_records
 from retry.policies.tasks import TEAM
@@ -19,7 +19,7 @@ from retry.settings import Settings
 
 BACKFILL = "task-backfill"
 RUNS_MAX = 10_000
-PAUSED, _START = "schedule.paused", "schedule.start"
+_PAUSED, _START = "schedule.paused", "schedule.start"
 # Of each partition of the topic of definitions.
 _SEARCHED_MAX = 2_000
 
@@ -45,7 +45,7 @@ class _Current(NamedTuple):
 
     @property
     def is_paused(self) -> bool:
-        return self.configurations.get(PAUSED) == "true"
+        return self.configurations.get(_PAUSED) == "true"
 
 
 def pause_task(settings: Settings, definitions: Definitions, task: Task) -> NewDefinition:
@@ -60,7 +60,7 @@ def pause_task(settings: Settings, definitions: Definitions, task: Task) -> NewD
     frequency = current.fields.get("frequency")
     started = {_START: iso(current.start_ms)} if frequency and "cron" not in frequency else {}
     # A start that the definition has by itself stays.
-    return _replace_definition(definitions, task, current, {**started, **current.configurations, PAUSED: "true"})
+    return _replace_definition(definitions, task, current, {**started, **current.configurations, _PAUSED: "true"})
 
 
 def resume_task(settings: Settings, definitions: Definitions, task: Task) -> NewDefinition:
@@ -68,7 +68,7 @@ def resume_task(settings: Settings, definitions: Definitions, task: Task) -> New
     current = _find_current(settings, definitions, task)
     if not current.is_paused:
         raise ActionRefused(f"{task.name} is not paused; nothing was done")
-    left = {name: text for name, text in current.configurations.items() if name != PAUSED}
+    left = {name: text for name, text in current.configurations.items() if name != _PAUSED}
     return _replace_definition(definitions, task, current, left)
 
 
@@ -81,7 +81,7 @@ def plan_backfill(task: Task, from_ms: int, to_ms: int) -> list[Entry]:
     for due_ms in _list_times(task.plan, from_ms, to_ms):
         if len(runs) == RUNS_MAX:
             raise ActionRefused(f"{task.name} has more than {RUNS_MAX:,} runs between the two times; ask for a shorter time")
-        headers = [*_own_headers(entry), (BACKFILL, b"true"), (DUE_MS, b"%d" % due_ms)]
+        headers = [*drop_run_headers(entry.headers), (BACKFILL, b"true"), (DUE_MS, b"%d" % due_ms)]
         runs.append(Entry(entry.destination, entry.key, entry.value, headers, None, TEAM))
     if not runs:
         raise ActionRefused(f"{task.name} has no run from {iso(from_ms)} to {iso(to_ms)}; nothing was done")
@@ -101,7 +101,7 @@ def _list_times(plan: Recurrence, from_ms: int, to_ms: int) -> Iterator[int]:
 
 def _find_current(settings: Settings, definitions: Definitions, task: Task) -> _Current:
     where = task.defined_at
-    current = _read_definition(definitions, task.entry.value, _own_headers(task.entry), task.plan.start_ms)
+    current = _read_definition(definitions, task.entry.value, drop_run_headers(task.entry.headers), task.plan.start_ms)
     # What no worker has taken in yet counts, too: an operator may resume what was paused a moment ago.
     for message, headers in newest_records(settings, where.topic, lambda _partitions: _SEARCHED_MAX):
         is_later = message.partition() == where.partition and (message.offset() or 0) > where.offset
@@ -128,7 +128,3 @@ def _replace_definition(
     fields = {**current.fields, "config": {**current.fields["config"], "configurations": configurations}}
     where, written = task.defined_at, definitions.encode(current.value, fields)
     return NewDefinition(Entry(where.topic, task.entry.key, written, current.headers, None, TEAM), where.partition)
-
-
-def _own_headers(entry: Entry) -> Headers:
-    return [header for header in entry.headers if header[0] not in (RUN, DUE_MS)]

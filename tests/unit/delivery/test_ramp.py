@@ -111,3 +111,8 @@ def test_steps_have_all_letters_and_grow(members: int) -> None:
     whole = [*ramp_records.DRAWN_STEPS, *(5_000 * 5**n for n in range(10))]
     assert sizes[:-1] == whole[: len(sizes)][: max(0, len(sizes) - 1)]
     assert all(0 < size <= most for size, most in zip(sizes, whole, strict=False))
+
+
+def test_the_step_that_is_open_is_never_beyond_the_last() -> None:
+    ramp = Ramp(0.9, [1, 2, 4], 10_000, 120_000)
+    assert [ramp.find_open_step(passed) for passed in range(4)] == [1, 2, 3, 3]
