@@ -136,10 +136,11 @@ def _change_definition(name: str, change: Callable[[Settings, Definitions, Task]
 
 
 def _write_entries(settings: Settings, entries: Sequence[Entry], partitions: Sequence[int] | None) -> None:
+    from retry.kafka import client_config
     from retry.kafka.transactional_producer import demand_arrival
-    from retry.operations.control_requests import ShardNumbers
+    from retry.operations.control_requests import open_writer
 
-    with ShardNumbers(settings).writing(entries[0].destination) as writer:
+    with open_writer(settings, client_config.admin(settings), entries[0].destination) as writer:
         writer.begin()
         writer.publish(entries, wall_ms(), partitions)
         demand_arrival(writer)

@@ -25,6 +25,26 @@ _BY_KEY = -1
 ASK_S = 60.0
 
 
+@contextmanager
+def open_writer(settings: Settings, admin: AdminClient, *written: str) -> Iterator[KafkaTransactionalProducer]:
+    """Open a writer of transactions for these topics, under an id that nobody else has.
+
+    Raises:
+      RightMissing: this user may not write to one of them.
+      BrokersUnreachable: nobody answered.
+    """
+    rights = [Right(authorization.TOPIC, topic, authorization.WRITE) for topic in written]
+    if gone := authorization.missing(admin, rights):
+        raise authorization.lacking(*gone)
+    name = f"{settings.app_id}-control-{secrets.token_hex(8)}"
+    writer = KafkaTransactionalProducer(client_config.producer_config(settings, name))
+    try:
+        writer.open()
+        yield writer
+    finally:
+        writer.close()
+
+
 class ShardNumbers:
     """The changelog's partitions, as whoever asks something of them needs them.
 
@@ -60,16 +80,8 @@ class ShardNumbers:
     @contextmanager
     def writing(self, *others: str) -> Iterator[KafkaTransactionalProducer]:
         """Open a writer for these partitions, and for other topics; raises as `put_control_record`."""
-        rights = [Right(authorization.TOPIC, topic, authorization.WRITE) for topic in (self.topic, *others)]
-        if gone := authorization.missing(self.admin, rights):
-            raise authorization.lacking(*gone)
-        name = f"{self.settings.app_id}-control-{secrets.token_hex(8)}"
-        writer = KafkaTransactionalProducer(client_config.producer_config(self.settings, name))
-        try:
-            writer.open()
+        with open_writer(self.settings, self.admin, self.topic, *others) as writer:
             yield writer
-        finally:
-            writer.close()
 
     def ask_by(
         self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None

@@ -92,7 +92,7 @@ _LETTERS = (
 )
 _OTHERS = (
     Need(COMMANDS, TOPIC, "changelog", READ, "letters, failures, pauses, explain, verify, reschedule, act, actions, erase"),
-    Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, tasks, actions; reschedule, act and erase --yes"),
+    Need(COMMANDS, TOPIC, "changelog", WRITE, "pause, resume, actions; reschedule, act and erase --yes"),
     Need(COMMANDS, TRANSACTIONAL_ID, "control writers", WRITE, "pause, resume, tasks, actions; reschedule, act and erase --yes"),
     Need(COMMANDS, TOPIC, "changelog", DESCRIBE_CONFIGS, "topics check, verify, reschedule, act, erase"),
     Need(COMMANDS, TOPIC, "outcomes", READ, "explain, verify; letters, failures and act of what was parked by reference"),

@@ -239,6 +239,7 @@ def test_letters_are_redirected_where_their_policy_lets_them_parked_and_discarde
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_an_action_is_held_resumed_and_cancelled(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 4)
     worker.terminate()
@@ -293,6 +294,7 @@ def test_an_action_whose_letters_are_not_all_there_is_held_by_the_worker(deploy:
 
 
 @pytest.mark.parametrize("point", ["sweep-during-commit", "sweep-after-commit"])
+@pytest.mark.slow
 def test_two_operators_ask_for_the_same_and_a_worker_is_killed_in_the_midst(deploy: Deploy, point: str) -> None:
     letters = 3_000
     deployment, worker = waiting(deploy, letters)

@@ -69,6 +69,7 @@ def played(broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return ingesting.data
 
 
+@pytest.mark.slow
 def test_what_became_of_every_retry_is_the_truth(played: Path, spark: SparkSession) -> None:
     found = datasets.from_parquet(spark, str(played))
     decisions = attempts.distinct_decisions(found.letters)

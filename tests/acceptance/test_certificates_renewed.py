@@ -26,6 +26,7 @@ POLICY = "{backoff: {kind: constant, delay: 2s}, jitter: full}"
 VALID = timedelta(seconds=120)
 
 
+@pytest.mark.slow
 def test_a_worker_takes_a_replaced_certificate_into_use_and_each_letter_comes_once(
     deploy: Deploy, secured: SecuredBroker, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_parked_letters_are_retried_once_however_often_and_wherever_it_is_starte
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_the_ramp_goes_on_when_the_console_is_killed_and_the_next_one_shows_the_same(deploy: Deploy) -> None:
     letters, group = 300, f"billing-{uuid.uuid4().hex[:8]}"
     deployment, worker = waiting(deploy, letters, topic_keys=f"group: {group}")

@@ -17,6 +17,7 @@ from tests.support.process import await_that
 pytestmark = pytest.mark.check
 
 
+@pytest.mark.slow
 def test_while_brokers_are_away_the_last_state_is_shown_as_old(deploy: Deploy, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker", heap_mb=384) as own:
         deployment = deploy({"slow": 1, "given-up": 1}, on=own, shards=1)

@@ -98,6 +98,7 @@ def count_written(deployment: Deployment, name: str) -> int:
         return int(connection.execute("SELECT count(*) FROM notes WHERE key LIKE 'told/bot/%'").fetchone()[0])
 
 
+@pytest.mark.slow
 def test_each_event_is_told_once_by_two_consoles_one_of_which_is_killed(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 20)
     receiver = Receiver()

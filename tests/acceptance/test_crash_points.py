@@ -36,6 +36,7 @@ IN_TURN = (
 )
 
 
+@pytest.mark.slow
 def test_crashes_one_after_another_lose_and_repeat_nothing(deploy: Deploy) -> None:
     deployment, sender = _deployment(deploy)
     for point in IN_TURN:

@@ -52,6 +52,7 @@ def remains(told: dict[str, Any], topic: str) -> list[dict[str, Any]]:
     return [each for each in told["remains"] if each["where"].split("/")[0] == topic]
 
 
+@pytest.mark.slow
 def test_a_person_is_erased_where_letters_wait_are_parked_discarded_or_were_edited(deploy: Deploy, tmp_path: Path) -> None:
     deployment, worker = waiting(deploy, 5)
     keys = [row["name"] for row in listed(deployment, f"key:{PERSON}")]

@@ -37,6 +37,7 @@ class Teams(Deployment):
         return f"defaults: {defaults}\nteams:\n{teams}"
 
 
+@pytest.mark.slow
 def test_a_flood_of_one_team_leaves_the_others_on_time(
     broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,7 +103,8 @@ def held(worker: WorkerProcess) -> str:
 
 
 @pytest.mark.fault("key of encryption taken away too early, under load, with SIGKILL")
-@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.check), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.slow
 def test_what_a_key_taken_away_too_early_sealed_is_held_with_the_reason_and_sent_once_it_is_back(
     deploy: Deploy, tmp_path: Path, runs: Runs, kills: int
 ) -> None:

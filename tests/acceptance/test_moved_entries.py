@@ -41,6 +41,7 @@ def uses(worker: WorkerProcess, digest: str) -> bool:
     return health(worker).get("policies", {}).get("sha256") == digest
 
 
+@pytest.mark.slow
 def test_letters_that_wait_an_hour_come_back_at_once_each_exactly_once_through_kill_9(deploy: Deploy) -> None:
     deployment = deploy(
         {"plain": 3, "keyed": 1}, shards=3, environ=SMALL, defaults="{backoff: {kind: constant, delay: 1h}, jitter: none}"

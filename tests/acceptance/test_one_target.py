@@ -136,6 +136,7 @@ def test_others_come_while_a_target_is_deleted_under_load(scene: Scene, load: Lo
 
 
 @pytest.mark.fault("retry topic takes no large records any more")
+@pytest.mark.slow
 def test_others_come_while_a_target_takes_no_large_records(scene: Scene, load: Load) -> None:
     admin = scene.deployment.admin
     narrow = {"max_message_bytes": "2000"}

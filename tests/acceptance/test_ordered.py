@@ -25,6 +25,7 @@ SEED = 17
 DEFAULTS = f"{{backoff: {{kind: constant, delay: {DELAY_MS}ms}}, jitter: full, ordered: true, max_attempts: 5}}"
 
 
+@pytest.mark.slow
 def test_the_order_of_every_key_is_kept_through_failures_and_kills(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, shards=4, retry_partitions=3, defaults=DEFAULTS)
     workers = [deployment.worker(name).start() for name in ("a", "b")]

@@ -13,6 +13,7 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import Tail
+from tests.support.sizes import only_in_faults
 
 pytestmark = pytest.mark.check
 
@@ -48,7 +49,7 @@ def run(deployment: Deployment, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("scope", ["team", "topic", "target", "all"])
+@pytest.mark.parametrize("scope", ["team", *only_in_faults("topic", "target", "all")])
 def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: str) -> None:
     deployment = deploy({"held": 2, "free": 2}, shards=2)
     held, free = two_teams(deployment)
@@ -91,6 +92,7 @@ def test_a_pause_outlives_the_worker_and_its_directory(deploy: Deploy, scope: st
     assert check(deployment, sent).wrong() == {}
 
 
+@pytest.mark.slow
 def test_a_pause_with_an_end_needs_nobody_to_resume_it(deployment: Deployment) -> None:
     [topic] = deployment.dead_letters
     worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)

@@ -26,6 +26,7 @@ def told_apart(message: str) -> str:
     return re.sub(r"=[0-9]+\.[0-9]+", "=", message)
 
 
+@pytest.mark.slow
 def test_a_worker_and_a_console_without_brokers_log_json_and_repeat_no_line(deploy: Deploy, tmp_path: Path) -> None:
     logs = {"RETRY_LOG_FORMAT": "json", "RETRY_LOG_LEVEL": "debug"}
     with LocalBroker(tmp_path / "broker", heap_mb=384) as own:

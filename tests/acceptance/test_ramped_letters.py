@@ -119,6 +119,7 @@ def test_a_consumer_that_fails_three_of_ten_stops_the_ramp_and_mended_and_resume
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the_ramp(deploy: Deploy) -> None:
     letters = 58
     deployment, worker = waiting(deploy, letters)
@@ -155,6 +156,7 @@ def test_without_a_named_group_silence_counts_and_a_breaker_that_opens_holds_the
     worker.wait(60)
 
 
+@pytest.mark.slow
 def test_parked_letters_come_back_in_steps_once_each_though_workers_are_killed(deploy: Deploy) -> None:
     letters, group = 300, f"billing-{uuid.uuid4().hex[:8]}"
     deployment, worker = waiting(deploy, letters, shards=4, topic_keys=f"group: {group}")

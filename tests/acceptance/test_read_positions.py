@@ -15,6 +15,7 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, read
+from tests.support.sizes import only_in_faults
 
 pytestmark = pytest.mark.check
 
@@ -85,7 +86,7 @@ def set_offset(deployment: Deployment, offset: int) -> None:
 
 
 @pytest.mark.fault("offsets of the group lost, too large, or set back")
-@pytest.mark.parametrize("lost", ["group deleted", "too large", "set back"])
+@pytest.mark.parametrize("lost", ["group deleted", *only_in_faults("too large", "set back")])
 def test_letters_are_not_sent_again_when_the_group_lost_its_offsets(deploy: Deploy, lost: str) -> None:
     deployment = deploy({"orders": 1}, shards=2, defaults=SOON)
     worker = dealt_with(deployment)

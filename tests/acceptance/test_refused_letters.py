@@ -15,6 +15,7 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, Record, Tail, read
+from tests.support.sizes import only_in_faults
 from tests.support.topics import configure
 
 pytestmark = pytest.mark.check
@@ -82,7 +83,7 @@ def test_a_letter_that_is_too_old_for_its_target_is_sent_with_the_time_of_now(de
 
 
 @pytest.mark.fault("a letter that brokers refuse for what it is")
-@pytest.mark.parametrize("fault", ["no key", "too old"])
+@pytest.mark.parametrize("fault", ["no key", *only_in_faults("too old")])
 def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_others_go(deploy: Deploy, fault: str) -> None:
     old = fault == "too old"
     deployment, name, target = deployed(deploy, YOUNG if old else COMPACTED, "old_timestamp: park" if old else "")
@@ -111,6 +112,7 @@ def test_one_letter_that_its_target_refuses_is_put_back_then_parked_and_the_othe
 
 
 @pytest.mark.fault("a parking topic that refuses one letter")
+@pytest.mark.slow
 def test_a_letter_that_even_its_parking_topic_refuses_is_held_by_name_until_that_takes_it(deploy: Deploy) -> None:
     deployment, name, target = deployed(deploy, COMPACTED)
     configure(deployment.admin, deployment.parked, cleanup_policy="compact")

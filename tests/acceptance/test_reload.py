@@ -160,6 +160,7 @@ def swap(mounted: Path, revision: str, text: str) -> None:
 
 
 @pytest.mark.fault("team removed while entries wait")
+@pytest.mark.slow
 def test_entries_of_a_team_that_is_gone_wait_until_it_is_back(deploy: Deploy) -> None:
     deployment = deploy({"gone": 1, "stays": 1}, shards=1)
     gone, stays = deployment.dead_letters
@@ -214,6 +215,7 @@ def test_brokers_that_do_not_answer_are_asked_again(tmp_path: Path, monkeypatch:
     assert policy_file.trouble is None
 
 
+@pytest.mark.slow
 def test_no_worker_starts_with_an_emptied_file_where_letters_were_taken_in(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=1, defaults=SLOW)
     text = deployment.policy_file.read_text()

@@ -97,6 +97,7 @@ def test_parked_letters_are_returned_once_and_those_that_fail_again_can_be_retur
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_two_operators_return_the_same_letters_and_a_worker_is_killed_in_the_midst(deploy: Deploy) -> None:
     letters = 400
     # A transaction has few letters, so that there are some to be killed in.
@@ -117,6 +118,7 @@ def test_two_operators_return_the_same_letters_and_a_worker_is_killed_in_the_mid
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(deploy: Deploy) -> None:
     small = {"max.message.bytes": "200000", "message.timestamp.type": "LogAppendTime"}
     deployment, worker, sender = parking(deploy, 1, shards=1, retry_config=small)
@@ -147,6 +149,7 @@ def test_a_letter_that_was_parked_by_reference_comes_back_whole_or_not_at_all(de
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_a_parked_letter_is_patched_on_its_way_and_another_is_discarded_and_returned(deploy: Deploy) -> None:
     deployment, worker, _ = parking(deploy, 2, shards=1)
     patch = ("patch", "state:parked", "key:1", "--merge-patch", '{"pad": null}', "--set-header", "mended=yes")
@@ -172,6 +175,7 @@ def test_a_parked_letter_is_patched_on_its_way_and_another_is_discarded_and_retu
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_parked_and_discarded_letters_are_edited_on_their_way_and_kept_as_they_were(deploy: Deploy, tmp_path: Path) -> None:
     deployment, worker, _ = parking(deploy, 3, shards=1)
     assert acted(deployment, "discard", "state:parked", "key:1")["done"] == 1

@@ -123,6 +123,7 @@ def test_1_24_a_key_that_is_scheduled_again_on_receipt_is_never_lost(scheduling:
 
 
 @pytest.mark.fault("kill -9 in the middle of firing")
+@pytest.mark.slow
 def test_1_8_kill_9_in_mid_fire_loses_nothing_and_sends_nothing_twice(scheduling: Schedulings) -> None:
     s, held, keys = scheduling(4), 12_000, 15_000
     instance = s.instance(RETRY_BATCH_RECORDS="100")
@@ -153,6 +154,7 @@ def test_1_8_kill_9_in_mid_fire_loses_nothing_and_sends_nothing_twice(scheduling
     s.assert_verified(instance)
 
 
+@pytest.mark.slow
 def test_1_7_and_1_12_after_downtime_missed_ones_go_first_and_what_was_cancelled_does_not(scheduling: Schedulings) -> None:
     # In one shard, since each shard goes by its own order.
     s = scheduling(1, RETRY_SHARDS="1")

@@ -26,6 +26,7 @@ from tests.support.protected import CANARY, PARTS, PAYLOAD, Protected
 from tests.support.reading import COMMITTED, QUIET, read
 from tests.support.scheduler import Scheduling
 from tests.support.secured import SecuredBroker
+from tests.support.sizes import only_in_faults
 from tests.support.timers import API, Api
 
 _SPARK_S = 600.0
@@ -244,7 +245,7 @@ def test_spark_ingests_and_reports_with_two_rights_and_the_password_is_in_no_pla
     assert "SparkListenerSQLExecutionStart" in plans and "SparkListenerEnvironmentUpdate" in plans
 
 
-@pytest.mark.parametrize("way", ["certificates", "tokens", "another password"])
+@pytest.mark.parametrize("way", ["certificates", *only_in_faults("tokens", "another password")])
 def test_started_anew_with_other_credentials_all_goes_on_with_the_same_rights(used: Protected, way: str) -> None:
     d, broker = used.deployment, used.broker
     worker, api, console = (d.workers[name] for name in ("a", "api", "console"))

@@ -40,6 +40,7 @@ _BEGUN = re.compile(r"shard \d+: from (?P<from>\d+) to (?P<to>\d+)")
 _OURS, _READY = re.compile(_STAMP + r".* shards [\d, ]+: ours"), re.compile(_STAMP + r".* shard \d+: ready")
 
 
+@pytest.mark.slow
 def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy) -> None:
     letters, environ = 3_000, {"RETRY_STANDBY": "1"}
     policy = "{backoff: {kind: constant, delay: 3s}, jitter: full}"

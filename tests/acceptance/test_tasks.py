@@ -13,6 +13,7 @@ from tests.conftest import Deploy
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, Record, read
 from tests.support.registry import RegistryServer, confluent
+from tests.support.sizes import only_in_faults
 from tests.support.tasks import Task, Tasks, at_least, milliseconds, numbers, seconds
 
 pytestmark = pytest.mark.check
@@ -170,6 +171,7 @@ def test_0_5_minutes_run_live(deploy: Deploy) -> None:
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_0_5_the_nth_run_of_a_one_second_task_is_at_start_plus_n_seconds(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=1))
     worker = tasks.deployment.worker().start().await_ready()
@@ -190,7 +192,7 @@ def test_0_5_the_nth_run_of_a_one_second_task_is_at_start_plus_n_seconds(deploy:
     worker.terminate()
 
 
-@pytest.mark.parametrize("form", ["json", "avro", "confluent"])
+@pytest.mark.parametrize("form", ["avro", *only_in_faults("json", "confluent")])
 def test_0_8_0_11_runs_have_the_bytes_that_came_in(deploy: Deploy, form: str) -> None:
     registry = RegistryServer()
     units, config, frequency, definition = map(formats.schema_text, formats.DEFINITION_SCHEMA)
@@ -266,6 +268,7 @@ def test_0_2_0_3_0_4_another_worker_goes_on_and_no_run_is_lost_or_doubled(deploy
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.slow
 def test_0_14_misfire_policies_after_downtime(deploy: Deploy) -> None:
     tasks = Tasks(deploy({"one": 1}, shards=2), late=f"{LATE_MS}ms", misfire="once", catch_up=6)
     worker = tasks.deployment.worker().start().await_ready()

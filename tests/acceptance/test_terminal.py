@@ -27,6 +27,7 @@ FORGED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_command_prints_what_a_record_would_have_the_terminal_do(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=2, defaults="{backoff: {kind: constant, delay: 1h}, jitter: none}")
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)

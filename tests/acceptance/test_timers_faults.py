@@ -66,6 +66,7 @@ def test_2_3_a_host_that_hangs_does_not_delay_others(deploy: Deploy) -> None:
 
 
 @pytest.mark.fault("the worker that calls timers killed")
+@pytest.mark.slow
 def test_2_4_2_6_when_the_worker_that_calls_is_killed_every_timer_is_called(deploy: Deploy) -> None:
     """At least once: a call without its null is made again, under the same id, and there are no others twice."""
     deployment = deploy({"orders": 1}, shards=4, environ=LOOPBACK)

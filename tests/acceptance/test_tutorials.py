@@ -15,6 +15,7 @@ import pytest
 from retry.kafka.local_broker import free_port
 from tests.support.pages import ROOT, blocks, printed_as_shown
 from tests.support.process import await_that
+from tests.support.sizes import only_in_faults
 
 pytestmark = pytest.mark.check
 TUTORIALS = ROOT / "docs" / "tutorial"
@@ -78,7 +79,7 @@ class _Guard:
         self._timer.cancel()
 
 
-@pytest.mark.parametrize("page", ["first-retry.md", "first-timer.md"])
+@pytest.mark.parametrize("page", ["first-retry.md", *only_in_faults("first-timer.md")])
 def test_a_tutorial_prints_what_its_page_shows(page: str, tmp_path: Path) -> None:
     ports = {port: str(free_port()) for port in PORTS}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -62,6 +62,7 @@ def test_a_worker_of_which_a_thread_hangs_is_not_ready_and_then_ends(deploy: Dep
     nothing_is_wrong(deployment, sender)
 
 
+@pytest.mark.slow
 def test_a_frozen_broker_makes_workers_not_ready_and_ends_none(deploy: Deploy, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker", heap_mb=512) as own:
         environ = {"RETRY_STALLED_S": str(STALLED_S)}

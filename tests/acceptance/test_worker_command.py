@@ -104,6 +104,7 @@ def test_health_and_metrics_are_served_on_loopback_alone(deployment: Deployment)
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_hands_over_in_time_and_loses_nothing(deploy: Deploy) -> None:
     deployment = deploy({"one": 1, "three": 3}, defaults="{backoff: {kind: constant, delay: 1s}, jitter: full}")
     worker = deployment.worker().start().await_ready()

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from retry.clock import Deadline, wall_ms
-from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
+from tests.support.browser import EACH_LOOK, Look, Open, Watched
 from tests.support.incident import DATABASE, DECLINED, GATEWAY, NET, PARKED, WAITING, Incident
 from tests.support.reading import COMMITTED, read
 
@@ -78,6 +78,7 @@ def shows(page: Page, query: str, count: int) -> None:
     expect(page.locator("tr[data-row]")).to_have_count(count)
 
 
+@pytest.mark.slow
 def test_an_incident_is_followed_from_its_failures_to_the_last_recovery(opened: Open, incident: Incident) -> None:
     page = opened("/").page
     page.get_by_role("link", name="Failures").first.click()
@@ -313,7 +314,7 @@ def test_a_letters_page_tells_why_it_is_where_it_is(opened: Open) -> None:
     expect(page.locator(".timeline")).to_contain_text("failed")
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_a_letter_is_drawn_from_its_failure_to_now_and_to_its_retry(browser: Browser, incident: Incident, look: Look) -> None:
     watched = Watched(browser, incident.url, *look)
     page = watched.page
@@ -364,7 +365,7 @@ def test_what_a_changed_policy_file_would_do_to_what_waits_is_counted(opened: Op
     incident.deployment.policy_file.write_text(incident.policies())
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_nobody_is_kept_out_of_what_follows_a_form(browser: Browser, incident: Incident, fail: Fail, look: Look) -> None:
     query, watched = fail(f"Seen{'Dark' if look[0] == 'dark' else 'Light'}{look[1][0]}", 3), Watched(browser, incident.url, *look)
     page = watched.page

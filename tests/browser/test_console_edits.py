@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from retry.clock import wall_ms
-from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
+from tests.support.browser import EACH_LOOK, Look, Open, Watched
 from tests.support.incident import DECLINED, Incident
 from tests.support.reading import COMMITTED, read
 
@@ -85,7 +85,7 @@ def test_a_letter_that_is_parked_is_edited_without_scripts(browser: Browser, inc
     watched.close()
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_nobody_is_kept_out_of_the_editor(browser: Browser, incident: Incident, look: Look) -> None:
     watched = Watched(browser, incident.url, *look)
     page = watched.page

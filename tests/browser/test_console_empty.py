@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from retry.kafka.local_broker import LocalBroker
-from tests.support.browser import LOOKS, NAMES, Look, Watched
+from tests.support.browser import EACH_LOOK, Look, Watched
 from tests.support.deployment import ROOT, Deployment
 from tests.support.incident import console
 
@@ -46,7 +46,7 @@ def url(broker: LocalBroker, wheel: Path, tmp_path_factory: pytest.TempPathFacto
     deployment.close()
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_the_empty_console_says_so_and_keeps_nobody_out(browser: Browser, url: str, look: Look) -> None:
     watched = Watched(browser, url, *look)
     page = watched.page

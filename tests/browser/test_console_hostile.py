@@ -41,6 +41,7 @@ def linked(page: Page, path: str, most: int) -> list[str]:
     return list(dict.fromkeys(found))[:most]
 
 
+@pytest.mark.slow
 def test_no_text_of_a_record_runs(opened: Open) -> None:
     page = opened("/").page
     harmless(page)
@@ -61,6 +62,7 @@ def test_no_revealed_payload_runs(opened: Open) -> None:
         harmless(page)
 
 
+@pytest.mark.slow
 def test_no_note_and_no_reason_runs(opened: Open) -> None:
     page = opened("/").page
     (group,) = linked(page, "/failures?q=exception%3Acom.acme.pay.CardDeclined", 1)

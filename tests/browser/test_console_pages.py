@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from retry.clock import wall_ms
 from retry.console.web.rights import Granted, Role, make_token
-from tests.support.browser import LOOKS, NAMES, Look, Open, Watched
+from tests.support.browser import EACH_LOOK, Look, Open, Watched
 from tests.support.incident import DATABASE, DECLINED, GATEWAY, PARKED, WAITING, Incident
 
 pytestmark = pytest.mark.check
@@ -26,7 +26,7 @@ def places(page: Page) -> list[str]:
     return list(dict.fromkeys([*paths, "/act", "/letters?q=nonsense", "/letters?q=team%3Anobody", "/nowhere"]))
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_nobody_is_kept_out(browser: Browser, incident: Incident, look: Look) -> None:
     watched = Watched(browser, incident.url, *look)
     watched.page.goto("/")
@@ -40,6 +40,7 @@ def test_nobody_is_kept_out(browser: Browser, incident: Incident, look: Look) ->
     watched.close()
 
 
+@pytest.mark.slow
 def test_every_page_says_how_old_it_is_an_hour_later_too(browser: Browser, incident: Incident) -> None:
     watched = Watched(browser, incident.url)
     page, alone = watched.page, []

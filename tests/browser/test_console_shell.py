@@ -17,6 +17,7 @@ ZONE, AHEAD = "Asia/Kolkata", "GMT+5:30"
 _FULL = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
+@pytest.mark.slow
 def test_times_are_in_the_zone_of_who_looks_with_utc_beside_them_until_that_is_switched_off(opened: Open) -> None:
     page = opened("/audit", timezone_id=ZONE).page
     page.goto("/letters")

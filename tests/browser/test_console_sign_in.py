@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from retry.console.web.rights import Granted, Role, make_token
-from tests.support.browser import LOOKS, NAMES, Look, Watched
+from tests.support.browser import EACH_LOOK, Look, Watched
 from tests.support.process import WorkerProcess, await_that
 
 pytestmark = pytest.mark.check
@@ -61,7 +61,7 @@ def test_who_has_a_token_signs_in_gets_where_they_wanted_and_signs_out(browser: 
     watched.close()
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+@pytest.mark.parametrize("look", EACH_LOOK)
 def test_sign_in_and_loading_keep_nobody_out(browser: Browser, url: str, look: Look) -> None:
     watched = Watched(browser, url, *look)
     page = watched.page

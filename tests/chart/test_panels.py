@@ -148,6 +148,7 @@ def readings(deploy: Deploy, scheduling: Schedulings) -> list[Page]:
             running.close()
 
 
+@pytest.mark.slow
 def test_every_panel_has_data_and_every_metric_of_a_rule_is_exported(readings: list[Page], tmp_path: Path) -> None:
     exported = {name.partition("{")[0] for page in readings for name in page}
     asked_for = {metric for asked in promql.of_rules() for metric, _ in promql.read(asked.expression)}

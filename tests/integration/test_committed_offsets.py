@@ -116,6 +116,7 @@ def committed_group(broker: LocalBroker) -> tuple[str, str]:
     return group, topic
 
 
+@pytest.mark.slow
 def test_a_cluster_that_makes_its_first_group_ends_no_process(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "kafka") as fresh:
         asks = [sys.executable, "-c", ASKS, fresh.bootstrap_servers]

@@ -53,6 +53,7 @@ def test_the_files_of_many_batches_become_one_for_each_day_and_team_and_every_re
     assert set(letters.rows().values()) == {1}
 
 
+@pytest.mark.slow
 def test_what_was_merged_is_deleted_when_the_stream_has_repeated_its_list_and_the_time_is_over(letters: Streamed) -> None:
     letters.write(batches=11)
     _letters(letters)

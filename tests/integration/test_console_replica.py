@@ -105,6 +105,7 @@ def named(replica: Replica, text: str = "") -> set[str]:
     return {row.name for row in replica.list_letters(None, parse(text)).rows}
 
 
+@pytest.mark.slow
 def test_it_says_what_the_commands_say_and_follows_what_happens(
     taken_in: Deployment, opened: Callable[[], Replica]
 ) -> None:
@@ -191,6 +192,7 @@ def test_notes_are_shown_at_once_and_groups_are_merged_split_and_resolved(opened
     assert replica.notes.filters(frozenset({"others"})) == []
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_its_file_and_builds_anew_what_is_of_no_use(
     taken_in: Deployment, opened: Callable[[], Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

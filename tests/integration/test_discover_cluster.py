@@ -188,6 +188,7 @@ def test_letters_of_open_and_undone_transactions_are_not_looked_at(own: LocalBro
     producer.abort_transaction(60)
 
 
+@pytest.mark.slow
 def test_five_hundred_topics_take_seconds(own: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     dead = [f"many.team{n % 7}.t{n}.DLT" for n in range(DEAD)]
     plain = [f"many.team{n % 7}.t{n}" for n in range(MANY - DEAD)]

@@ -102,6 +102,7 @@ def counted(told: dict[str, Any], app_id: str) -> None:
     assert aside["unreadable"] > FOREIGN / 4, aside
 
 
+@pytest.mark.slow
 def test_the_report_of_kafka_counts_what_is_good_and_says_how_much_is_not(environ: dict[str, str]) -> None:
     counted(json.loads(asked(environ, "report", "--json")), environ["RETRY_APP_ID"])
     page = Path(environ["DATA"]).with_suffix(".html")

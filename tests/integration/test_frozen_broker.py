@@ -68,6 +68,7 @@ def freeze_past_its_session(broker: LocalBroker) -> None:
     broker.signal(signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_client_that_a_frozen_broker_has_made_deaf_is_replaced(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker") as broker:
         asking = Asking(broker.bootstrap_servers, NewTopic(TOPIC, 1, 1))
@@ -77,6 +78,7 @@ def test_a_client_that_a_frozen_broker_has_made_deaf_is_replaced(tmp_path: Path)
         asking.stop()
 
 
+@pytest.mark.slow
 def test_a_client_that_one_of_three_nodes_answers_no_more_is_replaced(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         asking = Asking(cluster.bootstrap_servers, NewTopic(TOPIC, 2 * len(NODES), len(NODES)))

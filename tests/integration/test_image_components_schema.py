@@ -12,6 +12,7 @@ from tests.unit.project.test_image_components import made
 pytestmark = pytest.mark.check
 
 
+@pytest.mark.slow
 def test_the_list_of_an_image_is_one_by_its_schema(tmp_path: Path) -> None:
     listed = tmp_path / "analytics-amd64.cdx.json"
     well = made(tmp_path / "root")

@@ -146,6 +146,7 @@ def test_a_day_begins_at_midnight_in_greenwich(spark: SparkSession) -> None:
     assert [row[0] for row in days] == ["1970-01-01", "1970-01-01", "1970-01-02", "1970-01-01", "9999-12-31"]
 
 
+@pytest.mark.slow
 def test_each_pass_adds_what_is_new_and_topics_that_were_not_there(ingesting: Ingesting, spark: SparkSession) -> None:
     own = f"{ingesting.app_id}."
     first = events(30, seed=1, prefix=own)

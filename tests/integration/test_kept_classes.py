@@ -25,7 +25,7 @@ with session("test", kafka=False) as spark:
 """
 
 
-@pytest.mark.check
+@pytest.mark.slow
 def test_a_file_that_java_did_not_make_is_not_used_and_the_session_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def keys(deployment: Deployment, *words: str) -> list[str]:
     return [row["name"] for row in listed(deployment, *words)[0]]
 
 
+@pytest.mark.slow
 def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
     deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES)
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)

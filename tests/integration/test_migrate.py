@@ -172,6 +172,7 @@ def test_what_waits_in_springs_retry_topics_is_shown_moved_once_and_given_back(d
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhile(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, defaults=WAITING)
     (target,), topic, group = deployment.dead_letters, f"{deployment.app_id}.exception", f"{deployment.app_id}.cron"
@@ -207,6 +208,7 @@ def test_what_waits_for_cronsumer_is_moved_once_each_though_it_is_killed_meanwhi
     tail.close()
 
 
+@pytest.mark.slow
 def test_what_cronsumer_wrote_is_given_back_as_it_was_and_all_counts_where_its_group_has_committed_nothing(
     deploy: Deploy,
 ) -> None:
@@ -253,6 +255,7 @@ def test_what_cronsumer_wrote_is_given_back_as_it_was_and_all_counts_where_its_g
     worker.terminate()
 
 
+@pytest.mark.slow
 def test_what_is_asked_wrongly_is_refused_and_moves_nothing(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, defaults=WAITING)
     spring = Spring(deployment)

@@ -88,6 +88,7 @@ def test_letters_are_moved_with_the_rights_that_are_listed_and_not_without_one_o
     assert len(letters(m.deployment)) == COUNT - 1
 
 
+@pytest.mark.slow
 def test_schedules_are_moved_with_the_rights_that_are_listed_and_not_without_one_of_them(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def now_s() -> float:
     return clock.wall_ms() / 1_000
 
 
+@pytest.mark.slow
 def test_schedules_are_shown_moved_sent_from_there_and_moved_back(scheduling: Schedulings) -> None:
     s = scheduling(3)
     migration, later = Migration(s), now_s() + 2 * HOUR_S

@@ -29,6 +29,7 @@ from tests.support import attempts as model
 from tests.support import sets
 from tests.support.decisions import attempt, frame, park
 from tests.support.events import SETTLE_MS, START_MS, Events, events
+from tests.support.sizes import only_in_faults
 
 pytestmark = pytest.mark.check
 
@@ -111,7 +112,7 @@ def test_beside_the_period_before_each_of_both_reads_its_own_days_once(
     assert _scans(_plans(spark)[plans:], tmp_path) == {"letters": 2, "retries": 2, "positions": 2}
 
 
-@pytest.mark.parametrize("count", [3, 210])
+@pytest.mark.parametrize("count", [210, *only_in_faults(3)])
 def test_a_letter_of_another_time_does_not_stretch_the_period(spark: SparkSession, count: int, tmp_path: Path) -> None:
     found, year_ms = events(count, seed=6), 366 * DAY_MS
     usual = findings(spark, _decide(spark, found, tmp_path / "usual"))
@@ -179,7 +180,7 @@ def test_groups_are_those_that_were_sampled_before_the_end_whether_a_pass_has_no
         assert of_both == [usual | {late}] * 2
 
 
-@pytest.mark.parametrize("sizes", [("few", "more", "many"), ("many", "few", "more")])
+@pytest.mark.parametrize("sizes", [("many", "few", "more"), *only_in_faults(("few", "more", "many"))])
 def test_how_spark_is_set_for_some_letters_is_not_left_for_others(
     spark: SparkSession, data: Path, sizes: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

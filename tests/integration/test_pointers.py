@@ -169,6 +169,7 @@ def eager_and_strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local
         yield local
 
 
+@pytest.mark.slow
 def test_what_was_compacted_away_is_gone(eager_and_strict: LocalBroker) -> None:
     bench = Bench(eager_and_strict)
     bench.create(**COMPACTED)

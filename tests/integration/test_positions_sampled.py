@@ -24,6 +24,7 @@ LETTERS = 20
 GROUP = "sampled"
 
 
+@pytest.mark.slow
 def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Callable[..., Deployment]) -> None:
     deployment = deploy(
         {"orders": 3}, shards=2, defaults=f"{{group: {GROUP}, backoff: {{kind: constant, delay: 500ms}}, jitter: none}}",

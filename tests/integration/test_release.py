@@ -71,6 +71,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_release_that_is_made_twice_is_the_same_bytes(tmp_path: Path) -> None:
     one, other = Clone(tmp_path / "one"), Clone(tmp_path / "another-place")
     # What lies there and is not committed under the tag makes no difference; neither does where, by whom and with which umask.

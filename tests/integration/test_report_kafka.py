@@ -84,6 +84,7 @@ def test_what_cannot_be_counted_is_counted_by_its_reason(answers: Answers) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_retries_are_looked_for_where_the_operator_says(spark: SparkSession, broker: LocalBroker) -> None:
     totals = report(spark, broker, "empty-topic")["totals"]
     # What came back was sent, wherever it lay; of the others none is found there.

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from retry.analytics import decode, spark_kafka_options
 from tests.support.reading import QUIET
 from tests.support.secured import Right, SecuredBroker
+from tests.support.sizes import only_in_faults
 from tests.support.topics import create
 
 pytest.importorskip("pyspark")
@@ -20,7 +21,6 @@ from pyspark.sql import SparkSession
 pytestmark = pytest.mark.check
 
 TOPIC, USER, PASSPHRASE = "spark-secured.outcomes", "spark-reader", "a passphrase, locked"
-WAYS = ("files", "pem", "keystore", "password")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def _given(broker: SecuredBroker, way: str) -> tuple[str, dict[str, str]]:
     return broker.mutual_servers, {**trust, "ssl.keystore.location": str(store), "ssl.keystore.password": PASSPHRASE}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["keystore", *only_in_faults("files", "pem", "password")])
 def test_spark_connects_as_the_service_does(broker: SecuredBroker, spark: SparkSession, way: str) -> None:
     servers, kafka = _given(broker, way)
     # The service's own client takes them, so they are what they are taken for.

@@ -32,6 +32,7 @@ def way(tmp_path: Path) -> Iterator[Way]:
 
 
 @pytest.mark.fault("an answer lost, and its transaction undone")
+@pytest.mark.slow
 def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_undone(way: Way, runs: Runs) -> None:
     """A broker has a record, and its answer is lost. Once that is undone, the client gives the next record its number."""
     broker, proxy = way

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.tools import axe, chromium
@@ -28,7 +29,11 @@ Scheme = Literal["light", "dark"]
 WIDE, PHONE = (1280, 900), (400, 860)
 Look = tuple[Scheme, tuple[int, int]]
 LOOKS: tuple[Look, ...] = (("light", WIDE), ("dark", WIDE), ("light", PHONE), ("dark", PHONE))
-NAMES = [f"{scheme}-{width}" for scheme, (width, _) in LOOKS]
+# `make check` has each scheme and each width once.
+_LATER = ("dark", WIDE), ("light", PHONE)
+EACH_LOOK = [
+    pytest.param(look, id=f"{look[0]}-{look[1][0]}", marks=[pytest.mark.slow] if look in _LATER else []) for look in LOOKS
+]
 
 
 @contextmanager

@@ -54,7 +54,8 @@ def _port(folder: Path) -> Path:
 
 
 def _broker(folder: Path, port: int = 0) -> LocalBroker:
-    return LocalBroker(folder / "broker", port, heap_mb=_HEAP_MB, overrides=PATIENT)
+    # It lives for the whole run, so code that is compiled well pays.
+    return LocalBroker(folder / "broker", port, heap_mb=_HEAP_MB, overrides=PATIENT, brief=False)
 
 
 def _start_keeper(folder: Path) -> None:
