@@ -48,6 +48,7 @@ def test_the_broker_refuses_one_record_of_a_group_and_the_others_are_acknowledge
         records.close()
 
 
+@pytest.mark.check
 def test_while_the_broker_is_away_each_request_fails_and_later_ones_are_written(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker") as away:
         create(admin(away.bootstrap_servers), TOPIC, 1)

@@ -14,7 +14,13 @@ from tests.simulation.pool import Total, run_all
 from tests.simulation.run import run
 from tests.support.process import ROOT
 
-FIRST, ALL = 1_000, 10_000
+# How many runs `make test` has, `make test` and `make check` together, and all sizes together.
+FIRST, EARLY, ALL = 300, 2_000, 10_000
+SPANS = [
+    (0, FIRST),
+    pytest.param(FIRST, EARLY - FIRST, marks=pytest.mark.check),
+    pytest.param(EARLY, ALL - EARLY, marks=pytest.mark.slow),
+]
 # What must have gone wrong in so many runs, and how often at least in a thousand of them.
 FAULTS = {
     "crash": 100, "freeze": 100, "killed": 100, "stopped": 50, "long outage": 50, "session ended": 100, "rebalance": 50,
@@ -54,14 +60,15 @@ STEPS = (
 POINTS = {f"{step}, {when}" for step in STEPS for when in ("before", "after")}
 
 
-@pytest.mark.parametrize(("first", "count"), [(0, FIRST), pytest.param(FIRST, ALL - FIRST, marks=pytest.mark.check)])
+@pytest.mark.parametrize(("first", "count"), SPANS)
 def test_every_promise_is_kept_in_every_run(first: int, count: int) -> None:
     total = run_all(first, count)
     print(total.told())
     failed = [f"python -m tests.simulation --seed {n} --trace   # {what}" for n, what in sorted(total.problems.items())]
     assert not failed, "\n".join(failed[:10])
     assert too_rare(total) == {}
-    assert total.crashed.keys() >= POINTS, f"nobody ended at {sorted(POINTS - total.crashed.keys())}"
+    # A few hundred runs do not come to the rarest of them.
+    assert count == FIRST or total.crashed.keys() >= POINTS, f"nobody ended at {sorted(POINTS - total.crashed.keys())}"
 
 
 def too_rare(total: Total) -> dict[str, int]:
@@ -73,7 +80,7 @@ def too_rare(total: Total) -> dict[str, int]:
 def test_every_promise_is_kept_where_each_shard_is_restored_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "MANY", 0)
     monkeypatch.setattr(restore, "_BULK_RECORDS", 0)
-    failed = {seed: result.problem for seed in range(100) if (result := run(seed)).problem}
+    failed = {seed: result.problem for seed in range(40) if (result := run(seed)).problem}
     assert failed == {}
 
 

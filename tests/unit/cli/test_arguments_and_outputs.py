@@ -30,6 +30,7 @@ def run(*arguments: str | bytes, stdout: int | str = subprocess.PIPE, **variable
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.check
 def test_no_argument_that_is_no_utf8_reaches_any_command() -> None:
     for command in main.commands:
         code, told = run(command, b"\xff\xfe")
