@@ -92,6 +92,7 @@ def test_nobody_is_kept_out_of_the_editor(browser: Browser, incident: Incident, 
     open_letter(page, f"exception:{DECLINED} state:parked")
     page.get_by_role("button", name="Edit and retry").click()
     area = page.get_by_label("Value, as JSON")
+    expect(area).to_be_visible()
     assert (watched.violations(), watched.refused()) == ([], [])
     area.fill(area.input_value().replace("amount", "sum"))
     expect(page.locator("#difference")).to_contain_text("it can be saved")

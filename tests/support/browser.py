@@ -87,6 +87,8 @@ class Watched:
 
     def violations(self) -> list[str]:
         """What axe-core finds, a line for each place; and that the page is wider than its window."""
+        # On a slow machine a page is there before the whole of it is.
+        self.page.wait_for_load_state()
         found = list(self.page.evaluate(_RUN_AXE))
         overflow = self.page.evaluate(_OVERFLOW)
         return [*found, *([f"the page is {overflow} pixels too wide"] if overflow > 0 else [])]
