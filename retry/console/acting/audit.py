@@ -73,7 +73,7 @@ class AuditTrail:
 # | `GET /audit?action=…&by=…&kind=…&team=…&letter=…&after=…` | a page, newest first; each field that is given must be so |
 
 PART = "audit"
-ROWS = 100
+ROWS = 50
 # Completed where somebody types what was done.
 _KINDS = (*KINDS, REVEAL, "cancel", "hold", "pause", "resume")
 

@@ -23,7 +23,7 @@ from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import Filter
 
 PART = "failures"
-ROWS = 50
+ROWS = 30
 _REASON_CHARS_MAX = 200
 
 
