@@ -1,7 +1,7 @@
 """Merges the small files of a set into one for each day and team, while others read the set and the ingest writes to it.
 
-A pass of the ingest leaves a file for each day and team that has something new. Merging takes three steps, and whatever is killed
-between two of them, or within one, every record counts once:
+A pass of the ingest leaves a file for each day and team that has something new. What has more than 128 MiB becomes some files.
+Merging takes three steps, and whatever is killed between two of them, or within one, every record counts once:
 
 1. write: merged files are made in a folder of their own, then moved beside those whose place they take. Nobody knows them yet
 2. switch: the list of the files that count is replaced, see `retry.analytics.file_list`
@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import posixpath
 import uuid
+from collections import Counter
+from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from retry import clock
 from retry.analytics import datasets
@@ -32,7 +35,8 @@ from retry.analytics.file_list import FileList, Listed, Whole
 from retry.analytics.spark_session import failing_as
 
 KEEP_MS = 6 * 3_600_000
-SMALL_BYTES = 64 << 20
+# A file is made of at most so many bytes, which makes two of them anything but small: what was merged is left alone.
+SMALL_BYTES, FULL_BYTES = 64 << 20, 128 << 20
 # A year of passes is merged in steps: what was merged stays so, whenever the rest is ended.
 _FILES_AT_ONCE = 5_000
 _STAGED, _MERGED = "_compacting", "compacted-"
@@ -82,7 +86,8 @@ class Compaction:
         columns = [part.partition("=")[0] for part in posixpath.dirname(small[0].name).split("/")]
         reader = self._spark.read.option("basePath", root).option("mergeSchema", "true")
         rows = reader.parquet(*(f"{root}/{each.name}" for each in small))
-        rows.repartition(*columns).write.partitionBy(*columns).parquet(f"{root}/{below}")
+        shared = rows.repartition(*columns, *_share_large_folders(rows, columns, small))
+        shared.write.partitionBy(*columns).parquet(f"{root}/{below}")
         lines = []
         for made in sorted(files.list_present(below)):
             folder, file = posixpath.split(made)
@@ -117,6 +122,24 @@ def small_by_folder(listed: list[Listed], most: int) -> list[list[Listed]]:
         if sum(map(len, chosen)) >= most:
             break
     return chosen
+
+
+def count_files(small: Iterable[Listed]) -> dict[str, int]:
+    """Count the files that the small ones of each folder become, where that is more than one."""
+    sizes: Counter[str] = Counter()
+    for each in small:
+        sizes[posixpath.dirname(each.name)] += each.bytes
+    return {folder: -(-size // FULL_BYTES) for folder, size in sizes.items() if size > FULL_BYTES}
+
+
+def _share_large_folders(rows: DataFrame, columns: list[str], small: Iterable[Listed]) -> list[Column]:
+    """Choose which of a folder's files, and so which task, a row comes to; nothing to choose where each folder becomes one."""
+    counts = count_files(small)
+    if not counts:
+        return []
+    folder = F.concat_ws("/", *[F.concat(F.lit(f"{name}="), F.col(name)) for name in columns])
+    known = F.create_map(*[F.lit(each) for pair in counts.items() for each in pair])
+    return [F.pmod(F.xxhash64(*rows.columns), F.coalesce(F.try_element_at(known, folder), F.lit(1)))]
 
 
 def _is_repeated(whole: Whole, old_ms: int) -> bool:

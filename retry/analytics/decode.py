@@ -56,10 +56,15 @@ _TIMES = ("taken_ms", "first_failed_ms", "failed_ms", "due_ms")
 
 
 def decode_letters(outcomes: DataFrame) -> DataFrame:
+    return unpack_letters(outcomes).drop("nth")
+
+
+def unpack_letters(outcomes: DataFrame) -> DataFrame:
+    """Unpack the letters of all records: `LETTER`, and `nth`, the place of a letter in its record, from 0."""
     parsed = _parse_outcomes(outcomes, OUTCOME_RECORD)
     readable = parsed.where(_is_letter() & (_letter_fault(F.col("parsed")) == ""))
-    each = readable.select(F.explode(_unpack_letters(F.col("parsed"))).alias("letter"), *RECORD_LOCATION.names)
-    return each.select("letter.*", *RECORD_LOCATION.names)
+    each = readable.select(F.posexplode(_unpack_letters(F.col("parsed"))).alias("nth", "letter"), *RECORD_LOCATION.names)
+    return each.select("letter.*", *RECORD_LOCATION.names, "nth")
 
 
 def positions(outcomes: DataFrame) -> DataFrame:

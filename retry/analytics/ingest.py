@@ -32,8 +32,10 @@ from retry.analytics.file_list import FileList
 from retry.analytics.spark_session import failing_as
 
 BATCH_RECORDS = 1_000_000
-# Each tells of up to 500 letters, and a batch of letters is sorted into files as a whole.
-_OUTCOMES_A_BATCH = 20_000
+# Each tells of up to 500 letters. The first of each record are sorted into files by one task, the next by another, and so on.
+_OUTCOMES_A_BATCH, _OF_RECORD_A_TASK = 20_000, 50
+# Of 25 to 200 bytes each, compressed.
+ROWS_A_FILE = 1_000_000
 _STOP_CHECK_S, _WRITTEN = 1, "written"
 
 
@@ -92,7 +94,7 @@ class Ingest:
             positions = decode.positions(self._stream(outcomes))
             added = {datasets.POSITIONS: self._pass(datasets.POSITIONS, positions, "at_ms", ["day"])}
             until_ms = clock.wall_ms()
-            letters = decode.decode_letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
+            letters = decode.unpack_letters(self._stream(outcomes, _OUTCOMES_A_BATCH))
             added[datasets.LETTERS] = self._pass(datasets.LETTERS, letters, "taken_ms", ["day", "team"])
             noted = self._note_horizon(until_ms, added)
             retried, added[datasets.RETRIES] = self._retry_topics or noted.targets or [], {}
@@ -145,14 +147,16 @@ class Ingest:
 
     def _pass(self, name: str, rows: DataFrame, when_ms: str | Column, folders: list[str]) -> dict[int, _Written]:
         """Write what is new of one set, to its end; what each batch has written."""
-        # One file for each folder and batch, not one for each of Kafka's partitions.
-        dated = schemas.laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders)
+        # One file for each folder and batch, not one for each of Kafka's partitions; of many letters some more.
+        shares = [F.floor(F.col("nth") / _OF_RECORD_A_TASK)] if "nth" in rows.columns else []
+        dated = schemas.laid_out(rows.withColumn("day", decode.day(when_ms))).repartition(*folders, *shares).drop("nth")
         query = (
             dated.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"), F.collect_set(_noted_of(name)).alias("noted"))
             .writeStream.format("parquet")
             .queryName(name)
             .option("path", f"{self._data}/{name}")
             .option("checkpointLocation", f"{self._data}/_checkpoints/{name}")
+            .option("maxRecordsPerFile", ROWS_A_FILE)
             .partitionBy(*folders)
             .trigger(availableNow=True)
             .start()

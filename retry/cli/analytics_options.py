@@ -124,8 +124,8 @@ def counts_of(decisions: Decisions) -> Counts:
     from retry.analytics.questions import recovery
 
     with configured_to_ask(decisions):
-        asked = recovery.cells, recovery.episodes
-        return Counts(*([row.asDict() for row in ask(decisions.attempts, decisions.settled_ms).collect()] for ask in asked))
+        asked, attempts = (recovery.cells, recovery.episodes), recovery.merge_small_kinds(decisions.attempts, decisions.attempts)
+        return Counts(*([row.asDict() for row in ask(attempts, decisions.settled_ms).collect()] for ask in asked))
 
 
 def count_by_kind(counts: Counts) -> dict[Kind, Evidence]:
@@ -173,4 +173,5 @@ def starts(decisions: Decisions) -> list[Start]:
     from retry.analytics.questions import recovery
 
     with configured_to_ask(decisions):
-        return [Start(**row.asDict()) for row in recovery.starts(decisions.histories).collect()]
+        histories = recovery.merge_small_kinds(decisions.histories, decisions.attempts)
+        return [Start(**row.asDict()) for row in recovery.starts(histories).collect()]

@@ -29,7 +29,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from retry.analytics import attempts, datasets, decode, schemas, spark_kafka_options
+from retry.analytics import attempts, datasets, decode, ingest, schemas, spark_kafka_options
 from retry.analytics.ingest import Ingest
 from retry.analytics.schemas import ATTEMPT, LETTER, OUTCOME
 from retry.jars import jars
@@ -227,6 +227,18 @@ def test_whatever_a_team_is_called_its_letters_and_retries_are_ingested_and_it_i
         read = spark.read.parquet(str(ingesting.data / name))
         assert (read.schema["team"].dataType.typeName(), read.where("team is null").count()) == ("string", 0)
         assert sorted(row["team_name"] for row in read.collect()) == sorted(teams)
+
+
+def test_no_file_has_more_rows_than_are_allowed(
+    ingesting: Ingesting, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "ROWS_A_FILE", 2)
+    retried = f"{ingesting.app_id}.retry"
+    ingesting.create(ingesting.outcomes, retried)
+    _send_of_teams(ingesting, ["a"] * 5, retried)
+    assert _ingest(ingesting, spark, [retried]).run()["letters"] == 5
+    rows = [spark.read.parquet(str(file)).count() for file in (ingesting.data / "letters").rglob("*.parquet")]
+    assert sorted(rows) == [1, 2, 2]
 
 
 def test_what_was_undone_is_not_there_and_the_end_of_observation_is_that_of_the_pass(

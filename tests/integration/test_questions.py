@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
+from retry.analytics.advice.evidence import OTHER
 from retry.analytics.questions import fates, fingerprints, policies, recovery
 from retry.analytics.questions.fates import histories
 from retry.analytics.schemas import PARKED
@@ -183,6 +184,27 @@ def test_cells_are_of_a_topic_an_age_and_the_policy_of_the_first_retry(spark: Sp
     assert [(r["topic"], r["policy"], r["attempt"], r["age_ms"]) for r in found] == [
         ("orders.DLT", "shop/p", 1, 1_000), ("orders.DLT", "shop/p", 2, 2_000),
         ("other.DLT", "shop/orders.DLT", 1, 1_000), ("other.DLT", "shop/orders.DLT", 2, 61_000)]  # fmt: skip
+
+
+def test_kinds_beyond_the_largest_are_one_and_every_retry_is_counted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "KINDS_MAX", 2)
+    names = ["a", "a", "a", None, None, "b", "c"]
+    rows = [attempt(f"{n}", 1, "recovered", exception=name) for n, name in enumerate(names)]
+    tried = frame(spark, rows)
+    cells = _rows(recovery.cells(recovery.merge_small_kinds(tried, tried), LATE_MS))
+    assert {row["exception"]: row["recovered"] for row in cells} == {"a": 3, None: 2, OTHER: 2}
+    lived = recovery.merge_small_kinds(histories(tried, frame(spark, [], PARKED)), tried)
+    assert {row["exception"]: row["letters"] for row in _rows(recovery.starts(lived))} == {"a": 3, None: 2, OTHER: 2}
+
+
+def test_kinds_stay_apart_where_there_are_no_more_than_are_told_apart(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "KINDS_MAX", 2)
+    tried = frame(spark, [attempt(f"{n}", 1, "recovered", exception=name) for n, name in enumerate(["a", "b", "b"])])
+    assert recovery.merge_small_kinds(tried, tried) is tried
 
 
 def test_what_failed_when_nothing_could_have_recovered_yet_is_not_known(spark: SparkSession) -> None:

@@ -151,6 +151,11 @@ def choose(
     return replace(found, base=base)
 
 
+def refuse(evidence: Evidence, planned: Sequence[Sequence[int]] | None, reason: str) -> Advice:
+    """Advise nothing, and say why."""
+    return _refuse(Prospect(evidence, planned), "", reason)
+
+
 def _refuse(prospect: Prospect, base: str, reason: str) -> Advice:
     return replace(_advice(prospect, "unknown", prospect.attempts, {}, 0.0), base=base, reason=reason)
 

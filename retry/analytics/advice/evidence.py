@@ -13,6 +13,8 @@ from retry.analytics.statistics import Chance, chance, differ
 
 # Fewer retries of one attempt and delay tell less than all of that attempt together.
 CELL_ENOUGH = 30
+# The exception of all kinds that are too many to be told apart, which no class is called: of these nothing is advised.
+OTHER = "other kinds"
 # Delays are told apart where they differ by 41 %.
 BINS_PER_DOUBLING = 2
 
@@ -21,7 +23,7 @@ class Kind(NamedTuple):
     """A kind of failure that is judged by itself.
 
     Attributes:
-      exception: the class; None where the letters do not contain it.
+      exception: the class; None where the letters do not contain it, `OTHER` for many classes.
       topics: the dead-letter topics that its letters came from; none for all.
       policies: that decided on the first retry of its letters; none for all.
     """

@@ -23,7 +23,7 @@ from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from backoff import Policy, duration_text
 from retry.analytics.advice.choose_attempts import Advice, merge_delays
-from retry.analytics.advice.evidence import Kind
+from retry.analytics.advice.evidence import OTHER, Kind
 from retry.dead_letters.failure import Failure
 from retry.policies.policy_file import parse
 from retry.policies.registry import Registry
@@ -65,7 +65,7 @@ def list_advice(advice: Mapping[Kind, Advice], is_cause: Mapping[tuple[str, str,
             kind.team, kind.exception, topics,
             all(is_cause[kind.team, topic, kind.exception] for topic in topics), each, kind.policies if is_split else (),
         )
-        for kind, each in advice.items() if kind.exception is not None
+        for kind, each in advice.items() if kind.exception not in (None, OTHER)
         for is_split in (False, True)
         if (topics := tuple(t for t in kind.topics if (seen[kind.team, kind.exception, t] > 1) == is_split))
     ]  # fmt: skip

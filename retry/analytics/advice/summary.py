@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from backoff import duration_text
-from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried, merge_delays
-from retry.analytics.advice.evidence import Evidence, Kind
+from retry.analytics.advice.choose_attempts import ENOUGH, KEEP, Advice, choose, delays_tried, merge_delays, refuse
+from retry.analytics.advice.evidence import OTHER, Evidence, Kind
 from retry.analytics.advice.grounds import Coverage
 from retry.analytics.html.format import at_most, noun
+
+_TOO_MANY = "these are more kinds of failure than are told apart"
 
 
 def advice_by_kind(
@@ -25,7 +27,8 @@ def advice_by_kind(
     # A night is seen where a letter of any kind failed in it.
     coverage = Coverage.from_episodes(episode for each in evidence.values() for episode in each.episodes)
     advice = {
-        kind: choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried, coverage=coverage)
+        kind: refuse(each, plans.get(kind), _TOO_MANY) if kind.exception == OTHER
+        else choose(each, planned=plans.get(kind), keep=keep, enough=enough, comparisons=tried, coverage=coverage)
         for kind, each in evidence.items()
     }
     return dict(sorted(advice.items(), key=lambda one: (-one[1].saved, -one[1].letters, str(one[0]))))

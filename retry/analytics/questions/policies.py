@@ -19,6 +19,7 @@ _PERCENTILE_ACCURACY = 10_000
 _PERCENTILES = (50, 90, 99)
 _COLUMNS = ("team", "policy", "exception")
 _ENDS = ("recovered", "parked", "expired", "discarded")
+_PARTS = 64
 _ABOUT = {"all": (), "team": ("team",), "policy": ("team", "policy"), "exception": ("team", "exception")}
 
 
@@ -94,9 +95,13 @@ def largest_sums(histories: DataFrame, most: int) -> DataFrame:
     of = F.create_map(*[F.lit(each) for pair in ids.items() for each in pair])[F.col("_id").cast("int")]
     summed = _join_blocks(sums(grouped, F.grouping_id().alias("_id")), sum_blocks(histories, _ABOUT.values(), *_COLUMNS))
     summed = summed.withColumn("of", of).drop("_id")
-    by = {name: Window.partitionBy("of").orderBy(F.desc(name), *_COLUMNS) for name in ("letters", "recovered", "wasted")}
-    ranks = {f"_by_{name}": F.row_number().over(window) for name, window in by.items()}
-    return summed.withColumns(ranks).where(F.least(*ranks) <= most).drop(*ranks)
+    # There may be any number of kinds: many tasks find the largest of a part of them each, and one the largest of these.
+    summed = summed.withColumn("_part", F.pmod(F.hash(*_COLUMNS), F.lit(_PARTS)))
+    for places in (("of", "_part"), ("of",)):
+        by = {name: Window.partitionBy(*places).orderBy(F.desc(name), *_COLUMNS) for name in ("letters", "recovered", "wasted")}
+        ranks = {f"_by_{name}": F.row_number().over(window) for name, window in by.items()}
+        summed = summed.withColumns(ranks).where(F.least(*ranks) <= most).drop(*ranks)
+    return summed.drop("_part")
 
 
 def _join_blocks(summed: DataFrame, blocks: DataFrame) -> DataFrame:
@@ -149,6 +154,8 @@ _COUNTS = ("letters", "retries", "recovered", "parked", "expired", "unknown")
 # Fewer letters tell nothing of a delay that jitter spreads, and steps of 41 % are what delays are told apart by.
 _ENOUGH, _OTHER = 20, 1.42
 _DELAY_ACCURACY = 1_000
+# A hundred policies are shown, and few have more than ten attempts; names come from letters, and there may be any number.
+_DOINGS_MAX = 10_000
 
 
 def count_by_policy(histories: DataFrame, most: int) -> list[Row]:
@@ -166,7 +173,8 @@ def doings(attempts: DataFrame, parked: DataFrame) -> list[Row]:
     last = parked.where("by_policy and reason = 'max_attempts'").groupBy(*_KEYS).agg(
         (F.max("attempt") - 1).alias("attempt"), F.count("*").alias("letters"), F.lit(None).cast("long").alias("delay_ms")
     )  # fmt: skip
-    return [row.asDict() for row in delays.unionByName(last).collect()]
+    most = delays.unionByName(last).orderBy(F.desc("letters"), *_KEYS, "attempt").limit(_DOINGS_MAX)
+    return [row.asDict() for row in most.collect()]
 
 
 def compare_periods(now: Iterable[Row], before: Iterable[Row], did: Iterable[Row], did_before: Iterable[Row]) -> list[Row]:

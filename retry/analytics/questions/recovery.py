@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from retry.analytics.advice.evidence import BINS_PER_DOUBLING
+from retry.analytics.advice.evidence import BINS_PER_DOUBLING, OTHER
 from retry.analytics.episodes import bound_share
 from retry.analytics.statistics import Step, cumulative
 
@@ -140,6 +140,22 @@ _HOUR_MS = 3_600_000
 _BUCKET_MS, _PAUSE_BUCKETS, _BLOCK_BUCKETS = 900_000, 4, 24
 _PERCENTILE_ACCURACY = 1_000
 _STRATUM = ("team", "exception", "topic", "policy")
+# Names come from letters, and there may be any number of them: beyond so many kinds, exceptions are one.
+KINDS_MAX = 1_000
+
+
+def merge_small_kinds(frame: DataFrame, attempts: DataFrame) -> DataFrame:
+    """Name the exception of a frame's rows `OTHER`, but for the 1,000 kinds that have most retries; as it is where there are no
+    more. Kinds are of a `team` and an `exception`, and one frame of attempts says for all frames which are the largest."""
+    kinds = attempts.groupBy("team", "exception").agg(F.count("*").alias("retries"))
+    if kinds.limit(KINDS_MAX + 1).count() <= KINDS_MAX:
+        return frame
+    largest = kinds.orderBy(F.desc("retries"), "team", "exception").limit(KINDS_MAX)
+    named = largest.select(F.col("team").alias("_team"), F.col("exception").alias("_name"), F.lit(True).alias("_is_large"))
+    same = F.col("team").eqNullSafe(F.col("_team")) & F.col("exception").eqNullSafe(F.col("_name"))
+    exception = F.when(F.col("_is_large"), F.col("exception")).otherwise(OTHER)
+    joined = frame.join(F.broadcast(named), on=same, how="left")
+    return joined.withColumn("exception", exception).drop("_team", "_name", "_is_large")
 
 
 def cells(attempts: DataFrame, settled_ms: int) -> DataFrame:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from retry.analytics.advice.evidence import Cell, Evidence, Kind, may_be_pooled, pool_evidence
+from retry.analytics.advice.evidence import OTHER, Cell, Evidence, Kind, may_be_pooled, pool_evidence
 from retry.analytics.advice.policy_rewrite import add_rules, list_advice
 from retry.analytics.advice.summary import advice_by_kind, worth
 from retry.dead_letters.failure import Failure
@@ -73,6 +73,14 @@ def test_where_policies_of_one_topic_differ_each_has_its_rule() -> None:
     slow = Failure(exception="X", message="slow")
     plan = parse(changed, "p").route("a.DLT").plan(slow, attempt=1, age_ms=0, headers=(), null_value=False)
     assert plan.policy.max_attempts == 3
+
+
+def test_of_kinds_that_are_not_told_apart_nothing_is_advised() -> None:
+    kinds = {Kind("shop", name, ("a.DLT",), ("shop/a.DLT",)): counted((0, 500), (0, 500), (0, 500)) for name in ("X", OTHER)}
+    told = dict.fromkeys((("shop", "a.DLT", "X"), ("shop", "a.DLT", OTHER)), False)
+    advice = advice_by_kind(pool_evidence(kinds))
+    assert {kind.exception: each.verdict for kind, each in advice.items()} == {"X": "fewer", OTHER: "unknown"}
+    assert {each.exception for each in list_advice(advice, told)} == {"X"}
 
 
 @pytest.mark.parametrize(("other", "expected"), [((0.5, 0.3, 0.1), (66, 80)), ((0.5, 0.3, 0.5), (0, 8))])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from retry.analytics.compact import SMALL_BYTES, small_by_folder
+from retry.analytics.compact import FULL_BYTES, SMALL_BYTES, count_files, small_by_folder
 from retry.analytics.file_list import Listed
 
 
@@ -28,6 +28,14 @@ def test_many_files_are_merged_in_steps_that_never_part_a_folder() -> None:
 def test_folders_whose_names_begin_alike_are_not_taken_for_each_other() -> None:
     files = [_file("day=1/team=a/y"), _file("day=1/team=a-b/x"), _file("day=1/team=a/z")]
     assert _names(files, 9) == [["day=1/team=a/y", "day=1/team=a/z"]]
+
+
+def test_what_is_made_of_a_folder_is_bounded_and_no_file_of_it_is_small() -> None:
+    assert count_files([_file("day=1/team=a/x", SMALL_BYTES), _file("day=1/team=a/y", SMALL_BYTES)]) == {}
+    many = [_file(f"day=1/team=a/{n}", SMALL_BYTES - 1) for n in range(5)]
+    counts = count_files([*many, _file("day=2/team=a/x"), _file("day=2/team=a/y")])
+    assert counts == {"day=1/team=a": 3}
+    assert SMALL_BYTES <= sum(each.bytes for each in many) / 3 <= FULL_BYTES
 
 
 def _names(files: list[Listed], most: int) -> list[list[str]]:
