@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from retry.clock import Deadline
 from retry.delay_queue.table import changelog_records
@@ -77,11 +77,9 @@ class ShardNumbers:
         with self.writing(*([self.audit] if told else [])) as writer:
             self.ask_by(writer, key, value, told)
 
-    @contextmanager
-    def writing(self, *others: str) -> Iterator[KafkaTransactionalProducer]:
+    def writing(self, *others: str) -> AbstractContextManager[KafkaTransactionalProducer]:
         """Open a writer for these partitions, and for other topics; raises as `put_control_record`."""
-        with open_writer(self.settings, self.admin, self.topic, *others) as writer:
-            yield writer
+        return open_writer(self.settings, self.admin, self.topic, *others)
 
     def ask_by(
         self, writer: KafkaTransactionalProducer, key: bytes, value: bytes | None, told: tuple[bytes, bytes] | None = None

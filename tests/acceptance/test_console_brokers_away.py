@@ -14,10 +14,9 @@ from tests.support.console_process import ConsoleProcess
 from tests.support.letters import Sender
 from tests.support.process import await_that
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 def test_while_brokers_are_away_the_last_state_is_shown_as_old(deploy: Deploy, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker", heap_mb=384) as own:
         deployment = deploy({"slow": 1, "given-up": 1}, on=own, shards=1)

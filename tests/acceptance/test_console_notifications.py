@@ -23,7 +23,7 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.process import await_that
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 SECRET = b"k" * 32
 URL = "http://127.0.0.1:8082"
@@ -98,7 +98,6 @@ def count_written(deployment: Deployment, name: str) -> int:
         return int(connection.execute("SELECT count(*) FROM notes WHERE key LIKE 'told/bot/%'").fetchone()[0])
 
 
-@pytest.mark.slow
 def test_each_event_is_told_once_by_two_consoles_one_of_which_is_killed(deploy: Deploy) -> None:
     deployment, worker = waiting(deploy, 20)
     receiver = Receiver()

@@ -16,7 +16,7 @@ from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import WorkerProcess
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 CRASHING = ("-m", "tests.acceptance.crashing_worker")
 DELAY_MS = 2_000
@@ -36,7 +36,6 @@ IN_TURN = (
 )
 
 
-@pytest.mark.slow
 def test_crashes_one_after_another_lose_and_repeat_nothing(deploy: Deploy) -> None:
     deployment, sender = _deployment(deploy)
     for point in IN_TURN:
@@ -45,7 +44,6 @@ def test_crashes_one_after_another_lose_and_repeat_nothing(deploy: Deploy) -> No
 
 
 # A dozen starts of a worker, and as many ends: a minute in all.
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=pytest.mark.fault(f"worker ends at each effect of {step}")) for step in STEPS]
 )

@@ -16,6 +16,7 @@ from tests.support.letters import Sender
 from tests.support.load import send
 from tests.support.process import WorkerProcess, let_pass
 from tests.support.reading import Tail
+from tests.support.sizes import only_in_faults
 
 DELAY_MS = 5_000
 # The session timeout is 6 s.
@@ -41,7 +42,7 @@ SMALL = Plan(5_000, 12.0, kills=3, wipes=(1,), freeze_after=2)
 LARGE = Plan(20_000, 45.0, kills=10, wipes=(2, 5, 8), freeze_after=6)
 
 
-@pytest.mark.parametrize("plan", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("plan", [SMALL, *only_in_faults(LARGE)], ids=str)
 def test_3_5_3_6_every_letter_comes_back_exactly_once_through_kills_wipes_and_a_freeze(deploy: Deploy, plan: Plan) -> None:
     deployment = deploy({"one": 1, "three": 3, "six": 6}, shards=6)
     workers = [deployment.worker(name).start() for name in ("a", "b")]

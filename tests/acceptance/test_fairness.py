@@ -15,7 +15,7 @@ from tests.support.letters import Sender
 from tests.support.process import let_pass
 from tests.support.reading import Record, Tail
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 FLOOD = 100_000
 PER_S = 100
@@ -37,7 +37,6 @@ class Teams(Deployment):
         return f"defaults: {defaults}\nteams:\n{teams}"
 
 
-@pytest.mark.slow
 def test_a_flood_of_one_team_leaves_the_others_on_time(
     broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.deployment import Deployment
 from tests.support.letters import Sender
 from tests.support.reading import COMMITTED, Record, Tail, read
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 KEYS, EACH = 1_000, 20
 DELAY_MS = 6_000
@@ -25,7 +25,6 @@ SEED = 17
 DEFAULTS = f"{{backoff: {{kind: constant, delay: {DELAY_MS}ms}}, jitter: full, ordered: true, max_attempts: 5}}"
 
 
-@pytest.mark.slow
 def test_the_order_of_every_key_is_kept_through_failures_and_kills(deploy: Deploy) -> None:
     deployment = deploy({"orders": 3}, shards=4, retry_partitions=3, defaults=DEFAULTS)
     workers = [deployment.worker(name).start() for name in ("a", "b")]

@@ -15,7 +15,7 @@ from tests.support.console_process import ConsoleProcess
 from tests.support.letters import Sender
 from tests.support.process import await_that, let_pass
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 # Whatever was logged each five seconds would be there six times.
 AWAY_S = 35.0
@@ -26,7 +26,6 @@ def told_apart(message: str) -> str:
     return re.sub(r"=[0-9]+\.[0-9]+", "=", message)
 
 
-@pytest.mark.slow
 def test_a_worker_and_a_console_without_brokers_log_json_and_repeat_no_line(deploy: Deploy, tmp_path: Path) -> None:
     logs = {"RETRY_LOG_FORMAT": "json", "RETRY_LOG_LEVEL": "debug"}
     with LocalBroker(tmp_path / "broker", heap_mb=384) as own:

@@ -28,7 +28,7 @@ from tests.support.load import send
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import QUIET, Tail
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 SHARDS = 4
 HOUR_MS = 3_600_000
@@ -40,7 +40,6 @@ _BEGUN = re.compile(r"shard \d+: from (?P<from>\d+) to (?P<to>\d+)")
 _OURS, _READY = re.compile(_STAMP + r".* shards [\d, ]+: ours"), re.compile(_STAMP + r".* shard \d+: ready")
 
 
-@pytest.mark.slow
 def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy) -> None:
     letters, environ = 3_000, {"RETRY_STANDBY": "1"}
     policy = "{backoff: {kind: constant, delay: 3s}, jitter: full}"
@@ -73,7 +72,6 @@ def test_copies_become_shards_and_shards_become_copies_under_load(deploy: Deploy
 
 
 # A million entries, twice: minutes.
-@pytest.mark.slow
 def test_a_million_entries_are_taken_over_sooner_than_they_are_restored(deploy: Deploy, capsys: object) -> None:
     restored_s, restored, _ = _takeover_s(deploy, standby=0)
     taken_over_s, left, costs = _takeover_s(deploy, standby=1)

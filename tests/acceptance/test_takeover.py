@@ -20,7 +20,7 @@ from tests.support.letters import Sender
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import QUIET, Tail
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 LETTERS = 300
 DELAY_MS = 1_000
@@ -29,7 +29,6 @@ QUIET_S = 3.0
 
 
 @pytest.mark.fault("shard taken over behind a stranger's open transaction")
-@pytest.mark.slow
 def test_nothing_is_delivered_twice_behind_a_transaction_that_stays_open(deploy: Deploy) -> None:
     deployment = deploy({"one": 1}, shards=1, defaults="{backoff: {kind: constant, delay: 1s}, jitter: none}")
     # Until it is made again, entries wait, however long that takes. A pause would not do: that it is over would be written

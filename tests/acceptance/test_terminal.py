@@ -15,7 +15,7 @@ from tests.support.letters import Sender
 from tests.support.outcome_records import tell_of
 from tests.support.reading import COMMITTED, read
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\n\u202eevil\u2066\x9b31m\x7f\u200b"
@@ -27,7 +27,6 @@ FORGED = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_no_command_prints_what_a_record_would_have_the_terminal_do(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=2, defaults="{backoff: {kind: constant, delay: 1h}, jitter: none}")
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)

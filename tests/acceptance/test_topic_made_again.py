@@ -13,13 +13,12 @@ from tests.support.letters import Sender
 from tests.support.process import await_that
 from tests.support.reading import COMMITTED, Tail, read
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 LETTERS, TIMES, WAIT_MS = 40, 3, 60_000
 POLICY = "{backoff: {kind: constant, delay: 1s, max_delay: 1h}, jitter: none}"
 
 
-@pytest.mark.slow
 def test_letters_of_each_of_its_lives_come_back_though_offsets_and_due_times_are_the_same(deploy: Deploy) -> None:
     deployment = deploy({"orders": 1}, shards=2, defaults=POLICY)
     (topic,), due_ms = deployment.dead_letters, wall_ms() + WAIT_MS

@@ -27,6 +27,8 @@ from pyspark.sql import SparkSession
 
 from tests.bench import analytics
 
+pytestmark = pytest.mark.slow
+
 SPARK = Path(pyspark.__file__).parent / "bin"
 LOOPBACK, CORES, MEMORY_MB = "127.0.0.1", 1, 1024
 FEW, MANY = 3_000, 940_000
@@ -71,7 +73,6 @@ def _start(stack: ExitStack, said: Path, name: str, *arguments: str) -> None:
 CLUSTERS = [pytest.param(each, id=each.__name__) for each in (cluster_of_spark, standalone)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_a_report_and_advice_on_two_executors_are_the_generated_truth(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
@@ -79,7 +80,6 @@ def test_a_report_and_advice_on_two_executors_are_the_generated_truth(
     _is_asked(cluster, spark, tmp_path, FEW)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(4 * RUN_S)
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_ten_million_events_are_asked_on_two_executors_of_a_gigabyte(

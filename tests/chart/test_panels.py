@@ -27,7 +27,7 @@ from tests.support.scheduler import Scheduling
 from tests.support.timers import Api
 from tests.support.tools import run
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 _MINUTE_MS = 60_000
 # Whatever comes back was due long enough ago for its settle time to be over.
@@ -148,7 +148,6 @@ def readings(deploy: Deploy, scheduling: Schedulings) -> list[Page]:
             running.close()
 
 
-@pytest.mark.slow
 def test_every_panel_has_data_and_every_metric_of_a_rule_is_exported(readings: list[Page], tmp_path: Path) -> None:
     exported = {name.partition("{")[0] for page in readings for name in page}
     asked_for = {metric for asked in promql.of_rules() for metric, _ in promql.read(asked.expression)}

@@ -21,7 +21,7 @@ from tests.support.cluster import NODES, Cluster
 from tests.support.process import await_that
 from tests.support.topics import create_all
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 TOPIC = "letters"
 # A broker's session lasts 9 s.
@@ -68,7 +68,6 @@ def freeze_past_its_session(broker: LocalBroker) -> None:
     broker.signal(signal.SIGCONT)
 
 
-@pytest.mark.slow
 def test_a_client_that_a_frozen_broker_has_made_deaf_is_replaced(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker") as broker:
         asking = Asking(broker.bootstrap_servers, NewTopic(TOPIC, 1, 1))
@@ -78,7 +77,6 @@ def test_a_client_that_a_frozen_broker_has_made_deaf_is_replaced(tmp_path: Path)
         asking.stop()
 
 
-@pytest.mark.slow
 def test_a_client_that_one_of_three_nodes_answers_no_more_is_replaced(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         asking = Asking(cluster.bootstrap_servers, NewTopic(TOPIC, 2 * len(NODES), len(NODES)))

@@ -9,10 +9,9 @@ import pytest
 from tests.support.component_lists import flaws
 from tests.unit.project.test_image_components import made
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 def test_the_list_of_an_image_is_one_by_its_schema(tmp_path: Path) -> None:
     listed = tmp_path / "analytics-amd64.cdx.json"
     well = made(tmp_path / "root")

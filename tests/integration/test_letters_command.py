@@ -14,7 +14,7 @@ from tests.conftest import Deploy
 from tests.support.deployment import Deployment, await_that
 from tests.support.letters import Headers, Sender
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 WAITING, PARKED = 12, 9
 DEFAULTS = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
@@ -40,7 +40,6 @@ def keys(deployment: Deployment, *words: str) -> list[str]:
     return [row["name"] for row in listed(deployment, *words)[0]]
 
 
-@pytest.mark.slow
 def test_letters_are_listed_wherever_they_are(deploy: Deploy) -> None:
     deployment = deploy({"orders": 2}, shards=2, defaults=DEFAULTS, topic_keys=RULES)
     (topic,), sender = deployment.dead_letters, Sender(deployment.bootstrap_servers)

@@ -17,14 +17,13 @@ from tests.support.metrics import exported
 from tests.support.process import WorkerProcess, await_that
 from tests.support.reading import COMMITTED, QUIET, Record, read
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 LETTERS = 20
 # Nobody else who uses the broker commits for it, at topics that this deployment does not know.
 GROUP = "sampled"
 
 
-@pytest.mark.slow
 def test_what_a_group_commits_is_sampled_and_outcomes_stay_readable(deploy: Callable[..., Deployment]) -> None:
     deployment = deploy(
         {"orders": 3}, shards=2, defaults=f"{{group: {GROUP}, backoff: {{kind: constant, delay: 500ms}}, jitter: none}}",

@@ -19,7 +19,7 @@ from tests.support.proxied_broker import Way, proxied_broker
 from tests.support.reading import COMMITTED, UNCOMMITTED, read
 from tests.support.topics import create_all
 
-pytestmark = pytest.mark.check
+pytestmark = pytest.mark.slow
 
 TIMES, PATIENT_S = 3, 60.0
 LATE_RETRIES = {"retry.backoff.ms": 3_000, "retry.backoff.max.ms": 3_000}
@@ -32,7 +32,6 @@ def way(tmp_path: Path) -> Iterator[Way]:
 
 
 @pytest.mark.fault("an answer lost, and its transaction undone")
-@pytest.mark.slow
 def test_a_record_of_the_transaction_behind_it_is_not_taken_for_one_that_was_undone(way: Way, runs: Runs) -> None:
     """A broker has a record, and its answer is lost. Once that is undone, the client gives the next record its number."""
     broker, proxy = way

@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.pool import run_all
+from tests.support.sizes import only_in_faults
 
 pytestmark = pytest.mark.check
 
@@ -26,7 +27,7 @@ _RARE = {
     "any-topic", "returned-onto-another", "moved-onto-another", "superseded-later", "returned-edit-unseen", "moved-unseen",
     "edit-unseen", "versions-unkept", "no-wait-for-end", "runs-told-late", "nulls-end-first", "folded-is-current",
 }  # fmt: skip
-EACH_MUTANT = [pytest.param(mutant, marks=[pytest.mark.slow] if mutant in _RARE else []) for mutant in MUTANTS]
+EACH_MUTANT = [*(mutant for mutant in MUTANTS if mutant not in _RARE), *only_in_faults(*sorted(_RARE))]
 
 
 @pytest.mark.parametrize("mutant", EACH_MUTANT)

@@ -77,10 +77,11 @@ def too_rare(total: Total) -> dict[str, int]:
     return {kind: total.happened[kind] for kind, least in wanted if total.happened[kind] < least * total.seeds // 1_000}
 
 
-def test_every_promise_is_kept_where_each_shard_is_restored_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 100), marks=pytest.mark.check)], ids=str)
+def test_every_promise_is_kept_where_each_shard_is_restored_in_its_turn(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "MANY", 0)
     monkeypatch.setattr(restore, "_BULK_RECORDS", 0)
-    failed = {seed: result.problem for seed in range(40) if (result := run(seed)).problem}
+    failed = {seed: result.problem for seed in seeds if (result := run(seed)).problem}
     assert failed == {}
 
 
