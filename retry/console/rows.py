@@ -87,6 +87,23 @@ class LetterRow:
         return None if self.topic is None else f"{self.topic}/{self.partition}/{self.offset}"
 
 
+@dataclass(frozen=True, slots=True)
+class DepartedLetter:
+    """A dead letter that no longer waits or rests under the name that was asked for, as far as its outcome is kept.
+
+    Attributes:
+      letter: where it failed, as `topic/partition/offset`.
+      cause: class of the root cause; `group` is the id of its kind of failure. None where no outcome tells of them.
+      present: letters of the same original record that wait or rest now.
+    """
+
+    letter: str
+    lineage: str
+    cause: str | None
+    group: str | None
+    present: tuple[LetterRow, ...] = ()
+
+
 class FailureState(StrEnum):
     """The state of a kind of failures; those come first that somebody should look at first."""
 

@@ -28,6 +28,7 @@ from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters,
 from retry.console.rows import (  # fmt: skip
     AuditRow,
     BreakerState,
+    DepartedLetter,
     DueBar,
     Freshness,
     Group,
@@ -189,6 +190,7 @@ class FakeReplica:
     late: list[OverdueLetters] = field(default_factory=list)
     fading: list[FadingLetters] = field(default_factory=list)
     told: FakeTold = field(default_factory=FakeTold)
+    departed: dict[str, DepartedLetter] = field(default_factory=dict)
 
     def _seen(self, scope: Scope) -> list[LetterRow]:
         if self.trouble:
@@ -277,6 +279,9 @@ class FakeReplica:
 
     def find_letter(self, scope: Scope, name: str) -> LetterRow | None:
         return next((row for row in self._seen(scope) if row.name == name), None)
+
+    def find_departed(self, scope: Scope, name: str) -> DepartedLetter | None:
+        return self.departed.get(name) if scope is None or "payments" in scope else None
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
         failed = LineageEvent(NOW_MS, "failed", 1, "orders.DLT/0/1")

@@ -14,11 +14,11 @@ from retry.console.folding.letter_record import WAITING, LogPlace, resting_place
 from retry.console.folding.sql import bind_ids, select_rows
 from retry.console.reading import filter_sql
 from retry.console.reading.letter_search import LetterSearch, Position
-from retry.console.rows import LetterRow, LineageEvent, Page, Scope
+from retry.console.rows import DepartedLetter, LetterRow, LineageEvent, Page, Scope
 from retry.delay_queue.entry_keys import source_from_text
 from retry.delivery.act_records import DONE
 from retry.errors import CursorStale
-from retry.operations.explain.search import is_location, parse_location
+from retry.operations.explain.search import is_location, named_place, parse_location
 from retry.operations.letter_filter.syntax import Filter, all_of
 
 _Fields = TypeVarTuple("_Fields")
@@ -200,6 +200,22 @@ def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> l
     places = here | {event.place for event in found if event.what in ("failed", "came back")}
     found += [event for place in sorted(places) for event in _list_action_events(connection, place)]
     return sorted(found, key=lambda each: (each.at_ms or 0, _ORDER.index(each.what)))[:_EVENTS_MAX]
+
+
+def find_departed(connection: sqlite3.Connection, scope: Scope, name: str) -> DepartedLetter | None:
+    """Find what is known of a letter by its former name; None where no outcome tells of it, or it is another team's."""
+    try:
+        where = named_place(name[:_NAME_CHARS_MAX] if name.isascii() else "")
+    except ValueError:
+        return None
+    row = connection.execute(
+        "SELECT a.lineage, coalesce(c.team, a.team), c.cause, c.group_id FROM attempts a LEFT JOIN outcome_cells c"
+        ' ON c.id = a.cell WHERE a.topic = ? AND a.partition = ? AND a."offset" = ? AND a.lineage IS NOT NULL', where,
+    ).fetchone()  # fmt: skip
+    if row is None or (scope is not None and row[1] not in scope):
+        return None
+    lineage, _, cause, group = row
+    return DepartedLetter(str(where), lineage, cause, group, tuple(_read_letters(connection, scope, lineage)))
 
 
 def _read_letters(connection: sqlite3.Connection, scope: Scope, lineage: str) -> list[LetterRow]:

@@ -26,7 +26,7 @@ from retry.console.reading.lists import AuditedAction, load_audited_actions
 from retry.console.reading.notes import Notes, ToldEvents
 from retry.console.reading.payloads import Payloads
 from retry.console.reading.urgent_failures import FadingLetters, OverdueLetters, UrgentFailures, load_urgent_failures
-from retry.console.rows import AuditRow, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
+from retry.console.rows import AuditRow, DepartedLetter, Freshness, Group, LetterRow, LineageEvent, Names, Now, Page, Scope
 from retry.delay_queue.ramp_records import FAILED
 from retry.errors import RebuildInProgress
 from retry.operations.act.overview import ActionOverview
@@ -247,6 +247,10 @@ class Replica:
         with self._reading() as connection:
             found = letters.find_letter(connection, name)
         return found[0] if found and (scope is None or found[0].team in scope) else None
+
+    def find_departed(self, scope: Scope, name: str) -> DepartedLetter | None:
+        with self._reading() as connection:
+            return letters.find_departed(connection, scope, name)
 
     def lineage(self, scope: Scope, lineage: str) -> list[LineageEvent]:
         """List what happened to one original record, the oldest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -13,6 +14,8 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _DAY_MS = 86_400_000
 _FULL = "%Y-%m-%d %H:%M:%S UTC"
 _SHOWN_MAX = 300
+# As `retry.clock.iso` writes it.
+_ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}\+00:00)")
 MASKED = "masked for you"
 
 
@@ -93,6 +96,25 @@ def ago(at_ms: int | None, now_ms: int, *, brief: bool = False) -> str:
 def moment(at: int | str | None, now_ms: int | None = None) -> Markup:
     """A moment in UTC, given in ms or as ISO 8601, and when that is from now on."""
     return _format_time(_to_ms(at), "full", _FULL, now_ms)
+
+
+def mark_moments(text: str, now_ms: int) -> Markup:
+    """A sentence in which every moment of ISO 8601 in UTC is written as `moment` writes it.
+
+    >>> mark_moments("<b> at 2026-09-21T14:13:20.000+00:00.", 1_790_000_060_000).striptags()
+    '<b> at 2026-09-21 14:13:20 UTC (1 min ago).'
+    >>> mark_moments("on 2026-02-31T14:13:20.000+00:00", 0)
+    Markup('on 2026-02-31T14:13:20.000+00:00')
+    """
+    parts = _ISO.split(text)
+    return Markup("").join(_mark_moment(part, now_ms) if n % 2 else escape(part) for n, part in enumerate(parts))
+
+
+def _mark_moment(text: str, now_ms: int) -> Markup:
+    try:
+        return moment(text, now_ms)
+    except (ValueError, OverflowError):
+        return escape(text)
 
 
 def brief(at: int | str | None, now_ms: int) -> Markup:
@@ -181,7 +203,7 @@ FILTERS = {
     "dotted": break_after_dots, "visible": format_text, "visible_lines": visible_lines, "number": format_count,
     "duration": duration, "ago": format_age, "count_letters": count_letters,
     "moment": moment, "brief": brief, "minute": format_minute, "percent": percent,
-    "picked": format_for_picker, "unless": hide_text,
+    "picked": format_for_picker, "mark_moments": mark_moments, "unless": hide_text,
 }  # fmt: skip
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from retry.console.reading import lists
-from retry.console.rows import LetterRow
+from retry.console.rows import DepartedLetter, LetterRow
 from retry.console.web import letter_editor, masks
 from retry.console.web.app import Console, console_of, demand_found, render_page, viewer_of
 from retry.console.web.letter_editor import OpenedLetter
-from retry.console.web.letter_timeline import draw_timeline
+from retry.console.web.letter_timeline import draw_timeline, find_last_stop
 from retry.console.web.masks import MaskedParts
 from retry.console.web.payload_views import PayloadView, read_header, shape, view_masked, views
 from retry.console.web.rights import Role, Sight, needs
@@ -147,8 +148,22 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 
 @needs(Role.VIEWER)
 def render_letter(request: Request) -> Response:
-    """A letter, whose payload is shown as its shape."""
+    """A letter, whose payload is shown as its shape; of one that has left, what became of it."""
+    console, scope, name = console_of(request), viewer_of(request).scope(), request.path_params["name"]
+    if console.replica.find_letter(scope, name) is None and (departed := console.replica.find_departed(scope, name)):
+        return _render_departed(request, departed)
     return render_opened(request, open_letter(request), is_revealed=False)
+
+
+def _render_departed(request: Request, departed: DepartedLetter) -> Response:
+    """The page that says what became of a letter; where it only waits until another time, or rests, its own."""
+    for each in departed.present:
+        if each.letter == departed.letter:
+            return RedirectResponse(f"/letters/{quote(each.name)}", HTTPStatus.SEE_OTHER)
+    console = console_of(request)
+    events, now_ms = console.replica.lineage(viewer_of(request).scope(), departed.lineage), console.clock_ms()
+    last, timeline = find_last_stop(events, now_ms), draw_timeline(events, now_ms)
+    return render_page(request, "departed_letter.html", departed=departed, last=last, events=events, timeline=timeline)
 
 
 @needs(Role.VIEWER)

@@ -51,6 +51,13 @@ class Stop(NamedTuple):
         return _SAID[self.what].format("" if self.attempt is None else self.attempt).replace("  ", " ")
 
 
+def find_last_stop(events: Sequence[LineageEvent], now_ms: int) -> Stop | None:
+    """The newest of what has happened so far to an original record; None where no time is known."""
+    past = [each for each in events if each.what in _SAID and each.at_ms is not None and each.at_ms <= now_ms]
+    newest = max(past, key=lambda each: each.at_ms or 0, default=None)
+    return Stop(newest.what, newest.at_ms or 0, newest.attempt) if newest else None
+
+
 class Timeline(NamedTuple):
     """The drawing, the number in it of each event by its place in the list, and how many events are not drawn."""
 

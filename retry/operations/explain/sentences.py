@@ -21,6 +21,7 @@ from retry.policies.route import MatchInput
 from retry.telemetry.outcomes import ERASE
 
 _MESSAGE_CHARS_MAX = 200
+_MINUTE_MS = 60_000
 
 
 def explain_letter(seen: ExplainedLetter) -> Iterator[str]:
@@ -151,6 +152,11 @@ def describe_current_state(seen: ExplainedLetter) -> Iterator[str]:
         yield f"As it was before the action {former.action} changed it, it is kept at {former.place}: superseded, never returned."
 
 
+def _format_rounded(ms: int) -> str:
+    """A duration; of one of a minute or more whole seconds are enough."""
+    return duration_text(ms - ms % 1_000 if ms >= _MINUTE_MS else ms)
+
+
 def _waits(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
     where, target, evidence = source(waiting.key), waiting.entry.destination, seen.evidence
     late_ms = seen.now_ms - where.due_at_ms
@@ -158,9 +164,9 @@ def _waits(seen: ExplainedLetter, waiting: WaitingEntry) -> Iterator[str]:
         yield f"It waits at {where} to go to {target}, behind the earlier letter of its key at {source(waiting.head)}."
         yield from _tell_refused_head(seen, waiting.head)
     elif seen.state is LetterState.OVERDUE:
-        yield f"It waits at {where} to go to {target}, and is overdue by {duration_text(late_ms)}."
+        yield f"It waits at {where} to go to {target}, and is overdue by {_format_rounded(late_ms)}."
     else:
-        yield f"It waits at {where} to go to {target}, for another {duration_text(-late_ms)}, until {iso(where.due_at_ms)}."
+        yield f"It waits at {where} to go to {target}, for another {_format_rounded(-late_ms)}, until {iso(where.due_at_ms)}."
     yield from _of_name(waiting)
     ours = dict(waiting.entry.headers)
     action = ours.get(names.ACTION)

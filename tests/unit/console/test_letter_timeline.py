@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from retry.console.rows import LineageEvent
-from retry.console.web.letter_timeline import Stop, Timeline, draw_timeline, place_stops
-from tests.support.console import NOW_MS, FakeReplica, group, letter, served
+from retry.console.rows import DepartedLetter, LineageEvent
+from retry.console.web.letter_timeline import Stop, Timeline, draw_timeline, find_last_stop, place_stops
+from retry.console.web.rights import Granted, Role, make_token
+from tests.support.console import NOW_MS, ORIGIN, FakeReplica, group, letter, served
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 FAILED_MS = NOW_MS - 3 * HOUR_MS
@@ -102,3 +104,44 @@ def test_the_page_lists_what_is_not_drawn_without_a_number(monkeypatch: pytest.M
     monkeypatch.setattr(replica, "lineage", lambda *_: EVENTS)
     html = served(replica).browser().get("/letters/parked/0/1").text
     assert re.findall(r'<li>(?:<b class="stop [\w-]+">(\d)</b> )?<span', html) == ["1", "", "2", "3", "4"]
+
+
+NAME, PLACE = "1700000000000/orders.DLT/0/1", "orders.DLT/0/1"
+DEPARTED = DepartedLetter(PLACE, "00f067aa0ba902b7", "com.acme.Declined", "f00df00df00df00d")
+
+
+def test_the_last_that_happened_is_the_newest_of_the_past() -> None:
+    assert find_last_stop(EVENTS, NOW_MS) == Stop("came back", FAILED_MS + 30 * MINUTE_MS + 2_200, 1)
+    assert find_last_stop([LineageEvent(NOW_MS + 1, "waiting", 1), LineageEvent(None, "parked")], NOW_MS) is None
+
+
+def test_the_page_of_a_letter_that_has_left_says_what_became_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = FakeReplica([], [group()], departed={NAME: DEPARTED})
+    monkeypatch.setattr(replica, "lineage", lambda *_: EVENTS[:3])
+    page = served(replica).browser().get(f"/letters/{NAME}")
+    assert (page.status_code, "waits and rests no more: retry 1 was sent" in page.text) == (200, True)
+    assert 'href="/failures/f00df00df00df00d"' in page.text
+    assert '<svg class="lifeline"' in page.text
+    assert "What came back of it" not in page.text
+
+
+def test_what_came_back_of_a_letter_that_has_left_is_named() -> None:
+    replica = FakeReplica([letter()], [group()], departed={NAME: replace(DEPARTED, letter="orders.DLT/0/0", present=(letter(),))})
+    html = served(replica).browser().get(f"/letters/{NAME}").text
+    assert re.search(r'<a href="/letters/parked/0/1">.*</a> <span class="badge parked">parked</span>', html)
+
+
+def test_a_letter_that_waits_until_another_time_is_found_by_its_former_name() -> None:
+    postponed = letter()
+    departed = {NAME: replace(DEPARTED, letter=postponed.letter or "", present=(postponed,))}
+    browser = served(FakeReplica([postponed], [group()], departed=departed)).browser()
+    answer = browser.get(f"/letters/{NAME}", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/letters/parked/0/1")
+
+
+@pytest.mark.parametrize(("team", "status"), [("payments", 200), ("orders", 404)])
+def test_nobody_sees_what_became_of_another_teams_letter(team: str, status: int) -> None:
+    token, line = make_token("ada", Granted({team: Role.VIEWER}))
+    browser = served(FakeReplica([], [group()], departed={NAME: DEPARTED}), tokens=line).browser()
+    browser.post("/sign-in", data={"token": token}, headers={"Origin": ORIGIN})
+    assert browser.get(f"/letters/{NAME}").status_code == status

@@ -15,6 +15,7 @@ from retry import clock
 from retry.console.folding.attempts import SETTLE_MS
 from retry.console.reading import groups, letters
 from retry.console.reading.now import NowQuery
+from retry.console.rows import DepartedLetter
 from retry.delay_queue import entry_keys, envelopes
 from retry.delay_queue.control_records import Pause, encode, pause_key
 from retry.delay_queue.envelopes import Entry
@@ -71,6 +72,11 @@ class Letter(NamedTuple):
 
 def sample(until_ms: int | None, at_ms: int, group: str = "shop") -> tuple[bytes, bytes]:
     return offset_records.KEY, offset_records.to_json(Position(group, "orders.retry", 0, 7, at_ms, passed_ms=until_ms))
+
+
+def find_departed(replica: GivenReplica, name: str, scope: frozenset[str] | None = None) -> DepartedLetter | None:
+    with replica.readers.reading(0.0) as connection:
+        return letters.find_departed(connection, scope, name)
 
 
 @pytest.fixture
@@ -279,3 +285,29 @@ def test_in_whichever_order_topics_are_read_the_same_is_counted(
             replica.finish()
         assert recovery(replica) == expected
     replica.file.close()
+
+
+def test_a_letter_that_has_left_is_known_by_its_name_and_its_place_to_its_own_team(replica: GivenReplica) -> None:
+    replica.fold(OWN.outcomes, FIRST.told())
+    replica.fold(OWN.changelog, FIRST.waits())
+    replica.fold(OWN.changelog, FIRST.leaves(), at_ms=SENT_MS)
+    known = DepartedLetter("orders.DLT/0/0", FIRST.lineage, "a.B", "f00df00df00df00d")
+    assert find_departed(replica, f"{SENT_MS}/orders.DLT/0/0") == known
+    assert find_departed(replica, "orders.DLT/0/0", frozenset({"payments"})) == known
+    assert find_departed(replica, "orders.DLT/0/0", frozenset({"others"})) is None
+    assert find_departed(replica, "orders.DLT/0/1") is None
+
+
+def test_a_letter_that_came_back_says_which_letter_it_is_now(replica: GivenReplica) -> None:
+    again = Letter(9, FIRST.lineage, 2)
+    replica.fold(OWN.outcomes, FIRST.told(), again.told())
+    replica.fold(OWN.changelog, FIRST.waits())
+    replica.fold(OWN.changelog, FIRST.leaves(), again.waits(NOW_MS + HOUR_MS), at_ms=SENT_MS)
+    found = find_departed(replica, "orders.DLT/0/0")
+    assert found is not None
+    assert [(each.letter, each.state) for each in found.present] == [("orders.DLT/0/9", "waiting")]
+
+
+@pytest.mark.parametrize("name", ["", "/", "a/b", "x/0/-1", "orders.DLT/0/9" * 99, "\udc80/0/1", f"o/0/{10**20}", "1/o/0/²"])
+def test_what_names_no_place_is_nobodys_letter(replica: GivenReplica, name: str) -> None:
+    assert find_departed(replica, name) is None

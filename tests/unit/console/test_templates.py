@@ -1,4 +1,4 @@
-"""No template has what the pages' security forbids: inline scripts and styles, code in attributes, text past the filter."""
+"""No template has what the pages' security forbids (inline scripts, code in attributes, text past the filter), or broken HTML."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FORBIDDEN = {
     "an inline style": r"<style|\sstyle=",
     "code in an attribute": r"\s(?:on[a-z]+|hx-on[:\w-]*)=|javascript:|hx-vals=['\"]js:|hx-trigger=\"[^\"]*\[",
     "an address of elsewhere": r"(?:src|href|action)=\"(?:https?:)?//",
+    "a paragraph that ends before its content": r"<p[ >](?:(?!</p>)[\s\S])*?<(?:form|div|[dou]l|table|details|section|pre)\b",
     "text that is not escaped": r"\|\s*safe(?!\s+if\b)(?!\s*}}\s*$)|autoescape false",
 }
 
