@@ -138,8 +138,8 @@ soak: setup  ## an hour of load and random faults (MINUTES=60), then `retry veri
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 TAG ?= $(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)
-release: setup tools  ## wheel, chart, list of components and their hashes into dist/, of what is committed under TAG=v1.2.3
-	$(BIN)/python -m release.build --tag=$(TAG) --to dist
+release: setup tools  ## wheel, chart, list of components and their hashes into dist/, of what is committed under TAG=v1.2.3, and is at URL=https://…
+	$(BIN)/python -m release.build --tag=$(TAG) --to dist $(addprefix --url=,$(URL))
 
 IMAGES := build/images
 ARCHITECTURES ?= amd64

@@ -1,6 +1,6 @@
 """Makes the files of a release from its tag: wheel, wheel for tests of users, chart, list of components, and their hashes.
 
-    python -m release.build --tag v1.2.3 --to dist --tools build/tools --venv build/release
+    python -m release.build --tag v1.2.3 --to dist --tools build/tools --venv build/release --url https://HOST/OWNER/NAME
 
 Only what is committed under the tag goes in, with the time of its commit in the place of today's: made again, anywhere, the files
 are the same bytes.
@@ -24,6 +24,7 @@ from pathlib import Path
 import yaml
 
 from release import components, testing_wheel
+from release.package_page import AddressUnusable, write_package_page
 
 ROOT = Path(__file__).parents[1]
 SUMS = "SHA256SUMS"
@@ -38,21 +39,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tag", required=True)
     parser.add_argument("--to", type=Path, required=True, help="a folder, whose files of this release are replaced")
+    parser.add_argument("--url", default="", help="where the repository is on the web, for the page of the wheel on an index")
     parser.add_argument("--repository", type=Path, default=ROOT)
     parser.add_argument("--tools", type=Path, default=ROOT / "build" / "tools", help="has helm")
     parser.add_argument("--venv", type=Path, default=ROOT / "build" / "release", help="has cyclonedx-py")
     given = parser.parse_args()
     try:
-        files = build(given.repository, given.tag, given.to, given.tools / "helm", given.venv / "bin" / "cyclonedx-py")
-    except ReleaseRefused as error:
+        tools = given.tools / "helm", given.venv / "bin" / "cyclonedx-py"
+        files = build(given.repository, given.tag, given.to, *tools, url=given.url)
+    except (ReleaseRefused, AddressUnusable) as error:
         sys.exit(str(error))
     print("\n".join(f"{_sha256(file)}  {file}" for file in files))
 
 
-def build(repository: Path, tag: str, to: Path, helm: Path, cyclonedx: Path) -> list[Path]:
+def build(repository: Path, tag: str, to: Path, helm: Path, cyclonedx: Path, *, url: str = "") -> list[Path]:
     """Make the files, `SHA256SUMS` the last of them.
 
     Raises:
+      AddressUnusable: the address of the repository is none.
       ReleaseRefused: there is no such tag, or what it has is not of that version.
     """
     commit, epoch_s = _commit(repository, tag)
@@ -62,8 +66,9 @@ def build(repository: Path, tag: str, to: Path, helm: Path, cyclonedx: Path) -> 
         _export(repository, commit, tree)
         version = _version(tree, tag)
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s), "PYTHONDONTWRITEBYTECODE": "1"}
-        _wheel(tree, made, environ)
         testing_wheel.write_project(tree, Path(scratch) / "testing")
+        write_package_page(tree, tag, url)
+        _wheel(tree, made, environ)
         _wheel(Path(scratch) / "testing", made, environ)
         _run([helm.resolve(), "package", tree / "charts" / "retry", "--destination", made], tree)
         packages = _run(components.command(cyclonedx), tree, environ)
