@@ -178,7 +178,7 @@ class Settled:
         self._connection = connection
 
     def note_consumed(self, value: bytes) -> None:
-        """Have the undo of a discard previewed; raises ActionRefused, which says what can be done instead, and HTTPException."""
+        """Take in a sample of committed offsets, as far as it tells up to when all is passed; raises ValueError."""
         told = offset_records.read(value)
         if told.passed_ms is not None:
             row = told.group, told.topic, told.passed_ms, told.at_ms
