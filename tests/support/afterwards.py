@@ -22,6 +22,7 @@ def nothing_is_wrong(
       ends_within_s: each worker, after SIGTERM.
     """
     sent = sender.finish()
+    sent |= sender.find_copies()
     tail = Tail(deployment.bootstrap_servers, deployment.retry_topics())
     tail.await_seen(len(sent), timeout_s)
     tail.close()

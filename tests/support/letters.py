@@ -105,6 +105,20 @@ class Sender:
             self._find_places()
         return self.sent
 
+    def find_copies(self) -> dict[str, Letter]:
+        """Find letters that this client wrote twice, by the coordinates of the second record: each is a letter of its own.
+
+        Where a broker dies before it answers, the client may send what is unanswered under its next epoch, with new numbers, and
+        brokers cannot tell that they have it.
+        """
+        own = {(each.topic, each.partition, each.key, each.value, each.timestamp_ms): each for each in self.sent.values()}
+        found: dict[str, Letter] = {}
+        for record in read(self._servers, {each.topic for each in self.sent.values()}, COMMITTED):
+            letter = own.get((record.topic, record.partition, record.key, record.value, record.timestamp_ms))
+            if letter is not None and (copy := letter._replace(offset=record.offset)).source not in self.sent:
+                found[copy.source] = copy
+        return found
+
     def _find_places(self) -> None:
         """Find letters of which brokers said, when they were asked again, only that they had them already."""
         missing = {(letter.topic, letter.partition, letter.key, letter.value): letter for letter in self._unplaced}
