@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from threading import Thread
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from retry import format_versions
 from retry.clock import monotonic_s
-from retry.errors import BrokersUnreachable
+from retry.errors import BrokersRefused, BrokersUnreachable, RetryError
 from retry.kafka import client_config, offset_ranges
 from retry.kafka.group_member import KafkaGroupMember
 from retry.kafka.interface import OffsetBounds, OnAssigned, Partition
@@ -76,6 +77,9 @@ class KafkaCluster:
 #   it knew, and asks nobody any more (issue 5301 of librdkafka)
 # - `list_offsets` goes on asking with the leader epoch that it learnt first, and is refused (FENCED_LEADER_EPOCH); of several
 #   brokers only those answer whose partitions kept their leaders
+#
+# To let go of such a client may never end, either: it waits for a thread of its own that waits for ever. So whoever asks does not
+# do that, nor make a client that may have to be let go of: it may be the only one who watches over the process.
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +88,18 @@ SILENT_S = 10.0
 SILENT_S_MAX = 300.0
 
 
+def _run_in_background(task: Callable[[], None]) -> None:
+    Thread(target=task, name="admin", daemon=True).start()
+
+
 class RenewedAdmin:
     """Does whatever an `AdminClient` does, for several threads; `make` gives a new client, or raises BrokersUnreachable."""
 
-    def __init__(self, client: AdminClient, make: Callable[[], AdminClient]) -> None:
-        self._client, self._make = client, make
+    def __init__(
+        self, client: AdminClient, make: Callable[[], AdminClient],
+        run: Callable[[Callable[[], None]], None] = _run_in_background,
+    ) -> None:  # fmt: skip
+        self._client, self._make, self._run = client, make, run
         # Calls may still be waiting for its answers.
         self._former: AdminClient | None = None
         self._answered_at_s, self._patience_s = monotonic_s(), SILENT_S
@@ -106,11 +117,16 @@ class RenewedAdmin:
         if monotonic_s() - self._answered_at_s < self._patience_s:
             return
         self._answered_at_s = monotonic_s()
+        self._run(self._renew)
+
+    def _renew(self) -> None:
         try:
             made = self._make()
-        except BrokersUnreachable as error:
-            log.debug("a new client hears from no broker, either: %s", error)
+        except RetryError as error:
+            is_expected = isinstance(error, BrokersUnreachable) and not isinstance(error, BrokersRefused)
+            log.log(logging.DEBUG if is_expected else logging.WARNING, "a new client is not answered, either: %s", error)
             return
         log.warning("brokers have not answered all questions for %.0f s: a new client asks from now on", self._patience_s)
-        self._former, self._client = self._client, made
         self._patience_s = min(2 * self._patience_s, SILENT_S_MAX)
+        # The last but one is let go of when this returns, and not before the new one asks.
+        _, self._former, self._client = self._former, self._client, made

@@ -121,6 +121,8 @@ class Watchdog:
 
     def list_blocked(self) -> list[Blocked]:
         found = [Blocked(Reason.BROKERS, f"no answer for {', '.join(_name_places(self._silent))}")] if self._silent else []
+        if (away_s := clock.monotonic_s() - self._looked_at_s) >= self._stalled_s:
+            found.append(Blocked(Reason.STALLED, f"the watchdog has not looked for {away_s:.0f} s: restart the worker"))
         for each in list(self._stood.values()):
             part, stood_s = each.part, self._sum_standing_s(each)
             if stood_s >= self._stalled_s / _PART:

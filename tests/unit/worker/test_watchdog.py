@@ -201,3 +201,12 @@ def test_nobody_ends_before_the_brokers_have_answered_once_more(bench: Bench) ->
     bench.end = None
     bench.seconds(500)
     assert bench.reasons() == [Reason.BROKERS]
+
+
+def test_a_watchdog_that_looks_no_more_is_told_by_whoever_asks_for_health(bench: Bench) -> None:
+    bench.seconds(5)
+    clock.pause(STALLED_S - 1)
+    assert bench.reasons() == []
+    clock.pause(1)
+    (told,) = bench.dog.list_blocked()
+    assert (told.reason, told.why) == (Reason.STALLED, "the watchdog has not looked for 60 s: restart the worker")
