@@ -204,8 +204,10 @@ def list_events(connection: sqlite3.Connection, scope: Scope, lineage: str) -> l
 
 def find_departed(connection: sqlite3.Connection, scope: Scope, name: str) -> DepartedLetter | None:
     """Find what is known of a letter by its former name; None where no outcome tells of it, or it is another team's."""
+    if not name.isascii():
+        return None
     try:
-        where = named_place(name[:_NAME_CHARS_MAX] if name.isascii() else "")
+        where = named_place(name[:_NAME_CHARS_MAX])
     except ValueError:
         return None
     row = connection.execute(

@@ -149,10 +149,11 @@ def build_routes(console: Console) -> list[Route]:  # noqa: ARG001
 @needs(Role.VIEWER)
 def render_letter(request: Request) -> Response:
     """A letter, whose payload is shown as its shape; of one that has left, what became of it."""
-    console, scope, name = console_of(request), viewer_of(request).scope(), request.path_params["name"]
-    if console.replica.find_letter(scope, name) is None and (departed := console.replica.find_departed(scope, name)):
+    replica, asked = console_of(request).replica, (viewer_of(request).scope(), request.path_params["name"])
+    row = replica.find_letter(*asked)
+    if row is None and (departed := replica.find_departed(*asked)):
         return _render_departed(request, departed)
-    return render_opened(request, open_letter(request), is_revealed=False)
+    return render_opened(request, _open_row(request, demand_found(row, _GONE)), is_revealed=False)
 
 
 def _render_departed(request: Request, departed: DepartedLetter) -> Response:
@@ -190,8 +191,12 @@ def write_reveal(request: Request, row: LetterRow) -> None:
 
 def open_letter(request: Request) -> OpenedLetter:
     """Find the letter that the path names, and read its record; raises HTTPException 404 where the viewer may see none."""
+    found = console_of(request).replica.find_letter(viewer_of(request).scope(), request.path_params["name"])
+    return _open_row(request, demand_found(found, _GONE))
+
+
+def _open_row(request: Request, row: LetterRow) -> OpenedLetter:
     console, scope = console_of(request), viewer_of(request).scope()
-    row = demand_found(console.replica.find_letter(scope, request.path_params["name"]), _GONE)
     found, trouble = _find_record(console, scope, row)
     decoded = console.framed.decode(found.value) if console.framed and found and found.value else None
     return OpenedLetter(row, found, trouble, decoded, masks.find_masked(console.registry(), viewer_of(request).sight(), row.team))
