@@ -8,11 +8,13 @@ import pytest
 
 from tests.conftest import Deploy
 from tests.support import topics
-from tests.support.deployment import Deployment
+from tests.support.deployment import Deployment, await_that
+from tests.support.letters import Sender
 
 pytestmark = pytest.mark.check
 
 HOUR = {"retention.ms": "3600000"}
+LATER = "{backoff: {kind: constant, delay: 1h}, jitter: none}"
 
 
 def told(deployment: Deployment, code: int, *words: str, **environ: str) -> list[tuple[str, str, str]]:
@@ -22,8 +24,12 @@ def told(deployment: Deployment, code: int, *words: str, **environ: str) -> list
 
 
 def test_a_sound_deployment_has_notes_alone(deploy: Deploy) -> None:
-    deployment = deploy({"orders": 2}, topic_keys="group: shop")
-    worker = deployment.worker().start().await_ready()
+    deployment = deploy({"orders": 2}, topic_keys="group: shop", defaults=LATER)
+    worker, sender = deployment.worker().start().await_ready(), Sender(deployment.bootstrap_servers)
+    # The clock is compared with that of a record, and a worker that is ready may not have written one yet.
+    sender.send(next(iter(deployment.dead_letters)), b"key", b"value")
+    sender.finish()
+    await_that("a record is written", lambda: worker.metric("retry_entries_waiting") == 1)
     found = told(deployment, 0, "--for", "worker", "--for", "commands")
     worker.terminate()
     assert {about for state, about, _ in found if state == "ok"} >= {
