@@ -5,13 +5,15 @@ issue 5040): signal 11. So `retry.kafka.committed_offsets_process` asks. It is s
 has ended; what was not answered by then is answered with the error that passes, so that whoever asks does so again.
 
 A client also breaks off a process that ends: an answer that comes when Python has gone reads through a null pointer, too. So all
-clients are closed before that, and whoever asks one then waits until the process has ended.
+clients are closed before that, and whoever asks one then waits until the process has ended. To close one may never end (see
+`retry.kafka.cluster`): a thread does it that exists from the beginning, since a process that ends can start none.
 """
 
 from __future__ import annotations
 
 import atexit
 import inspect
+import logging
 import re
 import subprocess
 import sys
@@ -19,24 +21,29 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import wraps
-from threading import Lock, Thread
+from functools import cache, wraps
+from threading import Event, Lock, Thread
 from typing import IO, Any, cast
 
 import orjson
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from retry.clock import pause
+from retry.clock import monotonic_s, pause
 
 _PROGRAM = (sys.executable, "-m", "retry.kafka.committed_offsets_process")
 # Files of certificates that this process holds open; see `retry.kafka.connection`.
 _HELD_FILE = re.compile(r"/proc/self/fd/(\d+)")
 # By then it has ended, or hangs, which a watchdog is to see.
 _ENDING_S = 10.0
+# To close a client takes milliseconds, or as long as a thread of it waits for brokers.
+_CLOSED_WITHIN_S = 10.0
+
+log = logging.getLogger(__name__)
 
 Answer = Future[ConsumerGroupTopicPartitions]
 _CLIENTS: weakref.WeakSet[IsolatedAdminClient] = weakref.WeakSet()
+_ENDS, _ALL_CLOSED = Event(), Event()
 
 
 class IsolatedAdminClient(AdminClient):
@@ -48,7 +55,9 @@ class IsolatedAdminClient(AdminClient):
         self._asking = Lock()
         self._questions: _Questions | None = None
         self._calling, self._calls, self._is_closed = Lock(), 0, False
+        self.made_at_s = monotonic_s()
         _CLIENTS.add(self)
+        _start_closing_thread()
 
     def close(self) -> None:
         """Close it for good, unless a thread waits for its answer: that would be left with what is there no more."""
@@ -167,10 +176,27 @@ def _build_end_error() -> KafkaException:
     return KafkaException(KafkaError(KafkaError.NOT_COORDINATOR, why))
 
 
-@atexit.register
+@cache
+def _start_closing_thread() -> None:
+    Thread(target=_close_clients, name="close admin clients", daemon=True).start()
+
+
 def _close_clients() -> None:
-    for client in list(_CLIENTS):
-        client.close()
+    _ENDS.wait()
+    # The newest first: one that lost its brokers was replaced. Held here, none is let go of by the thread that ends the process.
+    clients = sorted(_CLIENTS, key=lambda client: client.made_at_s, reverse=True)
+    try:
+        for client in clients:
+            client.close()
+    finally:
+        _ALL_CLOSED.set()
+
+
+@atexit.register
+def _await_clients_closed() -> None:
+    _ENDS.set()
+    if _CLIENTS and not _ALL_CLOSED.wait(_CLOSED_WITHIN_S):
+        log.warning("an admin client has not closed within %.0f s, and is left behind", _CLOSED_WITHIN_S)
 
 
 def _close(file: IO[bytes]) -> None:

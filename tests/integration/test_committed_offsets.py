@@ -82,6 +82,20 @@ thread.start()
 sys.exit(3)
 """
 
+# What a client of librdkafka does that waits for a thread of its own that waits for ever.
+HANGS = """
+import sys, threading
+from retry.kafka import committed_offsets
+from tests.support.reading import QUIET
+class Endless(committed_offsets.IsolatedAdminClient):
+    def __exit__(self, *_):
+        threading.Event().wait()
+committed_offsets._CLOSED_WITHIN_S = 0.5
+others = [committed_offsets.IsolatedAdminClient({"bootstrap.servers": "127.0.0.1:1", "logger": QUIET}) for _ in range(2)]
+client = Endless({"bootstrap.servers": "127.0.0.1:1", "logger": QUIET})
+sys.exit(3)
+"""
+
 
 @pytest.fixture
 def groups(broker: LocalBroker) -> consumer_groups.Committed:
@@ -168,6 +182,13 @@ def test_what_a_group_has_committed_is_told_again_after_the_process_that_asks_ha
     os.kill(process, signal.SIGKILL)
     assert groups(list(expected[0]), PATIENT_S) == expected
     assert process not in asking(os.getpid())
+
+
+def test_a_process_ends_whose_client_cannot_be_closed(tmp_path: Path) -> None:
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=PATIENT_S, check=False)
+    assert (done.returncode, done.stderr) == (3, "an admin client has not closed within 0 s, and is left behind\n")
 
 
 def test_the_process_ends_with_who_asks(broker: LocalBroker) -> None:
