@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from retry.operations.act.selection import Selection
     from retry.operations.control_requests import ShardNumbers
 
-# Options → what is asked for; see `retry.operations.act.options`.
+# Options → what is asked for; see `retry.operations.act.request`.
 
 _NAMES = {"set_headers": "--set-header", "removed": "--remove-header", "value": "--value-file"}
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)

@@ -17,8 +17,7 @@ from retry.settings import from_environment
 
 if TYPE_CHECKING:
     from retry.operations.cluster import Cluster
-    from retry.operations.migrate.plan import Conversion, LetterHeaders, Plan
-    from retry.operations.migrate.waiting import UnreadRecords
+    from retry.operations.migrate.plan import Conversion, LetterHeaders, Plan, UnreadRecords
     from retry.scheduling.messages.migrate import Counts, SchedulesTopic
 
 _TARGETS_MAX, _PLACES_MAX = 20, 5
@@ -104,7 +103,7 @@ def _format_counts(counted: _Counted) -> Iterator[str]:
 
 
 def _advise_schedules(cluster: Cluster, group: str, target: str | None) -> Iterator[str]:
-    from retry.operations.migrate.waiting import list_group_members
+    from retry.operations.migrate.plan import list_group_members
 
     if present := sum(len(list_group_members(cluster, each)) for each in _list_scheduler_groups(group)):
         yield f"{present} members of the scheduler {group} run: stop them before anything is moved, or before another one starts"
@@ -174,12 +173,11 @@ def _migrate(
     yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from retry.operations.cluster import Cluster
-    from retry.operations.migrate import waiting
-    from retry.operations.migrate.plan import Conversion, plan_migration
+    from retry.operations.migrate.plan import Conversion, count_unread, demand_target, find_unread, plan_migration
 
     registry, cluster = load(policies), Cluster(from_environment())
-    waiting.demand_target(cluster, registry, target)
-    found = waiting.find(cluster, registry, globs, group, target)
+    demand_target(cluster, registry, target)
+    found = find_unread(cluster, registry, globs, group, target)
     conversion = Conversion(convert, target, others=others == "move")
     plan = plan_migration(cluster, registry, found, conversion)
     before = {topic: {"group": each.group, "records": plan.topics[topic]} for each in found for topic in each.topics}
@@ -194,7 +192,7 @@ def _migrate(
         say_lines(lines)
     if yes:
         moved, left = _move_records(cluster, found, plan, conversion, others)
-        after = waiting.count(cluster, waiting.find(cluster, registry, globs, group, target))
+        after = count_unread(cluster, find_unread(cluster, registry, globs, group, target))
         told |= {"moved": moved, "left": left, "after": {topic: after[topic] for topic in plan.topics}}
         if not as_json:
             say_lines(_describe_result(moved, left, after.total(), target))
@@ -243,7 +241,7 @@ def _plan_lines(found: Sequence[UnreadRecords], plan: Plan) -> Iterator[str]:
 
 def _advice(cluster: Cluster, found: Sequence[UnreadRecords], plan: Plan, others: str | None, target: str) -> Iterator[str]:
     from retry.operations.migrate.move import instance
-    from retry.operations.migrate.waiting import list_group_members
+    from retry.operations.migrate.plan import list_group_members
 
     if plan.others:
         yield _others(plan, others)

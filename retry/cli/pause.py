@@ -22,7 +22,7 @@ from retry.settings import Settings, from_environment
 if TYPE_CHECKING:
     from retry.delivery.redecide import Move
     from retry.operations.control_requests import Answers
-    from retry.operations.reschedule_dry_run import Example, Rehearsed
+    from retry.operations.waiting_entries import Example, Rehearsed
 
 
 def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: bool) -> None:
@@ -31,7 +31,7 @@ def check_name(settings: Settings, named: Iterable[tuple[str, str]], *, force: b
     Raises:
       PolicyFileInvalid: the file cannot be read, and `force` is not given.
     """
-    from retry.operations.pauses import describe_unknown
+    from retry.operations.control_requests import describe_unknown
 
     if settings.policies is None:
         return
@@ -97,7 +97,7 @@ def resume(everything: bool, force: bool, **scopes: str | None) -> None:
 def pauses(as_json: bool) -> None:
     """List what is paused, since when, until when, why and by whom, as the changelog has it. No worker needs to run."""
     from retry.operations import waiting_entries
-    from retry.operations.pauses import describe_pauses
+    from retry.operations.control_requests import describe_pauses
 
     with waiting_entries.open_changelog_table(from_environment()) as table:
         standing = control_records.pauses(table.controls, wall_ms())
@@ -112,18 +112,18 @@ def pauses(as_json: bool) -> None:
 
 @exit_where_refused()
 def _change_pause(scope: str, name: str, asked: control_records.Pause | None, force: bool) -> int:
-    from retry.operations import pauses
+    from retry.operations import control_requests
     from retry.operations.control_requests import ShardNumbers
 
     settings = from_environment()
     check_name(settings, [(scope, name)] if name else [], force=force)
     shards = ShardNumbers(settings)
-    pauses.resume(shards, scope, name) if asked is None else pauses.pause(shards, scope, name, asked)
+    control_requests.resume(shards, scope, name) if asked is None else control_requests.pause(shards, scope, name, asked)
     return shards.count
 
 
 def _words(scope: str, name: str) -> str:
-    from retry.operations.pauses import describe_scope
+    from retry.operations.control_requests import describe_scope
 
     return describe_scope(scope, name)
 
@@ -161,11 +161,11 @@ def reschedule(
 
 
 def _print_dry_run(settings: Settings, registry: Registry, request: control_records.Reschedule, as_json: bool) -> bool:
-    from retry.operations import reschedule_dry_run, waiting_entries
+    from retry.operations import waiting_entries
 
-    redecider = reschedule_dry_run.redecider(settings, registry)
+    redecider = waiting_entries.redecider(settings, registry)
     with waiting_entries.open_changelog_table(settings) as table:
-        rehearsal = reschedule_dry_run.rehearse_request(table, redecider, request)
+        rehearsal = waiting_entries.rehearse_request(table, redecider, request)
     if as_json:
         say_json(_object(rehearsal, request))
         return True

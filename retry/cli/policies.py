@@ -45,7 +45,7 @@ def print_schema() -> None:
 
     Write it beside the file, and name it in the file's first line: # yaml-language-server: $schema=policy-file.schema.json
     """
-    from retry.policies.json_schema import build_schema
+    from retry.policies.schema import build_schema
 
     say_lines(format_json(build_schema(), indented=True).splitlines())
 

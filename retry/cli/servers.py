@@ -153,7 +153,7 @@ def mcp(*, url: str, token_file: Path | None, authorities: Path | None, read_onl
     """
     try:
         from retry.console import mcp_server
-        from retry.console.api_client import ConsoleClient
+        from retry.console.mcp_server import ConsoleClient
     except ModuleNotFoundError as missing:
         needed = f"mcp and httpx2 are not installed ({missing}); {describe_extra('mcp')}"
         raise SettingsInvalid("retry mcp", needed) from None

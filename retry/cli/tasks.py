@@ -19,8 +19,7 @@ from retry.policies.policy_file import load
 from retry.settings import Settings, from_environment
 
 if TYPE_CHECKING:
-    from retry.scheduling.tasks.operator_changes import NewDefinition
-    from retry.scheduling.tasks.waiting_tasks import Definitions, SentRun, Task
+    from retry.scheduling.tasks.waiting_tasks import Definitions, NewDefinition, SentRun, Task
 
 
 @click.group()
@@ -67,7 +66,7 @@ def show(name: str, *, as_json: bool) -> None:
 @click.argument("name", metavar="CUSTOMER/NAME")
 def pause_named_task(name: str) -> None:
     """Pause a task: no run is made until it is resumed. Its definition is written again with `schedule.paused`."""
-    from retry.scheduling.tasks.operator_changes import pause_task
+    from retry.scheduling.tasks.waiting_tasks import pause_task
 
     _change_definition(name, pause_task)
     say(f"{name} is paused as soon as a worker has read its new definition; retry tasks resume {name} ends that")
@@ -77,7 +76,7 @@ def pause_named_task(name: str) -> None:
 @click.argument("name", metavar="CUSTOMER/NAME")
 def resume_named_task(name: str) -> None:
     """Resume a task that is paused, in its rhythm; runs that were due meanwhile are not made: see `backfill`."""
-    from retry.scheduling.tasks.operator_changes import resume_task
+    from retry.scheduling.tasks.waiting_tasks import resume_task
 
     _change_definition(name, resume_task)
     say(f"{name} goes on as soon as a worker has read its new definition")
@@ -93,8 +92,7 @@ def backfill(name: str, *, from_ms: int, to_ms: int | None, yes: bool) -> None:
 
     They go out at once, whatever rates and pauses say, to the topic of its definition, which the policy file must still allow.
     """
-    from retry.scheduling.tasks.operator_changes import plan_backfill
-    from retry.scheduling.tasks.waiting_tasks import Definitions
+    from retry.scheduling.tasks.waiting_tasks import Definitions, plan_backfill
 
     settings, now_ms = from_environment(), wall_ms()
     if to_ms is not None and to_ms > now_ms:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from retry import clock
-from retry.console.acting import (  # fmt: skip
+from retry.console.acting import (
     act_pages,
     action_pages,
     api,
@@ -22,7 +22,7 @@ from retry.console.acting import (  # fmt: skip
     note_forms,
     pauses,
     policy_pages,
-    running_ramps,
+    standing_actions,
 )
 from retry.console.acting.audit import AuditTrail
 from retry.console.acting.previews import Previews
@@ -31,13 +31,11 @@ from retry.console.notifications.notifier import open_notifier
 from retry.console.reading.replica import Replica
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, application, environment
-from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Client, Provider, RolesOfClaims
-from retry.console.web.proxy_sign_in import ProxySignIn, parse_networks
 from retry.console.web.rights import Tokens
-from retry.console.web.sessions import Sessions
-from retry.console.web.sign_in import Origin, SignIn
+from retry.console.web.sessions import CookieSeal, Sessions
+from retry.console.web.sign_in import Origin, ProxySignIn, SignIn, parse_networks
 from retry.console.web.sign_in_pages import CALLBACK
 from retry.errors import SettingsInvalid
 from retry.http_server import HttpServer
@@ -53,7 +51,7 @@ from retry.settings import Settings
 from retry.telemetry import prometheus
 
 _ACTING = (
-    act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, running_ramps, api,
+    act_pages, letter_edits, action_pages, pauses, policy_pages, named_pages, audit, note_forms, standing_actions, api,
     notification_pages,
 )  # fmt: skip
 

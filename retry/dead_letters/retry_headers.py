@@ -1,7 +1,11 @@
-"""The headers that the service writes: their names, and what it tells of a retry. Those of frameworks are in `frameworks`."""
+"""The headers that the service writes: their names, and what it tells of a retry. Those of frameworks are in `frameworks`.
+
+Whatever a framework calls it, the header with a stack trace is found here, too.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from retry.record import Headers
@@ -88,3 +92,15 @@ def labels_of_retry(headers: Headers) -> RetryLabels | None:
     if policy is None or attempt is None or SOURCE not in ours or PARKED_REASON in ours:
         return None
     return policy, attempt
+
+
+_STACK_HEADER = re.compile(r"(?:stack[-_.]?trace|traceback|[-_.]stack)$", re.IGNORECASE)
+
+
+def is_stack_header(name: str) -> bool:
+    return _STACK_HEADER.search(name) is not None
+
+
+def find_stack_header(headers: Headers) -> tuple[str, bytes] | None:
+    """Return name and value of the first header with a stack trace; None where there is none."""
+    return next(((name, value) for name, value in headers if value and is_stack_header(name)), None)

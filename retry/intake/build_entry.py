@@ -10,7 +10,7 @@ import msgspec
 from backoff import RetryAt
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import NO_TIME, Letter
-from retry.dead_letters.told_failure import encode_failure
+from retry.dead_letters.failure import encode_failure
 from retry.delay_queue import entry_keys
 from retry.delay_queue.blocks import BYTES_MAX
 from retry.delay_queue.envelope_codec import PLAIN, EnvelopeCodec

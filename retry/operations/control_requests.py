@@ -1,20 +1,25 @@
-"""What an operator asks of every shard: written into every partition of the changelog at once, and followed up there."""
+"""What an operator asks of every shard, as pauses: written into every partition of the changelog, and followed up there."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from retry.clock import Deadline
+from retry.clock import Deadline, iso
+from retry.delay_queue import control_records
+from retry.delay_queue.control_records import Pause
 from retry.delay_queue.table import changelog_records
-from retry.errors import EntryNewer, TopicsInvalid, TransactionSlow
+from retry.errors import ActionRefused, EntryNewer, TopicsInvalid, TransactionSlow
 from retry.kafka import authorization, client_config, offset_ranges, topics
 from retry.kafka.authorization import Right
 from retry.kafka.broker_clock import BrokerClock
 from retry.kafka.interface import AdminClient, Message
 from retry.kafka.reading_loop import KafkaPartitionReader
 from retry.kafka.transactional_producer import KafkaTransactionalProducer, demand_arrival
+from retry.policies.registry import Registry
+from retry.policies.tasks import TEAM
+from retry.policies.yaml_document import suggest_word
 from retry.settings import Settings
 from retry.telemetry.unreadable_records import UNREADABLE
 
@@ -166,3 +171,61 @@ class Answers:
 
     def close(self) -> None:
         self._follower.close()
+
+
+# Names that a person types, held against the policy file.
+
+_WORDS = {"team": "team", "topic": "dead-letter topic", "target": "target"}
+
+
+def describe_unknown(registry: Registry, settings: Settings, scope: str, name: str) -> str:
+    """Describe an unknown name, as `knows no team paymnets; did you mean payments?`; empty where the policy file knows it."""
+    names = _list_known(registry, settings)[scope]
+    if name in names or (scope == "topic" and (registry.reads_topic(name) or registry.defines(name))):
+        return ""
+    return f"knows no {_WORDS[scope]} {name}{suggest_word(name, names)}"
+
+
+def _list_known(registry: Registry, settings: Settings) -> dict[str, set[str]]:
+    return {
+        "team": {route.team for route in registry.list_routes()} | ({TEAM} if registry.tasks else set()),
+        "topic": {*registry.exact, *(registry.tasks.topics if registry.tasks else ())},
+        "target": registry.list_targets() | {topics.build_topic_names(settings.app_id).parked},
+    }
+
+
+def pause(shards: ShardNumbers, scope: str, name: str, asked: Pause) -> None:
+    """Hold back what is named, until it is resumed or the pause ends by itself; takes the place of a former pause of the same.
+
+    Raises:
+      ActionRefused: it would be over already.
+      TransactionFailed: it is not known to be there; asking again does no harm.
+      RightMissing: this user may not write there.
+    """
+    if asked.until_ms is not None and asked.until_ms <= shards.now_ms():
+        raise ActionRefused(f"{iso(asked.until_ms)} is over by the brokers' time; nothing was paused")
+    shards.put_control_record(control_records.pause_key(scope, name), control_records.encode(asked))
+
+
+def resume(shards: ShardNumbers, scope: str, name: str) -> None:
+    """End the pause of exactly this scope and name; raises as `pause`, but for `ActionRefused`."""
+    shards.put_control_record(control_records.pause_key(scope, name), None)
+
+
+def describe_pauses(standing: Mapping[tuple[str, str], Pause]) -> list[dict[str, str | None]]:
+    """Pauses as JSON has them, the oldest first; `told` says in words what each holds back."""
+    rows = sorted(standing.items(), key=lambda each: each[1].since_ms)
+    return [
+        {"scope": scope, "name": name or None, "told": describe_scope(scope, name), "since": iso(pause.since_ms),
+         "until": iso(pause.until_ms), "reason": pause.reason or None, "by": pause.by or None}
+        for (scope, name), pause in rows
+    ]  # fmt: skip
+
+
+def describe_scope(scope: str, name: str) -> str:
+    """Describe in words what a pause holds back.
+
+    >>> describe_scope("all", ""), describe_scope("topic", "orders.DLT"), describe_scope("team", "payments")
+    ('everything', 'dead-letter topic orders.DLT', 'team payments')
+    """
+    return {"all": "everything", "topic": f"dead-letter topic {name}"}.get(scope, f"{scope} {name}")

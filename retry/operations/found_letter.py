@@ -9,8 +9,7 @@ from typing import Any
 
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.dead_letter import integer, moment, read
-from retry.dead_letters.failure import Failure
-from retry.dead_letters.told_failure import read_failure
+from retry.dead_letters.failure import Failure, read_failure
 from retry.delay_queue.entry_keys import Source
 from retry.delay_queue.envelopes import Entry, Unopened
 from retry.delivery.returned_letter import NOT_OURS, is_no_letter, is_reference, letter_source

@@ -8,8 +8,7 @@ from types import MappingProxyType
 
 from msgspec import UNSET
 
-from retry.policies.roles import Role
-from retry.policies.schema import Team, convert_value
+from retry.policies.schema import Role, Team, convert_value
 from retry.policies.yaml_document import Document
 
 # Besides fields of the value and headers; the message is that of the exception, in a stack trace, too.

@@ -10,8 +10,8 @@ from backoff import Policy
 from backoff.parse import DEFAULT
 from backoff.rate_limit import Limit
 from retry.policies.limits import CircuitBreakerLimits
-from retry.policies.roles import Role
 from retry.policies.route import RetryPlan, Route
+from retry.policies.schema import Role
 from retry.policies.tasks import TEAM, Tasks
 
 # When the cache is full it is emptied, which costs a few microseconds per entry once.

@@ -1,15 +1,35 @@
-"""The shape of a policy file: which keys stand where. `policy_file` and `backoff.parse` read their values."""
+"""The shape of a policy file: which keys stand where, and as a JSON Schema, by which editors complete them.
+
+`policy_file` and `backoff.parse` read the values; `policy_file` says the last word on a file.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from backoff import JITTERS
 from retry.policies.yaml_document import Document, suggest_word
+
+
+class Role(StrEnum):
+    """The rights of a person in a team; each role includes those before it."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: Role) -> bool:
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS = {role: rank for rank, role in enumerate(Role)}
+
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _Group = Annotated[str, Meta(min_length=1, max_length=249)]
@@ -150,3 +170,49 @@ def convert_value(document: Document, value: object, shape: Any, path: str, shap
 
 def _describe_unknown(key: str, shapes: Iterable[Any]) -> str:
     return f"no such key here{suggest_word(key, {name for shape in shapes for name in shape.__struct_fields__})}"
+
+
+_DURATION = {"type": "string", "pattern": "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$", "minLength": 2}
+_CURVES: dict[str, dict[str, Any]] = {
+    "constant": {"delay": _DURATION},
+    "linear": {"delay": _DURATION, "step": _DURATION},
+    "exponential": {"delay": _DURATION, "factor": {"type": "number", "minimum": 1, "maximum": 1_000}},
+    "steps": {"delays": {"type": "array", "items": _DURATION, "minItems": 1, "maxItems": 1_000}},
+}
+# What `backoff.parse` and `policy_file` read of keys whose values have no type in `schema`.
+_VALUES: dict[str, dict[str, Any]] = {
+    "backoff": {
+        "oneOf": [
+            {
+                "type": "object", "required": ["kind", *keys], "additionalProperties": False,
+                "properties": {"kind": {"const": kind}, **keys, "max_delay": _DURATION},
+            }
+            for kind, keys in _CURVES.items()
+        ]
+    },
+    "jitter": {"enum": [*JITTERS]},
+    "max_attempts": {"type": "integer", "minimum": 0, "maximum": 1_000_000},
+    "max_age": _DURATION,
+    "honour_retry_at": {"type": "boolean"},
+    "old_timestamp": {"enum": ["now", "park"]},
+    "within": _DURATION, "open_for": _DURATION, "late": _DURATION, "shortest": _DURATION,
+}  # fmt: skip
+_UNTYPED = {"description": "What it may be says docs/reference/policy-file.md."}
+_NAMED = (File, Team, TargetLimits, TasksSection)
+
+
+def build_schema() -> dict[str, Any]:
+    """Build the JSON Schema (2020-12) of a whole policy file, as the structures of `schema` and their values have it."""
+    (file, team, target, tasks), parts = msgspec.json.schema_components(
+        _NAMED, schema_hook=lambda _: _UNTYPED, ref_template="#/$defs/{name}"
+    )
+    for part in parts.values():
+        properties = part.get("properties", {})
+        properties.update({name: _VALUES[name] for name, of in properties.items() if name in _VALUES and of == _UNTYPED})
+    # In a file that is read, these are of names that its writer chose; `File` leaves them to be read one by one.
+    properties = parts["File"]["properties"]
+    properties["teams"] = {"type": "object", "additionalProperties": team}
+    properties["targets"] = {"type": "object", "additionalProperties": target}
+    properties["tasks"] = tasks
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Policy file of dead-letter-retry"}
+    return {**head, **file, "$defs": parts}

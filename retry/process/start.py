@@ -1,10 +1,12 @@
 """How a process of the service begins: tuned, with a data directory of its own, saying aloud what lets somebody else in.
 
-Payloads are sealed where the settings name keys, and once every worker reads what is sealed.
+Payloads are sealed where the settings name keys, and once every worker reads what is sealed. Spans are sent where the settings
+ask for them.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import fcntl
@@ -19,14 +21,19 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from retry import format_versions
 from retry.delay_queue import envelope_codec
 from retry.errors import DataDirInUse, DataDirUnusable, SettingsInvalid
 from retry.kafka import authorization, consumer_groups, topics
 from retry.kafka.interface import AdminClient
+from retry.kafka.topics import build_topic_names
 from retry.sealing.key_file import SETTING
 from retry.settings import Settings
+
+if TYPE_CHECKING:
+    from retry.telemetry.tracing import Traces
 
 # What a process asks of its interpreter, C library and kernel before it begins: few heaps, all files, a word when it crashes.
 #
@@ -176,3 +183,19 @@ def make_codec(settings: Settings, admin: AdminClient, instance: str = "") -> en
     if older := sorted(each for each in others if not format_versions.reads_format(each, format_versions.SEALED_ENVELOPE)):
         raise SettingsInvalid(SETTING, _OLDER.format(number=len(older), count=len(ids), ids=", ".join(dict.fromkeys(older))))
     return codec
+
+
+def open_traces(settings: Settings) -> Traces | None:
+    """Open what sends spans until the process ends; None where there are none. Raises SettingsInvalid without the library."""
+    if not settings.traces:
+        return None
+    try:
+        # Whoever sends none needs no library.
+        from retry.telemetry.tracing import Traces
+    except ImportError as error:
+        from retry.distribution import describe_extra
+
+        raise SettingsInvalid("RETRY_TRACES", f"{error}; {describe_extra('otel')}, or set it to 0") from None
+    traces = Traces(settings.app_id, group=build_topic_names(settings.app_id).intake_group)
+    atexit.register(traces.close)
+    return traces

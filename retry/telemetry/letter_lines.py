@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from retry.dead_letters.retry_headers import ATTEMPT, ID, SOURCE
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry.call_records import Called
-from retry.telemetry.trace_ids import make_span_ids
+from retry.telemetry.spans import make_span_ids
 
 log = logging.getLogger(__name__)
 

@@ -33,9 +33,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from retry.dead_letters.retry_headers import ATTEMPT, ID, POLICY
 from retry.delay_queue.envelopes import Entry
 from retry.telemetry import outcomes
-from retry.telemetry.http_exchange import HttpExchange
 from retry.telemetry.recovery_ratio import is_retry
-from retry.telemetry.trace_ids import make_span_ids
+from retry.telemetry.spans import HttpExchange, make_span_ids
 
 _NS_PER_MS = 1_000_000
 _Told = dict[str, str | int]

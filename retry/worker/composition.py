@@ -15,8 +15,7 @@ from retry.delivery.disregarded_changes import DisregardedChanges
 from retry.delivery.redecide import Redecider
 from retry.delivery.webhooks_in_flight import Limits, WebhooksInFlight
 from retry.errors import SettingsInvalid
-from retry.http_client.client import Answer, HttpRequest, WebhookClient
-from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.client import Answer, ClientCertificates, HttpRequest, WebhookClient
 from retry.http_client.signatures import SETTING, SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist
 from retry.intake import entry_source
@@ -49,8 +48,8 @@ from retry.reloaded_file import ReloadedFile
 from retry.settings import Settings
 from retry.telemetry import letter_lines
 from retry.telemetry.call_records import Called
-from retry.telemetry.http_exchange import HttpExchange, find_traceparent
 from retry.telemetry.metrics import Metrics
+from retry.telemetry.spans import HttpExchange, find_traceparent
 from retry.worker import passed_letters, worker_status
 from retry.worker.backlog import BacklogGauges, UnreadLetters
 from retry.worker.consumer_lag_samples import LagSamples, place_of

@@ -22,7 +22,7 @@ from retry.kafka.topics import Described, TopicNames
 from retry.policies.registry import Registry
 from retry.process import acls, start
 from retry.process.policy_reload import PolicyFile, build_empty_refusal, is_empty
-from retry.process.traces import open_traces
+from retry.process.start import open_traces
 from retry.settings import Settings
 from retry.telemetry.metrics import Metrics
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from retry import clock
-from retry.scheduling.timers import call_audit
+from retry.scheduling.timers import callers
 from retry.scheduling.timers.callers import Tokens, make_token
 from retry.testing.kafka import MemoryLog
 from tests.integration.test_api_in_memory import SHARDS, URL, Process
@@ -39,7 +39,7 @@ class Audited:
 
     def lines(self) -> list[dict[str, Any]]:
         """What was logged since this was asked last."""
-        logged = [record for record in self._caplog.records if record.name == call_audit.__name__]
+        logged = [record for record in self._caplog.records if record.name == callers.__name__]
         self._caplog.clear()
         assert {record.levelno for record in logged} <= {logging.INFO}
         return [orjson.loads(record.getMessage()) for record in logged]
@@ -47,7 +47,7 @@ class Audited:
 
 @pytest.fixture
 def audit(request: pytest.FixtureRequest) -> int:
-    return getattr(request, "param", call_audit.CHANGES)
+    return getattr(request, "param", callers.CHANGES)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_token_that_has_ended_is_refused_and_its_use_is_logged(api: Audited) -
 
 
 @pytest.mark.parametrize(
-    ("audit", "logged"), [(0, []), (call_audit.CHANGES, [201]), (call_audit.ALL, [201, 200])], indirect=["audit"]
+    ("audit", "logged"), [(0, []), (callers.CHANGES, [201]), (callers.ALL, [201, 200])], indirect=["audit"]
 )
 def test_it_logs_as_much_as_is_asked_for(api: Audited, logged: list[int]) -> None:
     api.ask("POST", "/timers", WISH)

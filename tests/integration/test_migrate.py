@@ -23,8 +23,7 @@ from retry.kafka.offset_ranges import Span
 from retry.operations.cluster import Cluster
 from retry.operations.migrate import move
 from retry.operations.migrate.move import Move
-from retry.operations.migrate.plan import Conversion, of_cronsumer
-from retry.operations.migrate.waiting import UnreadRecords
+from retry.operations.migrate.plan import Conversion, UnreadRecords, of_cronsumer
 from retry.settings import Settings
 from tests.conftest import Deploy
 from tests.fixtures import make_letters

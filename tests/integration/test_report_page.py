@@ -15,8 +15,7 @@ from ruamel.yaml import YAML
 
 pytest.importorskip("altair")
 
-from retry.analytics.html.pictures import PALETTE, judge_attempt, number_teams
-from retry.analytics.html.render import render_pages, render_report
+from retry.analytics.html.render import PALETTE, judge_attempt, number_teams, render_pages, render_report
 from tests.support.browser import LOOKS, Look, Watched, browsing
 from tests.support.findings import findings
 

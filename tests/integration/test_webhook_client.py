@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from retry import clock
 from retry.errors import SettingsInvalid
-from retry.http_client.client import BODY_BYTES_MAX, Answer, HttpRequest, Verdict, WebhookClient
-from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.client import BODY_BYTES_MAX, Answer, ClientCertificates, HttpRequest, Verdict, WebhookClient
 from retry.http_client.signatures import SigningKeys, make_key, sign_body
 from retry.http_client.ssrf_guard import Lookup, SsrfGuard, parse_allowlist
 from tests.support.hosts import Behaviour, Host, drip, endless, hang, reset, says, status

@@ -45,13 +45,11 @@ from retry.console.rows import (  # fmt: skip
 )
 from retry.console.web.app import Console
 from retry.console.web.application import Assets, Routes, application, environment
-from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.live import Live
 from retry.console.web.oidc import Provider
-from retry.console.web.proxy_sign_in import ProxySignIn
 from retry.console.web.rights import Tokens
-from retry.console.web.sessions import Sessions
-from retry.console.web.sign_in import Origin, SignIn
+from retry.console.web.sessions import CookieSeal, Sessions
+from retry.console.web.sign_in import Origin, ProxySignIn, SignIn
 from retry.errors import BrokersUnreachable, CursorStale
 from retry.operations.act.overview import ActionOverview
 from retry.operations.found_letter import FoundLetter, make_parked_letter

@@ -20,7 +20,7 @@ from retry import errors, format_versions, settings
 from retry.cli.output import format_json
 from retry.dead_letters.failure import FIELDS
 from retry.dead_letters.frameworks.detection import DIALECTS
-from retry.policies.json_schema import build_schema
+from retry.policies.schema import build_schema
 from retry.process import acls, logs
 from retry.settings import Settings
 from retry.telemetry import call_records, offset_records, outcomes, prometheus, worker_records

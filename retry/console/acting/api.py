@@ -36,8 +36,8 @@ from retry.console.web.rights import Role, Viewer, needs
 from retry.operations.act.action_report import list_member_results, member_row
 from retry.operations.act.options import OptionsInvalid
 from retry.operations.act.overview import ORDERS
+from retry.operations.control_requests import describe_pauses
 from retry.operations.moments import moment_ms
-from retry.operations.pauses import describe_pauses
 from retry.policies.masks import MESSAGE
 
 # The part of the API that is about actions: previewed, started once, ordered, and each letter of them told.

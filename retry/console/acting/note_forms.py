@@ -27,7 +27,7 @@ from starlette.routing import Route
 from retry.console.reading.notes import CHARS_MAX
 from retry.console.rows import Group
 from retry.console.web.app import Console, console_of, demand_found, form_of, viewer_of
-from retry.console.web.failures_view import FIELDS, read_view
+from retry.console.web.failures import FIELDS, read_view
 from retry.console.web.group import teams_of
 from retry.console.web.rights import EVERY_TEAM, Role, demand_role, needs
 

@@ -20,7 +20,7 @@ from retry.console.web.app import Console, console_of, form_of, query_of, render
 from retry.console.web.rights import EVERY_TEAM, Role, Sight, Viewer, needs
 from retry.delay_queue.control_records import SCOPES, Pause
 from retry.errors import ActionRefused
-from retry.operations import pauses
+from retry.operations import control_requests
 from retry.operations.moments import moment_ms
 from retry.policies.registry import Registry
 
@@ -62,12 +62,12 @@ def pause_scope(
     """
     _demand_operator(console, viewer, scope, name)
     checked = scope != "all" and not force
-    if checked and (wrong := pauses.describe_unknown(console.registry(), console.settings, scope, name)):
+    if checked and (wrong := control_requests.describe_unknown(console.registry(), console.settings, scope, name)):
         raise ActionRefused(f"the policy file {wrong}; nothing was paused")
     shards = standing_actions.load_shard_numbers(console)
     asked = Pause(console.clock_ms(), reason, until_ms, viewer.name)
     _write_audit(console, viewer, "pause", scope, name, reason)
-    pauses.pause(shards, scope, name, asked)
+    control_requests.pause(shards, scope, name, asked)
     # A former pause of the same, with another end or reason, is not this one.
     standing_actions.await_shown(lambda: list_standing_pauses(console).get((scope, name)) == asked)
 
@@ -77,12 +77,12 @@ def resume_scope(console: Console, viewer: Viewer, scope: str, name: str, reason
     _demand_operator(console, viewer, scope, name)
     shards = standing_actions.load_shard_numbers(console)
     _write_audit(console, viewer, "resume", scope, name, reason)
-    pauses.resume(shards, scope, name)
+    control_requests.resume(shards, scope, name)
     standing_actions.await_shown(lambda: (scope, name) not in list_standing_pauses(console))
 
 
 def _write_audit(console: Console, viewer: Viewer, what: str, scope: str, name: str, reason: str) -> None:
-    told = pauses.describe_scope(scope, name) + (f": {reason}" if reason else "")
+    told = control_requests.describe_scope(scope, name) + (f": {reason}" if reason else "")
     console.audit.write(what, viewer.name, told, teams=teams_of(console.registry(), scope, name))
 
 
@@ -153,4 +153,4 @@ def _build_page(console: Console, sight: Sight) -> dict[str, Any]:
     found = list_visible_pauses(console, sight.scope)
     # What holds back everything is everybody's, and its name is of no team.
     resumable = {named for named in found if sight.may_act_for(teams_of(registry, *named))}
-    return {"pauses": pauses.describe_pauses(found), "may": sight.may_act(), "resumable": resumable}
+    return {"pauses": control_requests.describe_pauses(found), "may": sight.may_act(), "resumable": resumable}

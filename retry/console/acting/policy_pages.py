@@ -26,7 +26,7 @@ from retry.console.web.app import Console, console_of, query_of, render_page, vi
 from retry.console.web.rights import Role, needs
 from retry.dead_letters.failure import Failure
 from retry.delay_queue.control_records import Reschedule
-from retry.operations import reschedule_dry_run, waiting_entries
+from retry.operations import waiting_entries
 from retry.policies.explain import explain as explain_lines
 from retry.policies.registry import Registry
 from retry.policies.route import MatchInput
@@ -75,10 +75,10 @@ def reschedule(request: Request) -> Response:
         fault = "another one is worked out; try again in a moment"
         return _render_policies(request, given=given, fault=fault, status=HTTPStatus.CONFLICT)
     try:
-        redecider = reschedule_dry_run.redecider(console.settings, registry)
+        redecider = waiting_entries.redecider(console.settings, registry)
         with waiting_entries.open_changelog_table(console.settings) as table:
             asked = Reschedule(console.clock_ms(), team, topic, registry.digest)
-            found = reschedule_dry_run.rehearse_request(table, redecider, asked)
+            found = waiting_entries.rehearse_request(table, redecider, asked)
     finally:
         _REHEARSING.release()
     # What was left alone is of other teams, too, whose letters not everybody may count.
@@ -137,7 +137,7 @@ def _describe_route(registry: Registry, topic: str, route: PolicyRoute) -> dict[
     }  # fmt: skip
 
 
-def _describe_check(found: reschedule_dry_run.Rehearsed, left_alone: int | None) -> dict[str, Any]:
+def _describe_check(found: waiting_entries.Rehearsed, left_alone: int | None) -> dict[str, Any]:
     counts = [{"team": team, "policy": policy, "moves": _moves(moves)} for (team, policy), moves in sorted(found.counts.items())]
     examples = [
         {"move": move.value, "letter": str(each.was), "due_ms": each.was.due_at_ms, "new_due_ms": each.due_at_ms,

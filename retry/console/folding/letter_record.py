@@ -13,7 +13,7 @@ from xxhash import xxh3_64_digest, xxh3_128_digest
 from retry.console.folding.sql import casefold_message, encode_headers
 from retry.dead_letters import retry_headers as names
 from retry.dead_letters.frameworks import KNOWN
-from retry.dead_letters.stack_header import find_stack_header
+from retry.dead_letters.retry_headers import find_stack_header
 from retry.delay_queue import entry_keys
 from retry.delay_queue.envelopes import Named
 from retry.delay_queue.table import named_entries

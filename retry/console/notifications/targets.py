@@ -12,8 +12,7 @@ from retry.console.notifications.events import SINGLE_MAX, Event, Message, write
 from retry.console.notifications.rule_file import SETTING, Target, read_url
 from retry.distribution import describe_extra
 from retry.errors import LookupsBusy, NotificationFailed, SettingsInvalid
-from retry.http_client.client import HttpRequest, WebhookClient
-from retry.http_client.client_certificates import ClientCertificates
+from retry.http_client.client import ClientCertificates, HttpRequest, WebhookClient
 from retry.http_client.signatures import SETTING as OF_KEYS
 from retry.http_client.signatures import SigningKeys
 from retry.http_client.ssrf_guard import SsrfGuard, parse_allowlist

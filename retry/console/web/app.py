@@ -43,7 +43,7 @@ from retry.settings import Settings
 if TYPE_CHECKING:
     from retry.console.acting.audit import AuditTrail
     from retry.console.acting.previews import Previews
-    from retry.console.acting.running_ramps import RampLines
+    from retry.console.acting.standing_actions import RampLines
     from retry.console.web.live import Live
     from retry.console.web.sessions import Session
     from retry.console.web.sign_in import SignIn
@@ -87,7 +87,7 @@ class Console:
       audit: writes what viewers did, before they see that it is done.
       live: pushes parts of pages to who looks at them; a module registers its parts with `keep_fresh`.
       list_ramps: what every page shows of ramps that are not done, by what its viewer sees; see
-        `retry.console.acting.running_ramps`.
+        `retry.console.acting.standing_actions`.
       nav, routes: links to the pages that there are, and all that is answered; filled by `retry.console.web.application`.
     """
 

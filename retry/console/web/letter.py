@@ -24,8 +24,7 @@ from retry.console.web.rights import Role, Sight, needs
 from retry.console.web.stack_trace import parse_stack_trace
 from retry.dead_letters.dead_letter import read
 from retry.dead_letters.frameworks.detection import KNOWN
-from retry.dead_letters.retry_headers import OURS
-from retry.dead_letters.stack_header import find_stack_header
+from retry.dead_letters.retry_headers import OURS, find_stack_header
 from retry.delay_queue import entry_keys
 from retry.errors import RetryError
 from retry.kafka import consumer_groups

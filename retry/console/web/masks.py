@@ -16,8 +16,7 @@ from retry.console.web.payload_views import describe_type
 from retry.console.web.rights import Sight
 from retry.dead_letters.failure import Failure
 from retry.dead_letters.frameworks.detection import KNOWN
-from retry.dead_letters.retry_headers import OURS
-from retry.dead_letters.stack_header import is_stack_header
+from retry.dead_letters.retry_headers import OURS, is_stack_header
 from retry.operations.letter_filter.syntax import Filter
 from retry.policies.masks import HEADER, KEY, MESSAGE, STACK
 from retry.policies.registry import Registry

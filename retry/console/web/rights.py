@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from retry.console.rows import Scope
 from retry.http_server import token_file
-from retry.policies.roles import Role as Role
+from retry.policies.schema import Role as Role
 
 EVERY_TEAM = "*"
 ANY_FIELD = "*"

@@ -1,17 +1,86 @@
-"""The value of a letter as a person edits it: the text to begin with, what is wrong with what was typed, and the difference."""
+"""The value of a letter as a person edits it: the text to begin with, what is wrong with what was typed, and the difference.
+
+JSON is laid out for people, and written back token by token: no number is rounded, and no member is lost or moved.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import orjson
 
-from retry.console.web import json_layout
 from retry.errors import ActionRefused, SchemaUnavailable
+from retry.printable import visible_json
 from retry.scheduling.tasks.framed_values import FramedValues
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_OPENS, _CLOSES, _SEPARATES = ("{", "["), ("}", "]"), (",",)
+
+
+class Style(NamedTuple):
+    """How JSON is spaced: what stands behind a comma and a colon, and how far lines are indented; None is one line."""
+
+    comma: str
+    colon: str
+    indent: int | None = None
+
+
+LAID_OUT, COMPACT = Style(",", ": ", 2), Style(",", ":")
+# As serializers write it, the most usual first.
+_STYLES = (COMPACT, Style(", ", ": "), LAID_OUT, Style(",", ": ", 4), Style(", ", ":"), Style(",", ": "))
+
+
+def lay_out(text: str) -> str:
+    """Write valid JSON a member a line; what is not printable in its texts is escaped.
+
+    >>> print(lay_out('{"a":1.10,"b":[],"c":[12345678901234567890123]}'))
+    {
+      "a": 1.10,
+      "b": [],
+      "c": [
+        12345678901234567890123
+      ]
+    }
+    """
+    return _write(list(map(visible_json, _TOKEN.findall(text))), LAID_OUT)
+
+
+def write_back(text: str, former: str) -> str:
+    """Write valid JSON as the former text was spaced, or compact where that had no style; unchanged texts stay as they were.
+
+    >>> write_back('{"a": 1, "b": [2]}', '{"a":1}'), write_back('{"a":2}', '{"a": 1, "b": 2}')
+    ('{"a":1,"b":[2]}', '{"a": 2}')
+    """
+    tokens, body = _TOKEN.findall(former), former.strip()
+    style = next((each for each in _STYLES if _write(tokens, each) == body), COMPACT)
+    # What was escaped to be read.
+    raw = {visible_json(token): token for token in tokens if not token.isprintable()}
+    begins = former.index(body) if body else 0
+    written = _write([raw.get(token, token) for token in _TOKEN.findall(text)], style)
+    return former[:begins] + written + former[begins + len(body) :]
+
+
+def _write(tokens: list[str], style: Style) -> str:
+    return "".join(_write_tokens(tokens, style))
+
+
+def _write_tokens(tokens: list[str], style: Style) -> Iterator[str]:
+    depth = 0
+    for token, following in pairwise([*tokens, ""]):
+        opens, is_empty = token in _OPENS, following in _CLOSES
+        yield {",": style.comma, ":": style.colon}.get(token, token)
+        if opens and not is_empty:
+            depth += 1
+        if is_empty and not opens:
+            depth -= 1
+        breaks = token in _SEPARATES or (opens and not is_empty) or (is_empty and not opens)
+        if style.indent is not None and breaks:
+            yield "\n" + " " * (style.indent * depth)
+
 
 # What a form carries: typed text is up to three times as long there.
 _VALUE_BYTES_MAX, _HEX_BYTES_MAX, _LINES_MAX = 128 << 10, 16 << 10, 5_000
@@ -66,11 +135,11 @@ class ValueEditor:
         self._value, self._framed = value, framed
         framed_text = None if framed_json is None else _read_text(framed_json)
         if framed_text is not None and _find_json_fault(framed_text) is None:
-            self.form, self.text = SCHEMA, json_layout.lay_out(framed_text)
+            self.form, self.text = SCHEMA, lay_out(framed_text)
         elif (text := _read_text(value)) is not None:
             self._former = text
             self.form = JSON if _find_json_fault(text) is None else TEXT
-            self.text = json_layout.lay_out(text) if self.form == JSON else text.replace("\r\n", "\n")
+            self.text = lay_out(text) if self.form == JSON else text.replace("\r\n", "\n")
         else:
             self.form, self.text = HEX, "\n".join(value[at : at + _HEX_LINE].hex(" ") for at in range(0, len(value), _HEX_LINE))
         bytes_max = _HEX_BYTES_MAX if self.form == HEX else _VALUE_BYTES_MAX
@@ -89,14 +158,14 @@ class ValueEditor:
         if (wrong := _find_json_fault(text)) is not None:
             raise wrong
         if self.form == JSON:
-            return json_layout.write_back(text, self._former).encode()
+            return write_back(text, self._former).encode()
         return text.encode()
 
     def check(self, typed: str) -> EditedValue:
         """Look at what was typed, by the schema of the value where it has one; shows the difference whatever is wrong."""
         text = typed.replace("\r\n", "\n")
         is_json = self.form in (JSON, SCHEMA) and _find_json_fault(text) is None
-        lines = list(_compare(self.text, json_layout.lay_out(text) if is_json else text))
+        lines = list(_compare(self.text, lay_out(text) if is_json else text))
         fault, position = "", None
         try:
             value = self.read(text)

@@ -21,7 +21,7 @@ from retry.dead_letters.frameworks.detection import (
     plan,
     recognise,
 )
-from retry.dead_letters.frameworks.dialect import Read, Tier
+from retry.dead_letters.frameworks.header_values import Read, Tier
 from retry.dead_letters.frameworks.task_queues import may_be, maybe_envelopes
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.dialect import Dialect, any_of, count, locate_name, locate_number, locate_text, read_at
+from retry.dead_letters.frameworks.header_values import Dialect, any_of, count, locate_name, locate_number, locate_text, read_at
 
 # What Apache Kafka itself writes: Connect, Streams (KIP-1034), share groups (KIP-1191). All values are UTF-8 text.
 

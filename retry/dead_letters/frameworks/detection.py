@@ -15,7 +15,7 @@ import msgspec
 
 from retry.dead_letters.failure import FIELDS, Failure
 from retry.dead_letters.frameworks import brokers, header_values, libraries
-from retry.dead_letters.frameworks.dialect import Dialect, HeaderLocation, Places, Read, Tier
+from retry.dead_letters.frameworks.header_values import Dialect, HeaderLocation, Places, Read, Tier
 from retry.dead_letters.frameworks.libraries import AD_HOC, OWN
 from retry.dead_letters.frameworks.task_queues import read_envelope
 from retry.record import Header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retry.dead_letters import retry_headers as ours
 from retry.dead_letters.frameworks import header_values
-from retry.dead_letters.frameworks.dialect import (
+from retry.dead_letters.frameworks.header_values import (
     Dialect,
     Tier,
     all_of,

@@ -21,7 +21,7 @@ from retry.delivery.letter_changes import ActedLetter, Refusal
 from retry.delivery.returned_letter import LetterReturns
 from retry.errors import ActionRefused
 from retry.kafka import topics
-from retry.operations import reschedule_dry_run
+from retry.operations import waiting_entries
 from retry.operations.act.choose import (
     EXAMPLES_MAX,
     Chosen,
@@ -158,7 +158,7 @@ def preview(
       TopicsInvalid: a topic is missing, or cannot be read.
       ActionRefused: records cannot be read, or nothing like that can be done, as an edit of two letters.
     """
-    redecider = reschedule_dry_run.redecider(settings, registry)
+    redecider = waiting_entries.redecider(settings, registry)
     actions = EntryActions(redecider, topics.build_topic_names(settings.app_id).discarded)
     state = request.build_initial_state()
     waiting = letters.iterate_waiting(ForeseenActs(actions, state).foresee)

@@ -34,8 +34,7 @@ from retry.kafka.subscription import Subscription, UnassignedPartitions
 from retry.kafka.topic_ids import TopicIds
 from retry.kafka.transactional_producer import ARRIVE_WITHIN_S, KafkaTransactionalProducer, await_visible, demand_arrival
 from retry.operations.cluster import Cluster
-from retry.operations.migrate.plan import Conversion
-from retry.operations.migrate.waiting import UnreadRecords, list_group_members
+from retry.operations.migrate.plan import Conversion, UnreadRecords, list_group_members
 from retry.record import stamp_ms
 
 log = logging.getLogger(__name__)

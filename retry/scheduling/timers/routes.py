@@ -21,13 +21,13 @@ from starlette.routing import Route
 
 from retry import clock
 from retry.http_server.certificate import Certificate
-from retry.scheduling.timers import call_audit, openapi
+from retry.scheduling.timers import callers, openapi
 from retry.scheduling.timers.callers import Problem, Quotas, Token, Tokens, bad_request
 from retry.scheduling.timers.read_model import View
 from retry.scheduling.timers.timer_request import moment_ms, read
 from retry.scheduling.timers.timers import PAGE_MAX, Timers
 from retry.telemetry import prometheus
-from retry.telemetry.http_exchange import HttpExchange, find_traceparent
+from retry.telemetry.spans import HttpExchange, find_traceparent
 from retry.telemetry.unreadable_records import UNREADABLE
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class Web:
 
     def __init__(
         self, timers: Timers, view: View, tokens: Tokens | None, quotas: Quotas, *, metrics_open: bool = False,
-        certificate: Certificate | None = None, audit: int = call_audit.CHANGES, traces: Traces | None = None,
+        certificate: Certificate | None = None, audit: int = callers.CHANGES, traces: Traces | None = None,
     ) -> None:
-        self._certificate, self._audit, self._traces = certificate, call_audit.CallAudit(audit), traces
+        self._certificate, self._audit, self._traces = certificate, callers.CallAudit(audit), traces
         self._timers, self._view, self._tokens, self._quotas, self._metrics_open = timers, view, tokens, quotas, metrics_open
         self.registry = CollectorRegistry()
         self._answered = prometheus.counter(self.registry, "retry_api_requests_total")

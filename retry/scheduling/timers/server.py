@@ -22,7 +22,7 @@ from retry.policies.registry import Registry
 from retry.process import acls, start
 from retry.process.certificates import CertificateWatch, register_gauges, renew_on_change
 from retry.process.self_restart import THIS_PROCESS
-from retry.process.traces import open_traces
+from retry.process.start import open_traces
 from retry.scheduling.timers.callers import Quotas, Tokens
 from retry.scheduling.timers.read_model import FINISHED_MAX, View
 from retry.scheduling.timers.routes import Web

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from retry.__main__ import main
 from retry.analytics.text_report import format_summary
-from retry.cli.analytics_answers import link_group
+from retry.cli.analytics_report import link_group
 from retry.operations.letter_filter.parse import parse
 from tests.support.findings import findings
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from retry.console.acting import action_pages, actions, api, running_ramps, standing_actions
+from retry.console.acting import action_pages, actions, api, standing_actions
 from retry.console.reading.action_outcomes import ActionOutcome, SentOutcome
 from retry.console.rows import Freshness
 from retry.console.web.rights import Role, Viewer
@@ -454,7 +454,7 @@ def test_an_action_says_what_became_of_its_letters_by_step_with_a_link_to_those_
 def test_every_page_shows_ramps_that_are_not_done_to_who_may_see_them(
     console: ActingConsole, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_ramps, "FRESH_S", 0)
+    monkeypatch.setattr(standing_actions, "FRESH_S", 0)
     ramp = Ramp(0.9, [1, 2], 10, 20)
     kafka.standing = [
         beside("0a", "retry", ["shop"], ramp=ramp), beside("0b", "redirect", ["shop"], ramp=ramp)._replace(held=Order("w", 1)),

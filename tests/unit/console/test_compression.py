@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from retry.console.rows import LetterRow
-from retry.console.web.application import Assets
-from retry.console.web.compression import Compression
+from retry.console.web.application import Assets, Compression
 from retry.console.web.rights import Granted, Role, make_token
 from tests.support.console import ORIGIN, FakeReplica, csrf_of, group, letter, record, served
 

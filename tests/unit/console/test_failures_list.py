@@ -15,7 +15,7 @@ from retry.console.reading.group_order import COLUMNS, Order
 from retry.console.reading.groups import NEW_MS
 from retry.console.reading.now import NowQuery
 from retry.console.rows import FailureState
-from retry.console.web.failures_view import FailuresView, build_facets, read_view
+from retry.console.web.failures import FailuresView, build_facets, read_view
 from retry.errors import CursorStale
 from retry.operations.letter_filter.parse import parse
 from retry.operations.letter_filter.syntax import EVERYTHING

@@ -13,7 +13,7 @@ from retry.console.folding.regrouping import CHANGE, Change
 from retry.console.reading import filter_sql
 from retry.console.reading.group_details import PERIODS, DetailsQuery, GroupDetails, PastEvent
 from retry.console.rows import Recovery, Scope
-from retry.console.web.failure_chart import format_filter
+from retry.console.web.group import format_filter
 from retry.delay_queue import action_records
 from retry.delay_queue.action_records import Action
 from retry.operations.act.audit import AuditLetter, AuditRecord

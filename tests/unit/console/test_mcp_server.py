@@ -18,8 +18,7 @@ from mcp import Client
 from mcp_types import CallToolResult, ListToolsResult
 
 from retry.__main__ import main
-from retry.console.api_client import ConsoleClient
-from retry.console.mcp_server import build_server
+from retry.console.mcp_server import ConsoleClient, build_server
 from retry.console.web.rights import Role, Viewer
 from retry.errors import ConsoleUnusable
 from tests.support.acting_console import ActingConsole

@@ -17,7 +17,7 @@ from retry.console.reading.advice import ROWS_MAX
 from retry.console.web.rights import Role, Viewer
 from retry.delay_queue.entry_keys import Source
 from retry.delivery.redecide import Move
-from retry.operations.reschedule_dry_run import Example, Rehearsed
+from retry.operations.waiting_entries import Example, Rehearsed
 from tests.support.acting_console import ActingConsole
 from tests.support.console import NOW_MS
 

@@ -10,7 +10,7 @@ import pytest
 from retry import clock
 from retry.console import server as acting
 from retry.console.web.oidc import RolesOfClaims
-from retry.console.web.proxy_sign_in import ProxySignIn, parse_networks
+from retry.console.web.sign_in import ProxySignIn, parse_networks
 from retry.errors import SettingsInvalid
 from retry.settings import Settings
 from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, served

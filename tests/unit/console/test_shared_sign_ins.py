@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from retry import clock
 from retry.console import server as acting
-from retry.console.web.cookie_seal import CookieSeal
 from retry.console.web.oidc import Client, Person, Provider, RolesOfClaims
 from retry.console.web.rights import Granted, Role, make_token
+from retry.console.web.sessions import CookieSeal
 from retry.errors import SettingsInvalid
 from tests.support.console import ORIGIN, FakeReplica, Served, csrf_of, group, letter, served
 

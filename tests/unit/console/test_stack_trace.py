@@ -10,7 +10,7 @@ import pytest
 from retry.console.web.stack_trace import Calls, ThrownError, parse_stack_trace
 from retry.dead_letters.frameworks import header_values
 from retry.dead_letters.frameworks.detection import DIALECTS
-from retry.dead_letters.stack_header import find_stack_header
+from retry.dead_letters.retry_headers import find_stack_header
 
 SPRING = """org.springframework.kafka.listener.ListenerExecutionFailedException: Listener failed
 \tat org.springframework.kafka.listener.Adapter.invoke(Adapter.java:12)

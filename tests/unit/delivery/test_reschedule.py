@@ -24,7 +24,7 @@ from retry.intake.attempts.attempt_counter import AttemptCounter
 from retry.intake.build_entry import EntryBuilder
 from retry.intake.intake import Intake
 from retry.kafka.topics import TopicNames
-from retry.operations.reschedule_dry_run import rehearse_request
+from retry.operations.waiting_entries import rehearse_request
 from retry.record import Headers
 from retry.testing.kafka import Fault, MemoryLog, MemoryRecord, MemoryTransactionalProducer
 from retry.testing.memory_table import MemoryTable

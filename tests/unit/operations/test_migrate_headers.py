@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from retry.dead_letters.dead_letter import read
 from retry.errors import MigrationStopped
-from retry.operations.migrate.plan import Conversion, Plan, of_cronsumer, of_spring
-from retry.operations.migrate.waiting import readers
+from retry.operations.migrate.plan import Conversion, Plan, of_cronsumer, of_spring, readers
 from retry.record import Headers, Record
 from tests.fixtures import make_letters
 

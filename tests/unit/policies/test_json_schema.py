@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from retry.policies import policy_file
-from retry.policies.json_schema import build_schema
+from retry.policies.schema import build_schema
 from tests.support.chart import ROOT
 from tests.support.generated_docs import SCHEMA, policy_file_schema
 

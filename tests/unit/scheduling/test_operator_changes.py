@@ -11,8 +11,7 @@ from retry.delay_queue.envelopes import Named, Recurrence
 from retry.errors import ActionRefused, SchemaUnavailable, TaskInvalid
 from retry.scheduling.tasks import formats
 from retry.scheduling.tasks.formats import Reader
-from retry.scheduling.tasks.operator_changes import RUNS_MAX, plan_backfill
-from retry.scheduling.tasks.waiting_tasks import Task
+from retry.scheduling.tasks.waiting_tasks import RUNS_MAX, Task, plan_backfill
 
 HOUR_MS = 3_600_000
 BEGAN_MS = 1_767_225_600_000

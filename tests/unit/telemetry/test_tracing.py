@@ -11,12 +11,11 @@ from retry.dead_letters import retry_headers as names
 from retry.delay_queue.envelopes import Entry
 from retry.errors import SettingsInvalid
 from retry.intake.batch import BatchResult
-from retry.process.traces import open_traces
+from retry.process.start import open_traces
 from retry.record import Headers
 from retry.settings import Settings
 from retry.telemetry import outcomes
-from retry.telemetry.http_exchange import HttpExchange
-from retry.telemetry.trace_ids import make_span_ids
+from retry.telemetry.spans import HttpExchange, make_span_ids
 from tests.unit.intake.test_intake import NOW_MS, prepare, record
 
 pytest.importorskip("opentelemetry.sdk")

@@ -1,9 +1,19 @@
-"""What a span tells of a request and its answer; known also where no spans are sent."""
+"""What spans tell that is known also where none are sent: their ids, and requests with their answers.
+
+Ids are made of what a letter says of itself, so that each worker makes the same, without a library.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
+
+
+def make_span_ids(lineage: bytes, attempt: int) -> tuple[int, int]:
+    """Make trace and span ids of one attempt, neither of them 0."""
+    return xxh3_128_intdigest(lineage) or 1, xxh3_64_intdigest(b"%b/%d" % (lineage, attempt)) or 1
 
 
 class HttpExchange(NamedTuple):
