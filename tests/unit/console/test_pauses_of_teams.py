@@ -58,8 +58,8 @@ def asked(console: ActingConsole, monkeypatch: pytest.MonkeyPatch) -> list[tuple
         return [rows]
 
     monkeypatch.setattr(console.replica, "controls", read)
-    monkeypatch.setattr(pauses.pauses, "pause", lambda _shards, scope, name, pause: ask(scope, name, pause))
-    monkeypatch.setattr(pauses.pauses, "resume", lambda _shards, scope, name: ask(scope, name, None))
+    monkeypatch.setattr(pauses.control_requests, "pause", lambda _shards, scope, name, pause: ask(scope, name, pause))
+    monkeypatch.setattr(pauses.control_requests, "resume", lambda _shards, scope, name: ask(scope, name, None))
     return told
 
 
